@@ -1,0 +1,75 @@
+"""`python -m bench [NAME] [--json FILE] [--address HOST:PORT] [--repository DIR] [--rounds N]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench import overhead, serving
+from bench.report import Report, print_report, write_json
+from bench.setting import Setting
+from tritonkit.errors import TritonkitError
+
+BENCHES = {"overhead": overhead.run, "serving": serving.run}
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one measurement; 0 if it ran and its limits hold, 1 if one does not, else an error's code."""
+    options = _parser().parse_args(arguments)
+    if options.name is None:
+        for name, run in BENCHES.items():
+            print(f"{name:10} {(run.__doc__ or '').splitlines()[0]}")
+        return 0
+    setting = Setting(
+        repository=options.repository,
+        address=options.address,
+        rounds=options.rounds,
+        seconds=options.seconds,
+        engine_python=options.engine_python or _engine_python(),
+    )
+    try:
+        report: Report = BENCHES[options.name](setting)
+    except TritonkitError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print_report(report)
+    if options.json is not None:
+        write_json(report, options.json)
+    return 0 if report.holds else 1
+
+
+def _engine_python() -> Path:
+    """The Python that Triton's models run in, so that both sides use one ONNX Runtime."""
+    server = ROOT / ".venv-server" / "bin" / "python"
+    return server if server.exists() else Path(sys.executable)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=BENCHES, help="none lists them")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="a server that runs already; default: start one"
+    )
+    parser.add_argument("--repository", type=Path, default=ROOT / "model_repository")
+    parser.add_argument("--rounds", type=_above_zero, default=5, help="repeats, interleaved (5)")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="length of one load measurement (3)"
+    )
+    parser.add_argument(
+        "--engine-python", type=Path, help="runs the engine alone; default: .venv-server's"
+    )
+    return parser
+
+
+def _above_zero(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not above 0")
+    return number
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

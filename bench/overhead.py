@@ -1,0 +1,98 @@
+"""What the client costs on top of a raw gRPC call."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.report import Ratio, Report
+from bench.setting import Setting, served
+from tritonkit.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["run"]
+
+MODEL, INPUT = "digits_network", "pixels"
+CALLS, WARM_CALLS = 400, 100
+AT_MOST = 1.10
+
+
+def run(setting: Setting) -> Report:
+    """p50 of client.model(...).predict over raw tritonclient.grpc infer() for one small tensor."""
+    from tritonclient.grpc import InferenceServerClient
+
+    pixels = np.random.default_rng(0).random((1, 1, 8, 8), dtype=np.float32)
+    with served(setting, [MODEL]) as address:
+        raw_client = InferenceServerClient(address)
+        with Client(address) as client:
+            output = next(iter(client.model(MODEL).signature.outputs))
+            calls = _contenders(client, raw_client, pixels, output)
+            _check_same(calls)
+            _round(calls, WARM_CALLS)
+            rounds = [_round(calls, CALLS) for _ in range(setting.rounds)]
+        raw_client.close()
+    return Report(
+        "overhead",
+        f"p50 of one call of {MODEL}, {CALLS} calls a round, contenders taking turns call by call",
+        [
+            _ratio("predict / raw infer", rounds, "tritonkit", "raw", AT_MOST),
+            _ratio("predict / raw infer, its input made once", rounds, "tritonkit", "kept", None),
+            _ratio("raw infer again / raw infer (noise)", rounds, "again", "raw", None),
+        ],
+    )
+
+
+def _contenders(
+    client: Client, raw_client: Any, pixels: NDArray[Any], output: str
+) -> dict[str, Callable[[], NDArray[Any]]]:
+    from tritonclient.grpc import InferInput
+
+    def raw() -> NDArray[Any]:
+        tensor = InferInput(INPUT, pixels.shape, "FP32")
+        tensor.set_data_from_numpy(pixels)
+        array: NDArray[Any] = raw_client.infer(MODEL, [tensor]).as_numpy(output)
+        return array
+
+    made = InferInput(INPUT, pixels.shape, "FP32")
+    made.set_data_from_numpy(pixels)
+
+    def kept() -> NDArray[Any]:
+        array: NDArray[Any] = raw_client.infer(MODEL, [made]).as_numpy(output)
+        return array
+
+    def predict() -> NDArray[Any]:
+        return client.model(MODEL).predict(pixels=pixels)[output]
+
+    # The raw call stands in twice: how far it is from itself is what the other ratios may be off by.
+    return {"raw": raw, "tritonkit": predict, "kept": kept, "again": raw}
+
+
+def _check_same(calls: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
+    answers = [call() for call in calls.values()]
+    for answer in answers[1:]:
+        np.testing.assert_allclose(answer, answers[0], rtol=1e-5)
+
+
+def _round(calls: Mapping[str, Callable[[], NDArray[Any]]], count: int) -> dict[str, float]:
+    """Seconds at the median of each contender; who goes first changes with every turn."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    for _ in range(count):
+        for name in order:
+            started = time.perf_counter()
+            calls[name]()
+            taken[name].append(time.perf_counter() - started)
+        order.append(order.pop(0))
+    return {name: float(np.median(times)) for name, times in taken.items()}
+
+
+def _ratio(
+    name: str, rounds: list[dict[str, float]], over: str, under: str, at_most: float | None
+) -> Ratio:
+    return Ratio(name, [each[over] / each[under] for each in rounds], at_most=at_most)

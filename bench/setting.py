@@ -1,0 +1,44 @@
+"""What every measurement is told, and the server it measures."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["Setting", "served"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where to measure and how long.
+
+    Args:
+        repository: the model repository, also where the engine alone finds its ONNX files.
+        address: the gRPC address of a server that serves it already; None starts one.
+        rounds: how often each thing is measured, in turns with the others.
+        seconds: how long one load measurement lasts.
+        engine_python: the Python that runs the engine without Triton.
+    """
+
+    repository: Path
+    address: str | None
+    rounds: int
+    seconds: float
+    engine_python: Path
+
+
+@contextmanager
+def served(setting: Setting, models: Sequence[str]) -> Iterator[str]:
+    """The gRPC address of a server with these models, started for the block unless one was given."""
+    if setting.address is not None:
+        yield setting.address
+        return
+    from tritonkit.serve import serve
+
+    with serve(setting.repository, models=models) as endpoint:
+        yield endpoint.grpc

@@ -1,0 +1,35 @@
+"""Train the digits network: a few seconds on two cores."""
+
+import torch
+from data import split
+from torch import nn
+
+EPOCHS = 40
+BATCH = 128
+
+
+def train(network: nn.Module) -> None:
+    """Fit `network` in place with one-cycle Adam and small random shifts of the images."""
+    pixels, labels = (torch.from_numpy(array) for array in split()[:2])
+    steps = EPOCHS * (len(pixels) // BATCH + 1)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=steps)
+    loss = nn.CrossEntropyLoss(label_smoothing=0.05)
+    network.train()
+    for _ in range(EPOCHS):
+        for chosen in torch.randperm(len(pixels)).split(BATCH):
+            optimizer.zero_grad()
+            loss(network(_shifted(pixels[chosen])), labels[chosen]).backward()
+            optimizer.step()
+            schedule.step()
+
+
+def _shifted(pixels: torch.Tensor) -> torch.Tensor:
+    """Half of the batches moved sideways by one pixel: [batch, 1, 8, 8] -> the same."""
+    if torch.rand(()) < 0.5:
+        return pixels
+    moved = torch.roll(pixels, shifts=int(torch.randint(0, 2, ())) * 2 - 1, dims=3)
+    edge = moved.clone()
+    edge[..., 0] = 0
+    edge[..., -1] = 0
+    return edge

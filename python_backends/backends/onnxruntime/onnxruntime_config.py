@@ -1,0 +1,254 @@
+"""What a model's configuration asks of ONNX Runtime, read as Triton's native backend reads it.
+
+Source of every rule here: `src/onnxruntime.cc` (ModelState, ValidateInputs, ValidateOutputs) and
+`src/onnxruntime_utils.cc` (CompareDimsSupported) of triton-inference-server/onnxruntime_backend.
+A configuration the native backend refuses is refused here too, so that a repository tried on the
+embedded server is not a surprise in NVIDIA's image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime as ort
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ORT_TO_TRITON = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+TRITON_TO_NUMPY = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "BYTES": np.object_,
+}
+GRAPH_LEVELS = {  # any other level, and none at all, means everything
+    -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+SESSION_ENTRY = "session.use_device_allocator_for_initializers"
+RUN_ENTRY = "memory.enable_memory_arena_shrinkage"
+SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+
+
+class ModelError(Exception):
+    """The model cannot be served as configured; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output: Triton datatype without `TYPE_`, and dims with -1 for a free axis."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+
+
+def model_file(folder: Path, version: str, config: Mapping[str, Any]) -> Path:
+    """The ONNX file of a version: `default_model_filename`, else `model.onnx`.
+
+    A folder of that name holds the file `model.onnx` itself (large models with external data).
+    """
+    path = folder / version / (config.get("default_model_filename") or "model.onnx")
+    if path.is_dir():
+        path = path / "model.onnx"
+    if not path.is_file():
+        raise ModelError(f"no file {path}; wanted the ONNX model of version {version}")
+    return path
+
+
+def check_served_here(config: Mapping[str, Any], kind: str) -> None:
+    """Refuse what only the native backend can do: it would otherwise be silently left out."""
+    if kind != "CPU":
+        raise ModelError(
+            f"instance kind {kind} found; this stand-in of the onnxruntime backend runs on the"
+            " CPU only: use instance_group kind KIND_CPU, or NVIDIA's image"
+        )
+    accelerators = config.get("optimization", {}).get("execution_accelerators", {})
+    for device in ("cpu_execution_accelerator", "gpu_execution_accelerator"):
+        for entry in accelerators.get(device, []):
+            raise ModelError(
+                f"optimization.execution_accelerators.{device} '{entry.get('name')}' found; this"
+                " stand-in has ONNX Runtime's CPU provider only: remove it, or use NVIDIA's image"
+            )
+    for field in ("batch_input", "batch_output"):
+        if config.get(field):
+            raise ModelError(f"{field} found; only the native onnxruntime backend supports it")
+    if config.get("sequence_batching", {}).get("state"):
+        raise ModelError("sequence_batching.state found; only the native backend supports it")
+    for entry in config.get("input", []):
+        if entry.get("allow_ragged_batch"):
+            raise ModelError(
+                f"input '{entry['name']}': allow_ragged_batch found; only the native onnxruntime"
+                " backend supports it"
+            )
+
+
+def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
+    """ONNX Runtime's session options for the `parameters` and graph level of a configuration."""
+    options = ort.SessionOptions()
+    options.logid = config.get("name", "")
+    options.intra_op_num_threads = max(0, _integer(config, "intra_op_thread_count"))
+    options.inter_op_num_threads = max(0, _integer(config, "inter_op_thread_count"))
+    mode = _integer(config, "execution_mode")
+    if mode not in (0, 1):
+        raise ModelError(f"parameter execution_mode: found {mode}, wanted 0 or 1")
+    modes = ort.ExecutionMode
+    options.execution_mode = modes.ORT_PARALLEL if mode else modes.ORT_SEQUENTIAL
+    options.enable_cpu_mem_arena = _switch(config, "enable_mem_arena", True)
+    options.enable_mem_pattern = _switch(config, "enable_mem_pattern", True)
+    level = int(config.get("optimization", {}).get("graph", {}).get("level", 0))
+    everything = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.graph_optimization_level = GRAPH_LEVELS.get(level, everything)
+    if entry := _text(config, SESSION_ENTRY):
+        options.add_session_config_entry(SESSION_ENTRY, entry)
+    return options
+
+
+def run_options(config: Mapping[str, Any]) -> ort.RunOptions | None:
+    """Options of every run, or None where the configuration asks for nothing."""
+    entry = _text(config, RUN_ENTRY)
+    if not entry:
+        return None
+    options = ort.RunOptions()
+    options.add_run_config_entry(RUN_ENTRY, entry)
+    return options
+
+
+def tensor_specs(nodes: Sequence[Any]) -> dict[str, TensorSpec]:
+    """Name to spec for a session's `get_inputs()` or `get_outputs()`."""
+    specs = {}
+    for node in nodes:
+        if node.type not in ORT_TO_TRITON:
+            raise ModelError(f"tensor '{node.name}' is a {node.type}, which Triton cannot carry")
+        dims = tuple(dim if isinstance(dim, int) else -1 for dim in node.shape)
+        specs[node.name] = TensorSpec(node.name, ORT_TO_TRITON[node.type], dims)
+    return specs
+
+
+def check_signature(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, TensorSpec],
+    outputs: Mapping[str, TensorSpec],
+    optional: Mapping[str, TensorSpec],
+) -> None:
+    """Refuse a configuration that differs from the file, naming the first difference.
+
+    Every input must be configured; outputs may be left out. A configured free axis fits any input
+    axis, while output dims must be equal, as in the native backend.
+    """
+    asked = {entry["name"] for entry in config["input"]} | _control_names(config)
+    for name in inputs:
+        if name not in asked:
+            raise ModelError(f"input '{name}' is in the ONNX file and not in config.pbtxt")
+    batched = config.get("max_batch_size", 0) > 0
+    for entry in config["input"]:
+        if batched and entry.get("optional"):
+            raise ModelError(
+                f"input '{entry['name']}': optional is for models with max_batch_size 0 only"
+            )
+        _check_tensor("input", entry, {**inputs, **optional}, batched, exact=False)
+    for entry in config["output"]:
+        _check_tensor("output", entry, outputs, batched, exact=True)
+
+
+def _check_tensor(
+    side: str,
+    entry: Mapping[str, Any],
+    specs: Mapping[str, TensorSpec],
+    batched: bool,
+    exact: bool,
+) -> None:
+    where = f"{side} '{entry['name']}'"
+    spec = specs.get(entry["name"])
+    if spec is None:
+        raise ModelError(
+            f"{where} is in config.pbtxt and not in the ONNX file, which has {sorted(specs)}"
+        )
+    dtype = entry["data_type"].removeprefix("TYPE_").replace("STRING", "BYTES")
+    if dtype != spec.dtype:
+        raise ModelError(f"{where}: config.pbtxt says {dtype}, the ONNX file has {spec.dtype}")
+    if batched and (not spec.dims or spec.dims[0] != -1):
+        raise ModelError(
+            f"{where}: max_batch_size is above 0, so the first axis must be free; the ONNX file"
+            f" has {list(spec.dims)}: export with a dynamic batch or set max_batch_size to 0"
+        )
+    dims = configured_dims(entry)
+    full = (-1, *dims) if batched else dims
+    if not _dims_fit(full, spec.dims, exact):
+        said = "the batch axis and dims" if batched else "dims"
+        raise ModelError(
+            f"{where}: config.pbtxt says {list(full)} ({said}), the ONNX file has {list(spec.dims)}"
+        )
+
+
+def configured_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
+    """The dims a network sees: those of `reshape` where there is one."""
+    dims = entry["reshape"].get("shape", []) if "reshape" in entry else entry["dims"]
+    return tuple(int(dim) for dim in dims)
+
+
+def _dims_fit(configured: tuple[int, ...], actual: tuple[int, ...], exact: bool) -> bool:
+    if not actual:  # a scalar is configured as [1], since Triton has no rank 0
+        return all(dim == 1 for dim in configured)
+    if len(configured) != len(actual):
+        return False
+    return all(
+        want == have or (have == -1 and not exact)
+        for want, have in zip(configured, actual, strict=True)
+    )
+
+
+def _control_names(config: Mapping[str, Any]) -> set[str]:
+    """Inputs the sequence batcher adds itself; they are not listed under `input`."""
+    controls = config.get("sequence_batching", {}).get("control_input", [])
+    return {control["name"] for control in controls}
+
+
+def _text(config: Mapping[str, Any], key: str) -> str:
+    value: str = config.get("parameters", {}).get(key, {}).get("string_value", "")
+    return value
+
+
+def _integer(config: Mapping[str, Any], key: str) -> int:
+    text = _text(config, key)
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise ModelError(f"parameter {key}: found '{text}', wanted a whole number") from None
+
+
+def _switch(config: Mapping[str, Any], key: str, default: bool) -> bool:
+    text = _text(config, key)
+    if not text:
+        return default
+    if text.lower() not in SWITCH:
+        raise ModelError(f"parameter {key}: found '{text}', wanted 0 or 1")
+    return SWITCH[text.lower()]

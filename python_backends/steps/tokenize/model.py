@@ -1,0 +1,39 @@
+"""Triton adapter of tokenize: text BYTES [1] to input_ids and attention_mask INT64 [length]."""
+
+from __future__ import annotations
+
+import os
+from itertools import accumulate, pairwise
+from typing import Any
+
+from step_support import Arrays, loading, settings_from
+from tokenize_core import Settings, TextTokenizer, decode_texts
+
+
+class TritonPythonModel:
+    """One instance of the step."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read parameters and tokenizer; raises TritonModelException for unfit ones."""
+        # The library starts a thread per core for each batch; the cores are the network's, and
+        # `instance_group` says how many tokenizers run at once.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        with loading(args) as self.step:
+            settings = settings_from(Settings, self.step.parameters)
+            self.tokenizer = TextTokenizer(self.step.file("tokenizer"), settings)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Tokenize all texts at once; pad each request to its own bucket."""
+        return self.step.answer(requests, self._read, self._encode)
+
+    def _read(self, request: Any) -> list[str]:
+        try:
+            return decode_texts(self.step.read(request, "text")[:, 0])
+        except ValueError as error:
+            raise ValueError(f"input 'text', {error}") from error
+
+    def _encode(self, batches: list[list[str]]) -> list[Arrays]:
+        rows = self.tokenizer.encode([text for batch in batches for text in batch])
+        edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
+        padded = (self.tokenizer.pad(rows[start:stop]) for start, stop in edges)
+        return [{"input_ids": ids, "attention_mask": mask} for ids, mask in padded]

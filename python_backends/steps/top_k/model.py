@@ -1,0 +1,37 @@
+"""Triton adapter of top_k: logits FP32 [classes] to label BYTES [k] and score FP32 [k]."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from step_support import Arrays, loading, settings_from
+from top_k_core import Settings, check_logits, read_labels, top_k
+
+
+class TritonPythonModel:
+    """One instance of the step."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read parameters and labels; raises TritonModelException for unfit ones."""
+        with loading(args) as self.step:
+            self.settings = settings_from(Settings, self.step.parameters)
+            self.labels = read_labels(self.step.file("labels"), self.settings.k)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Rank all requests together; small arrays cost more to call numpy for than to rank."""
+        return self.step.answer(requests, self._read, self._rank)
+
+    def _read(self, request: Any) -> np.ndarray:
+        logits = self.step.read(request, "logits")  # [batch, classes]
+        try:
+            check_logits(logits, len(self.labels), self.settings.softmax)
+        except ValueError as error:
+            raise ValueError(f"input 'logits': {error}") from error
+        return logits
+
+    def _rank(self, batches: list[np.ndarray]) -> list[Arrays]:
+        edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
+        labels, scores = top_k(np.concatenate(batches), self.labels, self.settings)
+        return [{"label": labels[a:b], "score": scores[a:b]} for a, b in edges]

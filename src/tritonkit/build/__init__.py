@@ -1,0 +1,20 @@
+"""From a `Spec` to an `Artifact`: trained or loaded, exported, checked against the reference."""
+
+from tritonkit.build.artifact import Artifact, Measured, Signature, TensorInfo, sha256_file
+from tritonkit.build.cache import Cache
+from tritonkit.build.make import BuildPlan, build, plan
+from tritonkit.build.variants import VARIANTS, Variant
+
+__all__ = [
+    "VARIANTS",
+    "Artifact",
+    "BuildPlan",
+    "Cache",
+    "Measured",
+    "Signature",
+    "TensorInfo",
+    "Variant",
+    "build",
+    "plan",
+    "sha256_file",
+]

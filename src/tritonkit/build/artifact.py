@@ -1,0 +1,102 @@
+"""What a build gives: the files of one variant of a network, what it takes and gives, and how good it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.spec import DataType
+
+__all__ = ["Artifact", "Measured", "Signature", "TensorInfo", "sha256_file"]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One input or output: `shape` is without the batch axis, -1 where the size is free.
+
+    `axes` names the free sizes, position by position; "" where a size is fixed or has no name.
+    """
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a network takes and gives, read from the artifact itself."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    batched: bool
+    """Whether axis 0 of every tensor is the batch, and free."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Quality of an artifact beside its reference, on `samples` items."""
+
+    metric: str
+    value: float
+    reference: float
+    max_difference: float
+    """Largest absolute difference of any output element from the reference's."""
+    samples: int
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One built variant, lying in `folder`; `files` maps each name there to its sha256."""
+
+    model: str
+    variant: str
+    folder: Path
+    files: dict[str, str]
+    signature: Signature
+    quality: Measured | None
+    """None for a model.py that is served as it is."""
+    source_hash: str
+    """Hash of everything that went in: spec, code, weights, tools."""
+    tools: dict[str, str]
+
+    @property
+    def size_bytes(self) -> int:
+        """All files together."""
+        return sum((self.folder / name).stat().st_size for name in self.files)
+
+    def to_json(self) -> str:
+        """All but the folder, which a reader knows."""
+        facts = asdict(self)
+        del facts["folder"]
+        return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, folder: Path) -> Artifact:
+        """The artifact that `to_json` wrote."""
+        facts: dict[str, Any] = json.loads(text)
+        signature = facts.pop("signature")
+        quality = facts.pop("quality")
+        return cls(
+            **facts,
+            folder=folder,
+            signature=Signature(
+                inputs=tuple(map(_tensor, signature["inputs"])),
+                outputs=tuple(map(_tensor, signature["outputs"])),
+                batched=signature["batched"],
+            ),
+            quality=quality and Measured(**quality),
+        )
+
+
+def _tensor(facts: dict[str, Any]) -> TensorInfo:
+    return TensorInfo(facts["name"], facts["dtype"], tuple(facts["shape"]), tuple(facts["axes"]))
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,74 @@
+"""Artifacts that were built before, by the hash of what went in; written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tritonkit.build.artifact import Artifact, sha256_file
+from tritonkit.errors import BuildError
+
+__all__ = ["Cache"]
+
+RECORD = "artifact.json"
+KEEP = 3
+
+
+class Cache:
+    """A folder of artifacts, `<model>/<variant>-<hash>/`; the newest few of each variant are kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, model: str, variant: str, source_hash: str) -> Artifact | None:
+        """The artifact of that hash, if it lies here unharmed."""
+        place = self._place(model, variant, source_hash)
+        try:
+            artifact = Artifact.from_json((place / RECORD).read_text(), place)
+            whole = all(
+                sha256_file(place / name) == digest for name, digest in artifact.files.items()
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return artifact if whole else None
+
+    @contextmanager
+    def workplace(self, model: str) -> Iterator[Path]:
+        """An empty folder in which to build, on the cache's file system; removed afterwards."""
+        parent = self.folder / model
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        except OSError as error:
+            raise BuildError(
+                str(parent),
+                found=f"it cannot be written: {error.strerror}",
+                todo="free space, or correct its permissions",
+            ) from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def store(self, artifact: Artifact) -> Artifact:
+        """Move a finished artifact from its workplace into the cache."""
+        place = self._place(artifact.model, artifact.variant, artifact.source_hash)
+        (artifact.folder / RECORD).write_text(artifact.to_json())
+        shutil.rmtree(place, ignore_errors=True)
+        artifact.folder.rename(place)
+        self._forget_old(artifact.model, artifact.variant)
+        return Artifact.from_json((place / RECORD).read_text(), place)
+
+    def _place(self, model: str, variant: str, source_hash: str) -> Path:
+        return self.folder / model / f"{variant}-{source_hash[:16]}"
+
+    def _forget_old(self, model: str, variant: str) -> None:
+        places = sorted(
+            (self.folder / model).glob(f"{variant}-*"), key=os.path.getmtime, reverse=True
+        )
+        for place in places[KEEP:]:
+            shutil.rmtree(place, ignore_errors=True)

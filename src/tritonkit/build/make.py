@@ -1,0 +1,98 @@
+"""Build one spec's artifact, or find it in the cache."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonkit.build.artifact import Artifact, Signature, TensorInfo, sha256_file
+from tritonkit.build.cache import Cache
+from tritonkit.build.check import gate
+from tritonkit.build.fingerprint import fingerprint, tool_versions
+from tritonkit.build.variants import VARIANTS
+from tritonkit.errors import BuildError, SpecError
+from tritonkit.spec import Spec, resolve_file
+
+__all__ = ["BuildPlan", "build", "plan"]
+
+PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What a build of one spec will do: nothing when `cached` holds the artifact."""
+
+    spec: Spec
+    variant: str
+    source_hash: str
+    tools: dict[str, str]
+    cached: Artifact | None
+
+
+def plan(spec: Spec, cache: Cache, force: bool = False) -> BuildPlan:
+    """Decide without doing: which variant, under which hash, and whether it lies in the cache."""
+    variant = PYTHON if spec.model.network.python else spec.model.serving.variant
+    if variant != PYTHON and variant not in VARIANTS:
+        raise SpecError(
+            f"{spec.file} serving.variant",
+            found=f"unknown variant {variant!r}",
+            wanted=f"one of {', '.join(VARIANTS)}",
+        )
+    tools = tool_versions(spec)
+    source_hash = fingerprint(spec, variant, tools)
+    cached = None if force else cache.find(spec.name, variant, source_hash)
+    return BuildPlan(spec, variant, source_hash, tools, cached)
+
+
+def build(
+    what: BuildPlan, cache: Cache, on_start: Callable[[BuildPlan], None] = lambda _: None
+) -> Artifact:
+    """The planned artifact, measured and past the gate; GateError keeps it out of the cache."""
+    if what.cached is not None:
+        return what.cached
+    on_start(what)
+    with cache.workplace(what.spec.name) as folder:
+        try:
+            artifact = _build_in(folder, what)
+            return cache.store(artifact)
+        except OSError as error:
+            raise BuildError(
+                f"{folder.parent}",
+                found=f"it cannot be written: {error.strerror or error}",
+                todo="free space, or correct its permissions",
+            ) from error
+
+
+def _build_in(folder: Path, what: BuildPlan) -> Artifact:
+    spec = what.spec
+    if what.variant == PYTHON:
+        signature, measured = _copy_python(spec, folder), None
+    else:
+        signature, measured = VARIANTS[what.variant](spec, folder)
+        gate(spec, measured)
+    files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
+    return Artifact(
+        spec.name, what.variant, folder, files, signature, measured, what.source_hash, what.tools
+    )
+
+
+def _copy_python(spec: Spec, folder: Path) -> Signature:
+    """A model.py for Triton's Python backend: copied with its files, described by the spec alone."""
+    network = spec.model.network
+    assert network.python is not None  # noqa: S101  the caller chose this source
+    shutil.copyfile(resolve_file(network.python, spec, "network.python"), folder / "model.py")
+    for reference in network.files:
+        source = resolve_file(reference, spec, "network.files")
+        shutil.copyfile(source, folder / source.name)
+
+    def tensors(side: str) -> tuple[TensorInfo, ...]:
+        return tuple(
+            TensorInfo(
+                name, t.dtype, t.dims, tuple(a if isinstance(a, str) else "" for a in t.shape)
+            )
+            for name, t in getattr(network, side).items()
+        )
+
+    return Signature(tensors("inputs"), tensors("outputs"), spec.model.serving.max_batch_size != 0)

@@ -1,0 +1,112 @@
+"""A PyTorch network from its factory, with its weights, ready to be exported and to be compared with."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from tritonkit.build.extras import need
+from tritonkit.build.hooks import blame, load_hook
+from tritonkit.build.samples import Batch
+from tritonkit.errors import BuildError
+from tritonkit.spec import Spec, resolve_file
+
+__all__ = ["load_module", "run_module"]
+
+SEED = 0
+
+
+def load_module(spec: Spec) -> Any:
+    """The module in evaluation mode: made by the factory, then trained or given its weights."""
+    torch = need("torch", "build")
+    network = spec.model.network
+    assert network.torch is not None  # noqa: S101  the caller chose this source
+    _seed(torch)
+    module = load_hook(spec, network.torch, "network.torch")()
+    if not isinstance(module, torch.nn.Module):
+        raise BuildError(
+            f"{spec.file} network.torch",
+            found=f"{network.torch} returned {type(module).__name__}",
+            wanted="a torch.nn.Module",
+        )
+    if network.weights is not None:
+        _load_weights(torch, module, resolve_file(network.weights, spec, "network.weights"), spec)
+    if network.train is not None:
+        load_hook(spec, network.train, "network.train")(module)
+    return module.eval()
+
+
+def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
+    """Outputs of the module for one batch, under the names the spec gives them.
+
+    The spec's inputs are the module's positional arguments, in their order.
+    """
+    torch = need("torch", "build")
+    names = list(spec.model.network.outputs)
+    tensors = [torch.from_numpy(batch[name]) for name in spec.model.network.inputs]
+    with blame(spec, "network.torch", "running the module on the samples"), torch.no_grad():
+        found = module(*tensors)
+    if isinstance(found, dict):
+        found = [found[name] for name in names if name in found]
+    results = list(found) if isinstance(found, tuple | list) else [found]
+    if len(results) != len(names):
+        raise BuildError(
+            f"{spec.file} network.outputs",
+            found=f"{len(names)} names for {len(results)} outputs of the module",
+            wanted="one name per output, in the order the module returns them",
+        )
+    return {name: result.numpy() for name, result in zip(names, results, strict=True)}
+
+
+def _seed(torch: Any) -> None:
+    """Make training and initialisation repeatable."""
+    import numpy as np
+
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+def _load_weights(torch: Any, module: Any, file: Path, spec: Spec) -> None:
+    """Load a .safetensors file, or a checkpoint without running code from it."""
+    where = f"{spec.file} network.weights"
+    try:
+        if file.suffix == ".safetensors":
+            state = need("safetensors.torch", "build").load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            state = state.get("state_dict", state) if isinstance(state, dict) else state
+    except BuildError:
+        raise
+    except Exception as error:
+        raise BuildError(
+            where,
+            found=f"{file.name} cannot be read: {str(error).splitlines()[0]}",
+            wanted="a .safetensors file, or a checkpoint of tensors only",
+            todo="save it again with safetensors.torch.save_file or torch.save(module.state_dict(), ...)",
+        ) from error
+    missing, unexpected = _fit(module, state, where)
+    if missing or unexpected:
+        raise BuildError(
+            where,
+            found=f"{len(missing)} weights are missing and {len(unexpected)} are unknown to the module",
+            wanted="the names of module.state_dict()",
+            details="\n".join(
+                [f"missing: {n}" for n in missing[:5]] + [f"unknown: {n}" for n in unexpected[:5]]
+            ),
+        )
+
+
+def _fit(module: Any, state: dict[str, Any], where: str) -> tuple[list[str], list[str]]:
+    try:
+        result = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise BuildError(
+            where, found="weights of other shapes than the module's", details=str(error)
+        ) from error
+    # Buffers that the module computes itself are saved by some writers and not by others.
+    buffers = {name for name, _ in module.named_buffers()}
+    missing = [name for name in result.missing_keys if name not in buffers]
+    unexpected = [n for n in result.unexpected_keys if not n.endswith("position_ids")]
+    return missing, unexpected

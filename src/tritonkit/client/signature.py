@@ -1,0 +1,76 @@
+"""What a served model takes and gives, read from its own metadata and configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["ModelSignature", "TensorSpec", "signature_from"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output.
+
+    `dims` is the shape of one item, -1 where any size is allowed, without the batch axis.
+    `batched` says whether the model puts a batch axis before it: a batching model does, except for
+    TensorRT's shape tensors.
+    """
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...]
+    batched: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSignature:
+    """The inputs and outputs of one model by name; `max_batch_size` 0 means no batch axis."""
+
+    name: str
+    versions: tuple[str, ...]
+    max_batch_size: int
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+
+def signature_from(metadata: Any, config: Any) -> ModelSignature:
+    """Read a signature from a `ModelMetadataResponse` and a `ModelConfig` message.
+
+    Shapes come from the configuration: there an item's shape stands without the batch axis.
+    """
+    batching = config.max_batch_size > 0
+    return ModelSignature(
+        name=metadata.name,
+        versions=tuple(metadata.versions),
+        max_batch_size=config.max_batch_size,
+        inputs=_specs(config.input, batching),
+        outputs=_specs(config.output, batching),
+    )
+
+
+def _specs(tensors: Iterable[Any], batching: bool) -> Mapping[str, TensorSpec]:
+    specs = {
+        tensor.name: TensorSpec(
+            name=tensor.name,
+            datatype=_datatype(tensor.data_type),
+            dims=tuple(tensor.dims),
+            batched=batching and not tensor.is_shape_tensor,
+            optional=getattr(tensor, "optional", False),
+        )
+        for tensor in tensors
+    }
+    return MappingProxyType(specs)
+
+
+def _datatype(number: int) -> str:
+    from tritonclient.grpc import model_config_pb2
+
+    name: str = model_config_pb2.DataType.Name(number).removeprefix("TYPE_")
+    # The one type with two names: STRING in a configuration, BYTES in a request.
+    return "BYTES" if name == "STRING" else name

@@ -1,0 +1,95 @@
+"""What a server says of itself and its models, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "ModelStatistics",
+    "ModelStatus",
+    "ServerInfo",
+    "info_from",
+    "statistics_from",
+    "statuses_from",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One version of one model: `state` is Triton's word, `reason` why it is not ready."""
+
+    name: str
+    version: str
+    state: str
+    ready: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The server's own name, version and protocol extensions."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """Counters of one model version since it was loaded; times are sums over requests.
+
+    `inference_count` counts items, `execution_count` runs of the model: their quotient is the batch
+    size that was really reached. An ensemble never executes itself and has 0 runs.
+    """
+
+    name: str
+    version: str
+    inference_count: int
+    execution_count: int
+    success_count: int
+    failure_count: int
+    queue_s: float
+    compute_input_s: float
+    compute_infer_s: float
+    compute_output_s: float
+
+
+def statuses_from(response: Any) -> tuple[ModelStatus, ...]:
+    """Read a `RepositoryIndexResponse`, in the order of names and versions."""
+    statuses = [
+        ModelStatus(
+            name=entry.name,
+            version=entry.version,
+            # Triton leaves the state empty for a model it never tried to load.
+            state=entry.state or "UNLOADED",
+            ready=entry.state == "READY",
+            reason=entry.reason,
+        )
+        for entry in response.models
+    ]
+    return tuple(sorted(statuses, key=lambda s: (s.name, len(s.version), s.version)))
+
+
+def info_from(response: Any) -> ServerInfo:
+    """Read a `ServerMetadataResponse`."""
+    return ServerInfo(response.name, response.version, tuple(response.extensions))
+
+
+def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
+    """Read a `ModelStatisticsResponse`, one value per loaded version."""
+    return tuple(
+        ModelStatistics(
+            name=entry.name,
+            version=entry.version,
+            inference_count=entry.inference_count,
+            execution_count=entry.execution_count,
+            success_count=entry.inference_stats.success.count,
+            failure_count=entry.inference_stats.fail.count,
+            queue_s=entry.inference_stats.queue.ns / 1e9,
+            compute_input_s=entry.inference_stats.compute_input.ns / 1e9,
+            compute_infer_s=entry.inference_stats.compute_infer.ns / 1e9,
+            compute_output_s=entry.inference_stats.compute_output.ns / 1e9,
+        )
+        for entry in response.model_stats
+    )

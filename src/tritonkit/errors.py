@@ -1,0 +1,160 @@
+"""Every error a caller can catch, and the exit code each branch gives the command line.
+
+TritonkitError            1  anything not named below
+├── UsageError            2  the command line or a function argument is wrong
+├── SpecError             2  a model folder says something that cannot be built
+├── BuildError            3  a model could not be trained, exported or checked
+│   ├── GateError         3  it was built, and it is not good enough to publish
+│   ├── RenderError       3  its configuration would not say what the spec asked for
+│   └── PublishError      3  the repository could not be written
+├── ServerError           4  Triton could not be run
+│   ├── ServerNotFound    4  no tritonserver, or it lacks something on this machine
+│   ├── ServerStartError  4  it was started and did not become ready
+│   └── ServerDied        4  it, or a Python stub in it, ended while serving
+└── ClientError           5  a call failed
+    ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
+    ├── ModelNotFound     5  the server does not serve that model or version
+    ├── InferenceError    5  the server took the request and answered with an error
+    ├── DeadlineExceeded  5  no answer within the time allowed
+    └── ServerUnavailable 5  nobody answers at that address
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BuildError",
+    "ClientError",
+    "DeadlineExceeded",
+    "GateError",
+    "InferenceError",
+    "InvalidInput",
+    "ModelNotFound",
+    "PublishError",
+    "RenderError",
+    "ServerDied",
+    "ServerError",
+    "ServerNotFound",
+    "ServerStartError",
+    "ServerUnavailable",
+    "SpecError",
+    "TritonkitError",
+    "UsageError",
+]
+
+
+class TritonkitError(Exception):
+    """The root: says where, what was found, what was wanted and what to do.
+
+    `where` is a place a person can open (a file and field, an address, a model and input);
+    `details` is longer evidence, such as the last lines of a log.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self, where: str, *, found: str, wanted: str = "", todo: str = "", details: str = ""
+    ) -> None:
+        self.where = where
+        self.found = found
+        self.wanted = wanted
+        self.todo = todo
+        self.details = details
+        super().__init__(where, found)
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {self.found}"]
+        if self.wanted:
+            lines.append(f"  wanted: {self.wanted}")
+        if self.todo:
+            lines.append(f"  do: {self.todo}")
+        if self.details:
+            lines += [f"  | {line}" for line in self.details.splitlines()]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, str]:
+        """The same facts for `--json`."""
+        facts = {
+            "error": type(self).__name__,
+            "where": self.where,
+            "found": self.found,
+            "wanted": self.wanted,
+            "do": self.todo,
+            "details": self.details,
+        }
+        return {key: value for key, value in facts.items() if value}
+
+
+class UsageError(TritonkitError):
+    """The command line or a function argument is wrong."""
+
+    exit_code = 2
+
+
+class SpecError(TritonkitError):
+    """A model folder says something that cannot be built."""
+
+    exit_code = 2
+
+
+class BuildError(TritonkitError):
+    """A model could not be trained, exported or checked."""
+
+    exit_code = 3
+
+
+class GateError(BuildError):
+    """A model was built and is not good enough to publish."""
+
+
+class RenderError(BuildError):
+    """A configuration would not say what the spec asked for."""
+
+
+class PublishError(BuildError):
+    """The repository could not be written; what was there before still is."""
+
+
+class ServerError(TritonkitError):
+    """Triton could not be run."""
+
+    exit_code = 4
+
+
+class ServerNotFound(ServerError):
+    """No tritonserver, or it lacks something on this machine."""
+
+
+class ServerStartError(ServerError):
+    """Triton was started and did not become ready."""
+
+
+class ServerDied(ServerError):
+    """Triton, or a Python stub in it, ended while serving."""
+
+
+class ClientError(TritonkitError):
+    """A call failed."""
+
+    exit_code = 5
+
+
+class InvalidInput(ClientError):
+    """Refused before sending: names, dtypes, shapes or sizes do not fit the model."""
+
+
+class ModelNotFound(ClientError):
+    """The server does not serve that model or version."""
+
+
+class InferenceError(ClientError):
+    """The server took the request and answered with an error."""
+
+
+class DeadlineExceeded(ClientError):
+    """No answer within the time allowed."""
+
+
+class ServerUnavailable(ClientError):
+    """Nobody answers at that address."""

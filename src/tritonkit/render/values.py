@@ -1,0 +1,125 @@
+"""What a plan consists of: one frozen value per Triton model, every silent part resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tritonkit.spec import DataType
+from tritonkit.spec.serving import (
+    DynamicBatching,
+    Optimization,
+    RateLimiter,
+    SequenceBatching,
+    VersionPolicy,
+)
+
+__all__ = [
+    "EnsembleStep",
+    "InstancePlan",
+    "ModelPlan",
+    "Target",
+    "TensorPlan",
+    "WarmupData",
+    "WarmupPlan",
+]
+
+Target = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """One input or output of a Triton model: `dims` without the batch axis, -1 where it is free.
+
+    Empty dims are a tensor of one value per item. Triton knows no rank 0, so a client sees [1]
+    and the network its own shape (`reshape` in the configuration).
+    """
+
+    name: str
+    dtype: DataType
+    dims: tuple[int, ...]
+
+    @property
+    def client_dims(self) -> tuple[int, ...]:
+        """The dims a client sends or gets: [1] for one value per item."""
+        return self.dims or (1,)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype} [{','.join(map(str, self.client_dims))}]"
+
+
+@dataclass(frozen=True)
+class InstancePlan:
+    """A group of equal instances, with its kind and count settled."""
+
+    kind: Literal["auto", "cpu", "gpu", "model"]
+    count: int
+    gpus: tuple[int, ...] = ()
+    profile: tuple[str, ...] = ()
+    passive: bool = False
+    host_policy: str | None = None
+    rate_limiter: RateLimiter | None = None
+
+
+@dataclass(frozen=True)
+class WarmupData:
+    """Content of one input of a warm-up request; `file` is a name in `<model>/warmup/`."""
+
+    dtype: DataType
+    dims: tuple[int, ...]
+    source: Literal["zero", "random", "file"]
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class WarmupPlan:
+    """A request Triton runs before it calls the model ready.
+
+    `batch_size: 8` reaches the backend as eight requests of one item in one batch.
+    """
+
+    name: str
+    batch_size: int
+    inputs: Mapping[str, WarmupData]
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class EnsembleStep:
+    """One model of an ensemble: its own tensor names -> the ensemble's."""
+
+    model: str
+    input_map: Mapping[str, str]
+    output_map: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """One Triton model: all that its `config.pbtxt` says, and the files it needs beside it.
+
+    `backend` is None for an ensemble. File names are relative: `version_files` to the version
+    folder, `model_files` to the model's folder, `warmup_files` to its `warmup/`.
+    """
+
+    name: str
+    backend: str | None
+    max_batch_size: int
+    inputs: tuple[TensorPlan, ...]
+    outputs: tuple[TensorPlan, ...]
+    instances: tuple[InstancePlan, ...] = ()
+    version_policy: VersionPolicy = VersionPolicy(latest=1)
+    dynamic_batching: DynamicBatching | None = None
+    sequence_batching: SequenceBatching | None = None
+    optimization: Optimization = Optimization()
+    decoupled: bool = False
+    response_cache: bool = False
+    warmup: tuple[WarmupPlan, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[EnsembleStep, ...] = ()
+    version_files: Mapping[str, Path] = field(default_factory=dict)
+    model_files: Mapping[str, Path] = field(default_factory=dict)
+    warmup_files: Mapping[str, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What a person may want to know of the choices made, such as why there is no warm-up."""

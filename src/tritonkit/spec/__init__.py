@@ -1,0 +1,30 @@
+"""From a model folder to a `Spec`: what a person wrote, read strictly and checked."""
+
+from tritonkit.spec.base import DataType, FileReference, PackageFile, Tensor
+from tritonkit.spec.load import Spec, find_root, load, load_all, resolve_file
+from tritonkit.spec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
+from tritonkit.spec.schema import schema_text
+from tritonkit.spec.serving import Serving
+from tritonkit.spec.step import ResolvedStep, StepContract
+
+__all__ = [
+    "DataType",
+    "Example",
+    "FileReference",
+    "FreeAxis",
+    "ModelFile",
+    "Network",
+    "PackageFile",
+    "PipelineStep",
+    "Quality",
+    "ResolvedStep",
+    "Serving",
+    "Spec",
+    "StepContract",
+    "Tensor",
+    "find_root",
+    "load",
+    "load_all",
+    "resolve_file",
+    "schema_text",
+]

@@ -1,0 +1,75 @@
+"""What every part of a spec shares: strict keys, names, paths that stay inside the model's folder."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+__all__ = [
+    "DataType",
+    "FileReference",
+    "Hook",
+    "InnerPath",
+    "ModelName",
+    "PackageFile",
+    "Strict",
+    "Tensor",
+]
+
+DataType = Literal[
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "BF16", "FP32", "FP64", "BYTES",
+]  # fmt: skip
+
+
+class Strict(BaseModel):
+    """A frozen section of a spec that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _inside(path: str) -> str:
+    """Refuse absolute paths and `..`; symbolic links are followed and checked when the file is read."""
+    parts = PurePosixPath(path).parts
+    if not parts or PurePosixPath(path).is_absolute() or ".." in parts:
+        raise ValueError(f"{path!r} leaves the model's folder; wanted a path inside it")
+    return path
+
+
+InnerPath = Annotated[str, AfterValidator(_inside)]
+ModelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=128)]
+Hook = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$",
+        description="module:function, a Python file of the model's folder and a name in it",
+        examples=["network:build"],
+    ),
+]
+
+
+class PackageFile(Strict):
+    """A file that an installed Python package carries."""
+
+    package: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Import name of the package."""
+    file: InnerPath
+    """Path inside the package."""
+
+
+FileReference = InnerPath | PackageFile
+
+
+class Tensor(Strict):
+    """One input or output, without the batch axis."""
+
+    dtype: DataType
+    shape: tuple[Annotated[int, Field(ge=-1)] | str, ...]
+    """Sizes; a name stands for an axis whose size changes from request to request."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape as Triton writes it: -1 for an axis of free size."""
+        return tuple(size if isinstance(size, int) else -1 for size in self.shape)

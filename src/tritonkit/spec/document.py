@@ -1,0 +1,149 @@
+"""A YAML file with the line of every key, and pydantic's complaints as errors that name that line."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tritonkit.errors import SpecError
+
+__all__ = ["nearest", "read_document"]
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Key = str | int
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`did you mean ...?` for a name nobody knows, or the list of what is known."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"{close[0]!r}" if close else f"one of {', '.join(sorted(known))}"
+
+
+def read_document(file: Path, kind: type[_Model]) -> _Model:
+    """Read one YAML file into `kind`; SpecError names the file, the line and the field."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError(
+            str(file),
+            found="there is no such file",
+            todo="create it, or see `tritonkit new --help`",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(str(file), found=f"it cannot be read: {error}") from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError(str(file), found=f"it is not YAML: {error}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise SpecError(
+            str(file), found="it holds no keys", wanted="a mapping that starts with `name:`"
+        )
+    lines = dict(_lines(root, (), file))
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise _explain(file, kind, lines, error) from None
+
+
+def _lines(
+    node: yaml.Node, path: tuple[_Key, ...], file: Path
+) -> Iterator[tuple[tuple[_Key, ...], int]]:
+    """Every path of the document with its line; a key given twice is refused."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise SpecError(
+                    f"{file}:{line}",
+                    found=f"the key {key.value!r} is given twice",
+                    todo="keep one of them",
+                )
+            seen.add(key.value)
+            yield (*path, key.value), line
+            yield from _lines(value, (*path, key.value), file)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield (*path, index), value.start_mark.line + 1
+            yield from _lines(value, (*path, index), file)
+
+
+def _explain(
+    file: Path, kind: type[BaseModel], lines: dict[tuple[_Key, ...], int], error: ValidationError
+) -> SpecError:
+    """The most telling complaint (an unknown key before all others) as one error; the rest as details."""
+    problems = error.errors(include_url=False)
+    # A union complains once per member: the deepest complaint is about the member that was meant.
+    problems.sort(key=lambda p: (p["type"] != "extra_forbidden", -_known_depth(p["loc"], lines)))
+    problem = problems[0]
+    path = _document_path(problem["loc"], lines)
+    where = f"{file}:{lines.get(path, 1)} {'.'.join(map(str, path))}".rstrip()
+    others = "\n".join(_one_line(p) for p in problems[1:6])
+    if problem["type"] == "extra_forbidden":
+        key = str(problem["loc"][-1])
+        known = _fields_at(kind, path[:-1])
+        return SpecError(
+            where,
+            found=f"unknown key {key!r}",
+            wanted=nearest(key, known),
+            todo="correct the key, or remove it",
+        )
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    found, _, wanted = message.partition("; wanted ")
+    return SpecError(where, found=found, wanted=wanted, details=others)
+
+
+def _one_line(problem: Any) -> str:
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+def _document_path(loc: Sequence[_Key], lines: dict[tuple[_Key, ...], int]) -> tuple[_Key, ...]:
+    """pydantic's location without the names of union members, which no document holds."""
+    path: tuple[_Key, ...] = ()
+    for position, key in enumerate(loc):
+        last = position == len(loc) - 1
+        if (
+            (*path, key) in lines
+            or (*path, str(key)) in lines
+            or (last and "[" not in str(key) and not path)
+        ):
+            path = (*path, key if (*path, key) in lines else str(key))
+    return path
+
+
+def _known_depth(loc: Sequence[_Key], lines: dict[tuple[_Key, ...], int]) -> int:
+    return len(_document_path(loc, lines))
+
+
+def _fields_at(kind: type[BaseModel], path: Sequence[_Key]) -> list[str]:
+    """Keys that may stand at a path: those of every model its annotation admits."""
+    kinds = [kind]
+    for key in path:
+        inner: list[type[BaseModel]] = []
+        for candidate in kinds:
+            field = next(
+                (f for n, f in candidate.model_fields.items() if (f.alias or n) == str(key)), None
+            )
+            if field is not None:
+                inner += _models_in(field.annotation)
+        # A list index or a dictionary's own key leads to the same models.
+        kinds = inner or kinds
+    return [f.alias or name for model in kinds for name, f in model.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict) or get_args(
+        annotation
+    ):
+        return [model for part in get_args(annotation) for model in _models_in(part)]
+    return []

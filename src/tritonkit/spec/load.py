@@ -1,0 +1,255 @@
+"""Read a model's folder: its file, the files it names, and the steps of its pipeline."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.spec.base import FileReference, PackageFile
+from tritonkit.spec.document import nearest, read_document
+from tritonkit.spec.model import ModelFile, PipelineStep
+from tritonkit.spec.step import ResolvedStep, StepContract, StepParameter, StepTensor, to_text
+
+__all__ = ["Spec", "find_root", "load", "load_all", "resolve_file"]
+
+FILE_NAME = "model.yaml"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model folder that was read and holds together.
+
+    `steps` are the resolved parts of the pipeline in order; None stands for the network.
+    """
+
+    folder: Path
+    model: ModelFile
+    steps: tuple[ResolvedStep | None, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What clients call."""
+        return self.model.name
+
+    @property
+    def file(self) -> Path:
+        """The model.yaml it was read from."""
+        return self.folder / FILE_NAME
+
+    @property
+    def network_name(self) -> str:
+        """The Triton model that holds the network: `digits_network`, or `digits` without steps."""
+        return f"{self.name}_network" if self.steps else self.name
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The project's folder: the nearest one upwards that holds `models/` and `python_backends/`."""
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        if (folder / "models").is_dir() and (folder / "python_backends").is_dir():
+            return folder
+    raise UsageError(
+        str(start),
+        found="neither this folder nor one above it holds models/ and python_backends/",
+        todo="run this in a clone of tritonkit, or name one with --root",
+    )
+
+
+def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
+    """Every spec below `models/`, or the named ones, in the order of their names."""
+    folders = {
+        file.parent.name: file.parent for file in sorted((root / "models").glob(f"*/{FILE_NAME}"))
+    }
+    for name in names:
+        if name not in folders:
+            raise UsageError(
+                f"model {name!r}",
+                found=f"there is no models/{name}/{FILE_NAME}",
+                wanted=nearest(name, list(folders)),
+            )
+    if not folders:
+        raise UsageError(
+            str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`"
+        )
+    return [load(folders[name], root) for name in sorted(names or folders)]
+
+
+def load(folder: Path, root: Path) -> Spec:
+    """Read one model folder; SpecError for anything in it that cannot be built."""
+    model = read_document(folder / FILE_NAME, ModelFile)
+    if model.name != folder.name:
+        raise SpecError(
+            f"{folder / FILE_NAME} name",
+            found=model.name,
+            wanted=f"the folder's name, {folder.name!r}",
+        )
+    spec = Spec(folder, model)
+    _check_files(spec)
+    steps = tuple(
+        None if part == "network" else _resolve_step(cast("PipelineStep", part), spec, root)
+        for part in model.pipeline
+    )
+    return Spec(folder, model, steps)
+
+
+def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
+    """Where a file a spec names lies; it exists, and it is inside the folder or package it names."""
+    where = f"{spec.file} {field}"
+    if isinstance(reference, PackageFile):
+        found = importlib.util.find_spec(reference.package)
+        if found is None or found.origin is None:
+            raise SpecError(
+                where,
+                found=f"package {reference.package!r} is not installed",
+                todo=f"pip install {reference.package.replace('_', '-')}",
+            )
+        base, inner = Path(found.origin).parent, reference.file
+    else:
+        base, inner = spec.folder, reference
+    path = (base / inner).resolve()
+    if not path.is_relative_to(base.resolve()):
+        raise SpecError(where, found=f"{inner!r} leads out of {base}", wanted="a file inside it")
+    if not path.is_file():
+        raise SpecError(
+            where,
+            found=f"there is no file {inner!r} in {base}",
+            todo="correct the path, or add the file",
+        )
+    return path
+
+
+def _check_files(spec: Spec) -> None:
+    """Every file and hook that the spec names exists."""
+    network, quality = spec.model.network, spec.model.quality
+    for field, reference in (
+        ("weights", network.weights),
+        ("onnx", network.onnx),
+        ("python", network.python),
+    ):
+        if reference is not None:
+            resolve_file(reference, spec, f"network.{field}")
+    for reference in network.files:
+        resolve_file(reference, spec, "network.files")
+    hooks = {
+        "network.torch": network.torch,
+        "network.train": network.train,
+        "quality.samples": quality.samples,
+        "quality.metric": quality.metric,
+    }
+    for field, hook in hooks.items():
+        if hook is not None:
+            resolve_file(f"{hook.split(':')[0]}.py", spec, field)
+    for name, example in spec.model.example.items():
+        if example.file is not None:
+            resolve_file(example.file, spec, f"example.{name}.file")
+    for sample in _warmup_files(spec):
+        resolve_file(sample, spec, "serving.model_warmup")
+
+
+def _warmup_files(spec: Spec) -> list[str]:
+    warmup = spec.model.serving.model_warmup
+    if isinstance(warmup, str):
+        return []
+    return [data.file for sample in warmup for data in sample.inputs.values() if data.file]
+
+
+def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
+    """A pipeline part with its contract read and its parameters checked against it."""
+    places = [spec.folder / "steps", root / "python_backends" / "steps"]
+    known = {
+        file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")
+    }
+    where = f"{spec.file} pipeline.{part.name or part.step}"
+    if part.step not in known:
+        raise SpecError(
+            where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(known))
+        )
+    folder = known[part.step]
+    contract = read_document(folder / "step.yaml", StepContract)
+    values, files = _parameters(part, contract, spec, where)
+    for given, allowed, side in (
+        (part.inputs, contract.inputs, "input"),
+        (part.outputs, contract.outputs, "output"),
+    ):
+        for name in given:
+            if name not in allowed:
+                raise SpecError(
+                    where,
+                    found=f"step {part.step} has no {side} {name!r}",
+                    wanted=nearest(name, list(allowed)),
+                )
+    return ResolvedStep(
+        name=f"{spec.name}_{part.name or part.step}",
+        folder=folder,
+        contract=contract,
+        parameters=values,
+        files=files,
+        inputs={
+            name: (tensor.dtype, _dims(tensor, values)) for name, tensor in contract.inputs.items()
+        },
+        outputs={
+            name: (tensor.dtype, _dims(tensor, values)) for name, tensor in contract.outputs.items()
+        },
+    )
+
+
+def _parameters(
+    part: PipelineStep, contract: StepContract, spec: Spec, where: str
+) -> tuple[dict[str, str], dict[str, Path]]:
+    """The step's parameters as strings, and the files among them."""
+    values: dict[str, str] = {}
+    files: dict[str, Path] = {}
+    for name in part.parameters:
+        if name not in contract.parameters:
+            raise SpecError(
+                f"{where}.parameters",
+                found=f"unknown parameter {name!r}",
+                wanted=nearest(name, list(contract.parameters)),
+            )
+    for name, rule in contract.parameters.items():
+        value = part.parameters.get(name, rule.default)
+        field = f"{where}.parameters.{name}"
+        if value is None:
+            if rule.required:
+                raise SpecError(field, found="it is missing", wanted=f"{rule.type}: {rule.help}")
+        elif rule.type == "file":
+            files[name] = resolve_file(cast("FileReference", value), spec, field)
+            values[name] = files[name].name
+        else:
+            _check_value(value, rule, field)
+            values[name] = to_text(value)
+    return values, files
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+}
+
+
+def _check_value(value: Any, rule: StepParameter, field: str) -> None:
+    """A parameter has its type, its minimum and its choices."""
+    items = value if isinstance(value, list) else [value]
+    kinds = _TYPES[rule.type.removesuffix("s") if rule.type in ("floats", "ints") else rule.type]
+    many = rule.type in ("floats", "ints")
+    if isinstance(value, list) and not many:
+        raise SpecError(field, found=f"a list, {value}", wanted=f"one {rule.type}")
+    for item in items:
+        # bool is an int in Python, and never meant as one here.
+        if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
+            raise SpecError(field, found=f"{item!r}", wanted=rule.type)
+        if rule.minimum is not None and float(item) < rule.minimum:
+            raise SpecError(field, found=f"{item}", wanted=f"at least {rule.minimum:g}")
+        if rule.choices and item not in rule.choices:
+            raise SpecError(
+                field, found=f"{item!r}", wanted=f"one of {', '.join(map(str, rule.choices))}"
+            )
+
+
+def _dims(tensor: StepTensor, values: dict[str, str]) -> tuple[int, ...]:
+    return tuple(int(values[size[1:]]) if isinstance(size, str) else size for size in tensor.shape)

@@ -1,0 +1,160 @@
+"""`model.yaml` as a value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.spec.base import FileReference, Hook, InnerPath, ModelName, Strict, Tensor
+from tritonkit.spec.serving import Serving
+
+__all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep", "Quality", "Tolerance"]
+
+Scalar = bool | int | float | str
+
+
+class FreeAxis(Strict):
+    """Sizes an axis of free size may take."""
+
+    min: Annotated[int, Field(ge=1)] = 1
+    max: Annotated[int, Field(ge=2)]
+    warm: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Sizes that warm-up covers; without them, min and max."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min >= self.max:
+            raise ValueError(f"min is {self.min} and max is {self.max}; wanted min below max")
+        if outside := [size for size in self.warm if not self.min <= size <= self.max]:
+            raise ValueError(f"warm has {outside[0]}; wanted {self.min} to {self.max}")
+        return self
+
+
+class Network(Strict):
+    """Where the network comes from: exactly one of torch, onnx and python."""
+
+    torch: Hook | None = None
+    """Function without arguments that returns a torch.nn.Module."""
+    train: Hook | None = None
+    """Function that takes the module and trains it in place; the build seeds every generator."""
+    weights: FileReference | None = None
+    """A .safetensors file, or a checkpoint read with weights_only."""
+    onnx: FileReference | None = None
+    """An existing ONNX file."""
+    python: InnerPath | None = None
+    """A model.py for Triton's Python backend, served as it is."""
+    files: tuple[FileReference, ...] = ()
+    """More files for the version folder of a python model."""
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+    free_axes: dict[str, FreeAxis] = {}
+    """Axes named in a shape: the sizes they may take."""
+    opset: Annotated[int, Field(ge=17, le=23)] = 18
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        sources = [key for key in ("torch", "onnx", "python") if getattr(self, key) is not None]
+        if len(sources) != 1:
+            raise ValueError(
+                f"found {' and '.join(sources) or 'none'} of torch, onnx and python; wanted one"
+            )
+        if (self.train or self.weights) and not self.torch:
+            raise ValueError("train and weights belong to torch")
+        if self.train and self.weights:
+            raise ValueError("both train and weights are given; wanted one")
+        if not self.onnx and not self.inputs:
+            raise ValueError(f"{sources[0]} needs inputs: names, dtypes and shapes")
+        if self.python and not self.outputs:
+            raise ValueError("python needs outputs: names, dtypes and shapes")
+        if self.torch and not self.outputs:
+            raise ValueError("torch needs outputs: names in the order the module returns them")
+        return self._axes_known()
+
+    def _axes_known(self) -> Self:
+        for name, tensor in self.inputs.items():
+            for axis in tensor.shape:
+                if isinstance(axis, str) and axis not in self.free_axes:
+                    raise ValueError(
+                        f"input {name} has the axis {axis!r}; wanted it under free_axes"
+                    )
+                if axis == -1 and self.torch:
+                    raise ValueError(
+                        f"input {name} has an axis -1; wanted a name described under free_axes"
+                    )
+        return self
+
+
+class Tolerance(Strict):
+    """Largest difference between the exported file and the reference, as numpy.allclose takes it."""
+
+    absolute: Annotated[float, Field(ge=0)] = 1e-4
+    relative: Annotated[float, Field(ge=0)] = 1e-3
+
+
+class Quality(Strict):
+    """How good the network must be to be published."""
+
+    samples: Hook | None = None
+    """Function without arguments that returns real input: a list of batches, each name -> array."""
+    metric: Hook | None = None
+    """Function of (outputs, reference), lists of batches in the order of the samples; more is better."""
+    at_least: float | None = None
+    """The metric of the exported file must reach this."""
+    max_drop: Annotated[float, Field(ge=0)] = 0.01
+    """It may lie this much below the reference's."""
+    tolerance: Tolerance = Tolerance()
+
+
+class PipelineStep(Strict):
+    """A pre- or post-processing step beside the network."""
+
+    step: str
+    """A folder of python_backends/steps/, or of steps/ in the model's folder."""
+    name: ModelName | None = None
+    """Suffix of the Triton model's name; without it, the step's."""
+    parameters: dict[str, Scalar | list[Scalar] | FileReference] = {}
+    inputs: dict[str, str] = {}
+    """Step input -> pipeline tensor, where the names differ."""
+    outputs: dict[str, str] = {}
+    """Step output -> pipeline tensor, where the names differ."""
+    serving: Serving = Serving()
+
+
+class Example(Strict):
+    """One item of a text or file input."""
+
+    text: str | None = None
+    file: FileReference | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.text is None) == (self.file is None):
+            raise ValueError("wanted exactly one of text and file")
+        return self
+
+
+class ModelFile(Strict):
+    """The whole of `model.yaml`."""
+
+    name: ModelName
+    """The name clients call; also the folder's."""
+    description: str = ""
+    network: Network
+    quality: Quality = Quality()
+    serving: Serving = Serving()
+    pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
+    """The steps in order, with `network` in its place; without it the network is served alone."""
+    example: dict[str, Example] = {}
+    """Real data for BYTES inputs, by which steps are warmed up."""
+
+    @model_validator(mode="after")
+    def _network_once(self) -> Self:
+        if self.pipeline and list(self.pipeline).count("network") != 1:
+            raise ValueError("pipeline must have `network` exactly once")
+        names = [p.name or p.step for p in self.pipeline if isinstance(p, PipelineStep)]
+        if twice := [name for name in names if names.count(name) > 1 or name == "network"]:
+            raise ValueError(
+                f"pipeline has two parts called {twice[0]!r}; give one a name of its own"
+            )
+        return self

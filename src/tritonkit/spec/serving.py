@@ -1,0 +1,276 @@
+"""How Triton shall serve a model. Names are Triton's own (`model_config.proto`), times carry units."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.spec.base import DataType, InnerPath, Strict
+from tritonkit.spec.units import Microseconds
+
+__all__ = [
+    "Accelerator",
+    "ControlInput",
+    "Cuda",
+    "Direct",
+    "DynamicBatching",
+    "Instances",
+    "Oldest",
+    "Optimization",
+    "QueuePolicy",
+    "RateLimiter",
+    "Resource",
+    "SequenceBatching",
+    "Serving",
+    "State",
+    "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
+]
+
+PositiveInt = Annotated[int, Field(ge=1)]
+NaturalInt = Annotated[int, Field(ge=0)]
+
+
+class QueuePolicy(Strict):
+    """What happens to a request that waits."""
+
+    timeout_action: Literal["reject", "delay"] = "reject"
+    default_timeout: Microseconds = 0
+    """Longest wait in the queue; 0us for none."""
+    allow_timeout_override: bool = False
+    """Whether a request may bring a shorter timeout of its own."""
+    max_queue_size: NaturalInt = 0
+    """Requests beyond this many waiting ones are rejected; 0 for no limit."""
+
+
+class DynamicBatching(Strict):
+    """Join single requests into batches on the server."""
+
+    preferred_batch_size: tuple[PositiveInt, ...] = ()
+    max_queue_delay: Microseconds = 0
+    preserve_ordering: bool = False
+    priority_levels: NaturalInt = 0
+    default_priority_level: NaturalInt = 0
+    default_queue_policy: QueuePolicy | None = None
+    priority_queue_policy: dict[PositiveInt, QueuePolicy] = {}
+
+    @model_validator(mode="after")
+    def _priorities_agree(self) -> Self:
+        levels = self.priority_levels
+        if levels and not 1 <= self.default_priority_level <= levels:
+            raise ValueError(
+                f"default_priority_level is {self.default_priority_level}; wanted 1 to {levels}"
+            )
+        if beyond := [level for level in self.priority_queue_policy if level > levels]:
+            raise ValueError(
+                f"priority_queue_policy names level {beyond[0]}; priority_levels is {levels}"
+            )
+        return self
+
+
+class ControlInput(Strict):
+    """A tensor by which Triton tells a model about the sequence a request belongs to."""
+
+    kind: Literal["start", "end", "ready", "corrid"]
+    dtype: DataType = "FP32"
+    false_true: tuple[float, float] = (0, 1)
+    """The values for no and yes; not used by `corrid`."""
+
+
+class State(Strict):
+    """A tensor that Triton keeps between the requests of a sequence."""
+
+    input: str
+    output: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    initial: Literal["zero"] | InnerPath | None = None
+    """First value: zeros, or a file in `initial_state/`; without it the model must handle start."""
+    use_same_buffer_for_input_output: bool = False
+    use_growable_memory: bool = False
+
+
+class Direct(Strict):
+    """Each sequence keeps one batch slot of one instance."""
+
+    max_queue_delay: Microseconds = 0
+    minimum_slot_utilization: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class Oldest(Strict):
+    """Dynamic batches are formed from the oldest requests of different sequences."""
+
+    max_candidate_sequences: PositiveInt
+    preferred_batch_size: tuple[PositiveInt, ...] = ()
+    max_queue_delay: Microseconds = 0
+    preserve_ordering: bool = False
+
+
+class SequenceBatching(Strict):
+    """Send the requests of one sequence to the same instance, in order."""
+
+    max_sequence_idle: Microseconds = 1_000_000
+    direct: Direct | None = None
+    oldest: Oldest | None = None
+    control_input: dict[str, ControlInput] = {}
+    state: tuple[State, ...] = ()
+    iterative_sequence: bool = False
+
+    @model_validator(mode="after")
+    def _one_strategy(self) -> Self:
+        if self.direct is not None and self.oldest is not None:
+            raise ValueError("both direct and oldest are given; wanted one strategy")
+        return self
+
+
+class Resource(Strict):
+    """Units of a named resource that an instance holds while it runs."""
+
+    name: str
+    count: PositiveInt
+    global_: Annotated[bool, Field(alias="global")] = False
+    """Shared by all devices instead of one pool per device."""
+
+
+class RateLimiter(Strict):
+    """Which instances may run at the same time."""
+
+    resources: tuple[Resource, ...] = ()
+    priority: NaturalInt = 0
+
+
+class Instances(Strict):
+    """A group of equal instances of a model."""
+
+    kind: Literal["auto", "cpu", "gpu", "model"] | None = None
+    """Where they run; without it, where the build's target says."""
+    count: PositiveInt | None = None
+    """How many; without it, as many as the cores allow for the thread count."""
+    gpus: tuple[NaturalInt, ...] = ()
+    profile: tuple[str, ...] = ()
+    """TensorRT optimization profiles by name."""
+    passive: bool = False
+    host_policy: str | None = None
+    rate_limiter: RateLimiter | None = None
+
+
+class VersionPolicy(Strict):
+    """Which versions are served, and so which ones the build keeps."""
+
+    latest: PositiveInt | None = None
+    all: Literal[True] | None = None
+    specific: tuple[PositiveInt, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if sum((self.latest is not None, bool(self.all), bool(self.specific))) != 1:
+            raise ValueError("wanted exactly one of latest, all and specific")
+        return self
+
+
+class WarmupInput(Strict):
+    """Data for one input of a warm-up request: zeros, random values, or a file of the model's folder."""
+
+    data: Literal["zero", "random"] | None = None
+    file: InnerPath | None = None
+    dtype: DataType
+    shape: tuple[NaturalInt, ...]
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.data is None) == (self.file is None):
+            raise ValueError("wanted exactly one of data and file")
+        return self
+
+
+class WarmupSample(Strict):
+    """A request that Triton sends to a model before it calls it ready."""
+
+    name: str
+    batch_size: NaturalInt = 1
+    count: NaturalInt = 0
+    """Times it is sent; Triton takes 0 as once."""
+    inputs: dict[str, WarmupInput]
+
+
+class Accelerator(Strict):
+    """An execution accelerator inside a backend, such as TensorRT or OpenVINO in ONNX Runtime."""
+
+    name: str
+    parameters: dict[str, str] = {}
+
+
+class GraphSpecInput(Strict):
+    """Shape of one input for which a CUDA graph is captured."""
+
+    dim: tuple[PositiveInt, ...]
+
+
+class GraphSpec(Strict):
+    """A batch size and input shapes for which a CUDA graph is captured."""
+
+    batch_size: NaturalInt
+    input: dict[str, GraphSpecInput] = {}
+
+
+class Cuda(Strict):
+    """CUDA settings of an instance."""
+
+    graphs: bool = False
+    busy_wait_events: bool = False
+    output_copy_stream: bool = False
+    graph_spec: tuple[GraphSpec, ...] = ()
+
+
+class Optimization(Strict):
+    """`optimization` of Triton's configuration."""
+
+    graph_level: Literal[-1, 0, 1, 2] | None = None
+    """ONNX Runtime: -1 basic, 1 extended, 2 off, 0 or nothing all."""
+    priority: Literal["default", "max", "min"] = "default"
+    cuda: Cuda | None = None
+    cpu_execution_accelerator: tuple[Accelerator, ...] = ()
+    gpu_execution_accelerator: tuple[Accelerator, ...] = ()
+    input_pinned_memory: bool | None = None
+    output_pinned_memory: bool | None = None
+    gather_kernel_buffer_threshold: NaturalInt = 0
+    eager_batching: bool = False
+
+
+class Serving(Strict):
+    """How one Triton model is served. What is left out is chosen from the artifact and the cores."""
+
+    variant: str = "onnx-fp32"
+    """Which optimised form of the network is published."""
+    max_batch_size: NaturalInt | None = None
+    """Largest batch; 0 for a model without a batch axis."""
+    dynamic_batching: DynamicBatching | Literal[False] | None = None
+    """On by default for a model that batches and keeps no sequences; false turns it off."""
+    sequence_batching: SequenceBatching | None = None
+    instance_group: tuple[Instances, ...] = ()
+    threads: PositiveInt | None = None
+    """Threads of one instance; instances x threads never exceeds the cores."""
+    version_policy: VersionPolicy = VersionPolicy(latest=1)
+    response_cache: bool = False
+    model_warmup: Literal["auto", "off"] | tuple[WarmupSample, ...] = "auto"
+    """auto: batch 1 and every preferred batch size, at every warm size of a free axis."""
+    optimization: Optimization = Optimization()
+    decoupled: bool = False
+    """`model_transaction_policy`: a request may get any number of responses."""
+    parameters: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _batching_agrees(self) -> Self:
+        dynamic = self.dynamic_batching
+        if dynamic and self.sequence_batching is not None:
+            raise ValueError("both dynamic_batching and sequence_batching are given; wanted one")
+        if dynamic and self.max_batch_size == 0:
+            raise ValueError("dynamic_batching needs a max_batch_size above 0")
+        largest = max((dynamic.preferred_batch_size if dynamic else ()), default=0)
+        if self.max_batch_size is not None and largest > self.max_batch_size:
+            raise ValueError(
+                f"preferred_batch_size has {largest}; max_batch_size is {self.max_batch_size}"
+            )
+        return self

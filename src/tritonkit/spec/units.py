@@ -1,0 +1,64 @@
+"""Values with a unit: `500us`, `2ms`, `64MiB`. A bare number is refused, because nobody can tell what it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+__all__ = ["Bytes", "Microseconds", "format_bytes", "parse_bytes", "parse_duration"]
+
+_MICROSECONDS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000}
+_BYTES = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+def _parse(value: object, units: dict[str, int], example: str) -> int:
+    """A number and a unit, as a whole number of the smallest unit."""
+    wanted = f"a number and one of {', '.join(units)}, such as {example}"
+    if isinstance(value, int | float):
+        raise ValueError(f"{value} has no unit; wanted {wanted}")
+    match = _PATTERN.fullmatch(str(value).strip())
+    if match is None or match[2] not in units:
+        raise ValueError(f"{value!r} cannot be read; wanted {wanted}")
+    amount = float(match[1]) * units[match[2]]
+    if amount != int(amount):
+        raise ValueError(f"{value!r} is finer than one {next(iter(units))}; wanted {wanted}")
+    return int(amount)
+
+
+def parse_duration(value: object) -> int:
+    """`500us`, `2ms`, `1.5s`, `1min` as whole microseconds, the unit of Triton's configuration."""
+    return _parse(value, _MICROSECONDS, "500us")
+
+
+def parse_bytes(value: object) -> int:
+    """`64MiB`, `1GB`, `512B` as bytes."""
+    return _parse(value, _BYTES, "64MiB")
+
+
+def format_bytes(size: float) -> str:
+    """A size for people, in binary units: `86.7 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _schema(units: dict[str, int], example: str) -> WithJsonSchema:
+    pattern = rf"^\d+(\.\d+)?\s*({'|'.join(units)})$"
+    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+
+
+Microseconds = Annotated[int, BeforeValidator(parse_duration), _schema(_MICROSECONDS, "500us")]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _schema(_BYTES, "64MiB")]

@@ -1,0 +1,288 @@
+"""decode_image without Triton: every kind of image, and everything that is not one."""
+
+import io
+import struct
+import time
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from decode_image_core import Settings, decode_image
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+RAW = {"scale": 1.0, "resample": "nearest"}  # the 0..255 values themselves
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    """The image as the bytes of a file."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def handmade_png(
+    width: int, height: int, depth: int, colour: int, rows: bytes, chunks: bytes = b""
+) -> bytes:
+    """A PNG of kinds Pillow does not write; `rows` is the data with its filter bytes."""
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunks + data + chunk(b"IEND", b"")
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    """One PNG chunk with length and checksum."""
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def noise(height: int, width: int, seed: int = 0) -> Image.Image:
+    """A smooth random RGB picture, so that JPEG keeps it nearly as it is."""
+    values = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    return Image.fromarray(values).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def test_rgb_png_gives_its_own_values_channels_first() -> None:
+    """A PNG of the wanted size comes out pixel for pixel, as float32 [channels, height, width]."""
+    values = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 13
+    pixels = decode_image(
+        encoded(Image.fromarray(values)), Settings(height=2, width=3, channels=3, **RAW)
+    )
+    assert pixels.dtype == np.float32
+    assert pixels.flags.c_contiguous
+    np.testing.assert_array_equal(pixels, values.transpose(2, 0, 1))
+
+
+def test_default_scale_mean_and_std() -> None:
+    """White is 1.0 by default, and (1 - mean) / std per channel where they are given."""
+    white = encoded(Image.new("RGB", (4, 4), "white"))
+    np.testing.assert_array_equal(decode_image(white, Settings(height=2, width=2)), 1.0)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    pixels = decode_image(white, Settings(height=1, width=1, mean=mean, std=std))
+    np.testing.assert_allclose(pixels[:, 0, 0], (1 - np.array(mean)) / np.array(std), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
+def test_modes_without_alpha_keep_black_and_white(mode: str) -> None:
+    """Bilevel, grey, palette and RGB files all give black 0 and white 255 in RGB and in grey."""
+    image = Image.new("L", (2, 1))
+    image.putpixel((1, 0), 255)
+    data = encoded(image.convert(mode))
+    for channels in (1, 3):
+        pixels = decode_image(data, Settings(height=1, width=2, channels=channels, **RAW))
+        np.testing.assert_array_equal(pixels, [[[0, 255]]] * channels)
+
+
+@pytest.mark.parametrize(("background", "shows"), [("white", 255), ("black", 0)])
+@pytest.mark.parametrize("mode", ["LA", "RGBA", "P"])
+def test_transparent_pixels_show_the_background(mode: str, background: str, shows: int) -> None:
+    """Clear pixels take the background, whatever colour hides beneath; opaque ones keep theirs."""
+    image = Image.new("RGBA", (2, 1), (90, 90, 90, 255))
+    image.putpixel((0, 0), (200, 200, 200, 0))
+    data = encoded(image.quantize(4) if mode == "P" else image.convert(mode))
+    pixels = decode_image(data, Settings(height=1, width=2, background=background, **RAW))
+    np.testing.assert_allclose(pixels[:, 0, 0], shows)
+    np.testing.assert_allclose(pixels[:, 0, 1], 90, atol=1)
+
+
+def test_half_transparent_pixel_is_mixed() -> None:
+    """Black at half opacity over white is mid grey."""
+    data = encoded(Image.new("RGBA", (1, 1), (0, 0, 0, 128)))
+    pixels = decode_image(data, Settings(height=1, width=1, **RAW))
+    np.testing.assert_allclose(pixels, 127, atol=1)
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
+    """0, half and full of a 16-bit PNG become 0, 128 and 255."""
+    values = np.array([[0, 32896, 65535]], dtype=np.uint16)
+    data = encoded(Image.fromarray(values))
+    pixels = decode_image(data, Settings(height=1, width=3, channels=1, **RAW))
+    np.testing.assert_array_equal(pixels, [[[0, 128, 255]]])
+
+
+def test_sixteen_bit_grey_with_a_transparent_value() -> None:
+    """The one 16-bit value that tRNS names as clear shows the background."""
+    rows = b"\x00" + struct.pack(">HH", 1000, 30000)
+    data = handmade_png(2, 1, 16, 0, rows, chunk(b"tRNS", struct.pack(">H", 1000)))
+    pixels = decode_image(data, Settings(height=1, width=2, channels=1, **RAW))
+    np.testing.assert_array_equal(pixels, [[[255, round(30000 / 257)]]])
+
+
+@pytest.mark.parametrize(("colour", "samples"), [(2, 3), (4, 2), (6, 4)])
+def test_sixteen_bit_colour_and_alpha(colour: int, samples: int) -> None:
+    """16-bit RGB, grey with alpha and RGBA come out in 0..255."""
+    pixel = [0x4000] * (samples - 1) + [0xFFFF if colour in (4, 6) else 0x4000]
+    rows = b"\x00" + struct.pack(f">{samples}H", *pixel)
+    data = handmade_png(1, 1, 16, colour, rows)
+    pixels = decode_image(data, Settings(height=1, width=1, **RAW))
+    np.testing.assert_allclose(pixels, 64, atol=1)
+
+
+def test_cmyk_jpeg_is_converted() -> None:
+    """Full cyan in a CMYK JPEG is green and blue without red."""
+    data = encoded(Image.new("CMYK", (8, 8), (255, 0, 0, 0)), "JPEG", quality=95)
+    pixels = decode_image(data, Settings(height=1, width=1, **RAW))
+    np.testing.assert_allclose(pixels[:, 0, 0], [0, 255, 255], atol=3)
+
+
+UPRIGHT = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
+    8: lambda a: np.rot90(a),
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_exif_orientation_is_applied(orientation: int) -> None:
+    """A picture stored turned or mirrored comes out upright (EXIF 2.3, tag 274)."""
+    stored = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
+    exif = Image.Exif()
+    exif[274] = orientation
+    upright = UPRIGHT[orientation](stored)
+    settings = Settings(height=upright.shape[0], width=upright.shape[1], channels=1, **RAW)
+    pixels = decode_image(encoded(Image.fromarray(stored), exif=exif), settings)
+    np.testing.assert_array_equal(pixels[0], upright)
+
+
+def test_unreadable_exif_is_ignored() -> None:
+    """Damaged metadata neither refuses the image nor warns."""
+    data = encoded(noise(8, 8), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
+    assert decode_image(data, Settings(height=8, width=8)).shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "0 bytes"),
+        (b"hello, I am text", "not a PNG or JPEG"),
+        (b"\x89PNG\r\n\x1a\n", "damaged header"),
+        (b"\xff\xd8\xff", "damaged header"),
+        (b"\xff\xd8\xff\xe0" + b"\x00" * 100, "damaged header"),
+        (encoded(Image.new("RGB", (4, 4)), "GIF"), "not a PNG or JPEG"),
+        (encoded(Image.new("RGB", (4, 4)), "BMP"), "not a PNG or JPEG"),
+        (encoded(Image.new("RGB", (4, 4)), "TIFF"), "not a PNG or JPEG"),
+    ],
+)
+def test_what_is_not_an_image_is_refused(data: bytes, message: str) -> None:
+    """Empty, text, other formats and bare magic bytes each get a message that says so."""
+    with pytest.raises(ValueError, match=message):
+        decode_image(data, Settings())
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_no_cut_gives_half_an_image(kind: str) -> None:
+    """Cut at any byte, a file is refused, or, with only its end mark gone, decodes in full."""
+    settings = Settings(height=24, width=24)
+    data = encoded(noise(24, 24), kind)
+    whole = decode_image(data, settings)
+    accepted = 0
+    for length in range(len(data)):
+        try:
+            pixels = decode_image(data[:length], settings)
+        except ValueError:
+            continue
+        accepted += 1
+        np.testing.assert_array_equal(pixels, whole)
+    assert accepted <= 24
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive"])
+def test_half_a_file_says_that_it_is_damaged(kind: str) -> None:
+    """The message names the format, the size and what the decoder met."""
+    options = {"progressive": True} if kind == "progressive" else {}
+    data = encoded(noise(64, 48), "JPEG" if kind == "progressive" else kind, **options)
+    with pytest.raises(ValueError, match=r"(PNG|JPEG) image \(48 x 64\) is damaged: .*truncated"):
+        decode_image(data[: len(data) * 3 // 4], Settings())
+
+
+def huge_jpeg() -> bytes:
+    """A small JPEG whose header claims 20,000 x 20,000."""
+    data = bytearray(encoded(noise(16, 16), "JPEG"))
+    start = data.index(b"\xff\xc0")
+    data[start + 5 : start + 9] = struct.pack(">HH", 20_000, 20_000)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data", [handmade_png(20_000, 20_000, 8, 2, b"\x00" * 100), huge_jpeg()], ids=["png", "jpeg"]
+)
+def test_too_many_pixels_are_refused_before_decoding(data: bytes) -> None:
+    """20,000 x 20,000 is refused from the header, in no time and without touching Pillow's state."""
+    before = (Image.MAX_IMAGE_PIXELS, list(warnings.filters))
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"20000 x 20000; at most 64000000 pixels"):
+        decode_image(data, Settings())
+    assert time.perf_counter() - start < 0.1
+    assert (Image.MAX_IMAGE_PIXELS, list(warnings.filters)) == before
+
+
+def test_a_file_past_max_bytes_is_refused() -> None:
+    """The encoded size has its own limit."""
+    data = encoded(noise(8, 8))
+    with pytest.raises(ValueError, match=rf"{len(data)} bytes; at most {len(data) - 1}"):
+        decode_image(data, Settings(max_bytes=len(data) - 1))
+    decode_image(data, Settings(max_bytes=len(data)))
+
+
+@given(st.data(), st.sampled_from(["PNG", "JPEG"]))
+def test_damage_gives_an_error_or_an_image(data: st.DataObject, kind: str) -> None:
+    """With any bytes overwritten, the outcome is a ValueError or finite pixels of the right shape."""
+    file = bytearray(encoded(noise(12, 12), kind))
+    places = st.tuples(st.integers(8, len(file) - 1), st.integers(0, 255))
+    for place, value in data.draw(st.lists(places, min_size=1, max_size=4)):
+        file[place] = value
+    try:
+        pixels = decode_image(bytes(file), Settings(height=8, width=8, max_pixels=1_000_000))
+    except ValueError:
+        return
+    assert pixels.shape == (3, 8, 8)
+    assert np.isfinite(pixels).all()
+
+
+@pytest.mark.parametrize("size", [(300, 400), (400, 300), (224, 224), (77, 500), (1000, 999)])
+@pytest.mark.parametrize("resample", ["bilinear", "bicubic", "box"])
+def test_crop_is_the_imagenet_transform(size: tuple[int, int], resample: str) -> None:
+    """The pixels are those of torchvision's Resize(256) then CenterCrop(224), to one level."""
+    image = noise(*size, seed=3)
+    short = min(image.size)
+    scaled = image.resize(
+        tuple(int(256 * side / short) for side in image.size),
+        Image.Resampling[resample.upper()],
+    )
+    left, top = (round((side - 224) / 2) for side in scaled.size)
+    expected = np.asarray(scaled.crop((left, top, left + 224, top + 224)))
+    pixels = decode_image(encoded(image), Settings(resize="crop", resample=resample, scale=1.0))
+    assert np.abs(pixels - expected.transpose(2, 0, 1)).max() <= 1
+
+
+def test_crop_of_a_thin_image_stays_small() -> None:
+    """A 1 x 1,000,000 image is cropped without first being blown up to 256 x 256,000,000."""
+    data = encoded(Image.new("L", (1_000_000, 1), 255))
+    pixels = decode_image(data, Settings(resize="crop"))
+    np.testing.assert_array_equal(pixels, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"height": 0}, "height: found 0"),
+        ({"channels": 2}, "channels: found 2"),
+        ({"resize": "squash"}, "resize: found squash"),
+        ({"resample": "cubic"}, "resample: found cubic"),
+        ({"background": "red"}, "background: found red"),
+        ({"mean": (0.1, 0.2)}, "mean: found 2 values"),
+        ({"std": (0.0,)}, "std: found"),
+        ({"scale": float("nan")}, "wanted finite numbers"),
+        ({"resize": "crop", "resize_to": 200}, "resize_to: found 200, wanted at least 224"),
+    ],
+)
+def test_unfit_parameters_are_refused(values: dict[str, object], message: str) -> None:
+    """Each parameter names itself, what was found and what was wanted."""
+    with pytest.raises(ValueError, match=message):
+        Settings(**values)
