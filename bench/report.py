@@ -67,9 +67,7 @@ def print_report(report: Report) -> None:
     print(f"{'':{wide}}  {'median':>7} {'min':>7} {'max':>7}  limit")
     for ratio in report.ratios:
         least, most = min(ratio.rounds), max(ratio.rounds)
-        print(
-            f"{ratio.name:{wide}}  {ratio.median:7.3f} {least:7.3f} {most:7.3f}  {_limit(ratio)}"
-        )
+        print(f"{ratio.name:{wide}}  {ratio.median:7.3f} {least:7.3f} {most:7.3f}  {_limit(ratio)}")
         for key, value in ratio.facts.items():
             print(f"{'':{wide}}    {key}: {value}")
 

@@ -248,7 +248,7 @@ def test_damage_gives_an_error_or_an_image(data: st.DataObject, kind: str) -> No
 @pytest.mark.parametrize("size", [(300, 400), (400, 300), (224, 224), (77, 500), (1000, 999)])
 @pytest.mark.parametrize("resample", ["bilinear", "bicubic", "box"])
 def test_crop_is_the_imagenet_transform(size: tuple[int, int], resample: str) -> None:
-    """The pixels are those of torchvision's Resize(256) then CenterCrop(224), to one level."""
+    """The pixels are those of torchvision's Resize(256) then CenterCrop(224) but for rounding."""
     image = noise(*size, seed=3)
     short = min(image.size)
     scaled = image.resize(
@@ -258,7 +258,9 @@ def test_crop_is_the_imagenet_transform(size: tuple[int, int], resample: str) ->
     left, top = (round((side - 224) / 2) for side in scaled.size)
     expected = np.asarray(scaled.crop((left, top, left + 224, top + 224)))
     pixels = decode_image(encoded(image), Settings(resize="crop", resample=resample, scale=1.0))
-    assert np.abs(pixels - expected.transpose(2, 0, 1)).max() <= 1
+    difference = np.abs(pixels - expected.transpose(2, 0, 1))
+    assert difference.max() <= 2
+    assert difference.mean() < 0.02
 
 
 def test_crop_of_a_thin_image_stays_small() -> None:

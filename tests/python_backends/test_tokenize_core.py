@@ -13,7 +13,9 @@ UNK, CLS, SEP, PAD, ONE, TWO, THREE = range(7)
 
 def bert_like() -> Tokenizer:
     """Whole words between [CLS] and [SEP]; [PAD] is 3, so that a padding of 0 would show."""
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token=WORDS[UNK])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
@@ -63,7 +65,7 @@ def test_empty_text_is_its_special_tokens(path: Path) -> None:
 def test_settings_in_the_file_are_overridden(tmp_path: Path) -> None:
     """Padding to 128 and truncation to 3 in the file do not apply; its padding id does."""
     own = bert_like()
-    own.enable_padding(length=128, pad_id=UNK, pad_token="[UNK]")
+    own.enable_padding(length=128, pad_id=UNK, pad_token=WORDS[UNK])
     own.enable_truncation(3)
     own.save(str(tmp_path / "own.json"))
     tokenizer = TextTokenizer(tmp_path / "own.json", Settings(max_length=6, buckets=(5,)))

@@ -155,8 +155,8 @@ def _resized(image: Image.Image, settings: Settings) -> Image.Image:
 def _crop_box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float, float]:
     """The part of the source that torchvision's Resize then CenterCrop would keep.
 
-    Resampling only this part gives the same pixels, and a 1 x 1,000,000 image does not first
-    become 256 x 256,000,000.
+    Resampling only this part gives the same pixels but for rounding, and a 1 x 1,000,000 image does
+    not first become 256 x 256,000,000.
     """
     short = min(size)
     scaled = [int(settings.resize_to * side / short) for side in size]

@@ -12,7 +12,7 @@ from tritonkit.build.samples import Batch
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec, resolve_file
 
-__all__ = ["load_module", "run_module"]
+__all__ = ["load_module", "run_module", "run_outputs"]
 
 SEED = 0
 
@@ -38,25 +38,30 @@ def load_module(spec: Spec) -> Any:
 
 
 def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
-    """Outputs of the module for one batch, under the names the spec gives them.
-
-    The spec's inputs are the module's positional arguments, in their order.
-    """
-    torch = need("torch", "build")
+    """Outputs of the module for one batch, under the names the spec gives them."""
     names = list(spec.model.network.outputs)
-    tensors = [torch.from_numpy(batch[name]) for name in spec.model.network.inputs]
-    with blame(spec, "network.torch", "running the module on the samples"), torch.no_grad():
-        found = module(*tensors)
-    if isinstance(found, dict):
-        found = [found[name] for name in names if name in found]
-    results = list(found) if isinstance(found, tuple | list) else [found]
+    results = run_outputs(spec, module, batch)
     if len(results) != len(names):
         raise BuildError(
             f"{spec.file} network.outputs",
             found=f"{len(names)} names for {len(results)} outputs of the module",
             wanted="one name per output, in the order the module returns them",
         )
-    return {name: result.numpy() for name, result in zip(names, results, strict=True)}
+    return dict(zip(names, results, strict=True))
+
+
+def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
+    """Outputs of the module as arrays, in its order.
+
+    The spec's inputs are the module's positional arguments, in their order.
+    """
+    torch = need("torch", "build")
+    tensors = [torch.from_numpy(batch[name]) for name in spec.model.network.inputs]
+    with blame(spec, "network.torch", "running the module on the samples"), torch.no_grad():
+        found = module(*tensors)
+    if isinstance(found, dict):
+        found = list(found.values())
+    return [result.numpy() for result in (found if isinstance(found, tuple | list) else [found])]
 
 
 def _seed(torch: Any) -> None:

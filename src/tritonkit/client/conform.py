@@ -2,8 +2,8 @@
 
 Types. An array (anything with a dtype: numpy, torch on the CPU) keeps the type its owner chose, so
 only casts that lose nothing by type are made (`numpy.can_cast(..., "safe")`: int32 to INT64,
-float32 to FP64; never float64 to FP32, nor int64 to FP32). Python numbers and lists of them chose no
-type and are taken by value: whole numbers go to any integer type they fit and to any float type
+float32 to FP64; never float64 to FP32, nor int64 to FP32). Python numbers and lists of them chose
+no type and are taken by value: whole numbers go to any integer type they fit and to any float type
 that holds them exactly, floats to any float type by rounding (never to an integer type, never past
 its range), booleans to any type as 0 and 1. BYTES takes bytes, bytearray, memoryview and str (as
 UTF-8), and arrays of them; numpy's own "S" arrays drop trailing zero bytes, so give lists of bytes
@@ -30,9 +30,20 @@ if TYPE_CHECKING:
 
     from tritonkit.client.signature import TensorSpec
 
-__all__ = ["conform"]
+__all__ = ["conform", "fits"]
 
 _BF16_BITS = 8  # significant bits, the implicit one counted
+
+
+def fits(value: Any, spec: TensorSpec) -> bool:
+    """Whether `value` is already the array to send: the short way for the common case."""
+    return (
+        type(value) is np.ndarray
+        and value.dtype == FIXED.get(spec.datatype)
+        and spec.batched
+        and value.shape[1:] == spec.dims
+        and len(value) > 0
+    )
 
 
 def conform(value: Any, spec: TensorSpec, where: str) -> NDArray[Any]:

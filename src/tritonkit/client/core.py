@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.conform import conform
+from tritonkit.client.conform import conform, fits
 from tritonkit.client.tensors import from_raw, to_raw
 from tritonkit.errors import InferenceError, InvalidInput
 
@@ -102,8 +102,10 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
         _check_names(signature, inputs)
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in inputs.items():
-        where = f"model {signature.name}, input {name}"
-        arrays[name] = conform(value, signature.inputs[name], where)
+        spec = signature.inputs[name]
+        if not fits(value, spec):
+            value = conform(value, spec, f"model {signature.name}, input {name}")
+        arrays[name] = value
     if signature.max_batch_size:
         _check_batch(signature, arrays)
     _check_size(signature, arrays)
@@ -146,13 +148,13 @@ def _unknown(signature: ModelSignature, kind: str, name: str, known: Iterable[st
 
 def _check_batch(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> None:
     sizes = {name: len(array) for name, array in arrays.items() if signature.inputs[name].batched}
-    if len(set(sizes.values())) > 1:
+    if len(sizes) > 1 and len(set(sizes.values())) > 1:
         raise InvalidInput(
             f"model {signature.name}",
             found="batches of different sizes: " + ", ".join(f"{k} {v}" for k, v in sizes.items()),
             wanted="the same number of items in every input",
         )
-    largest = max(sizes.values(), default=0)
+    largest = next(iter(sizes.values()), 0)
     if largest > signature.max_batch_size:
         raise InvalidInput(
             f"model {signature.name}",
@@ -163,10 +165,10 @@ def _check_batch(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) 
 
 
 def _check_size(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> None:
-    total = sum(
-        sum(4 + len(cell) for cell in array.flat) if array.dtype.kind == "O" else array.nbytes
-        for array in arrays.values()
-    )
+    total = 0
+    for array in arrays.values():
+        objects = array.dtype.kind == "O"
+        total += sum(4 + len(cell) for cell in array.flat) if objects else array.nbytes
     if total > MESSAGE_LIMIT:
         raise InvalidInput(
             f"model {signature.name}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,8 +16,7 @@ Origin = Literal["server"]
 """Where an answer was made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """Where the time of one call went, by this process's monotonic clock.
 
     `total_s` runs from entering `predict` to its return; `wait_s` is the part spent in the

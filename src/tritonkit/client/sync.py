@@ -16,7 +16,7 @@ from tritonkit.client.status import (
     statistics_from,
     statuses_from,
 )
-from tritonkit.client.transport import Deadline, Method, Transport
+from tritonkit.client.transport import Method, Transport, checked_timeout, time_left
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -58,8 +58,7 @@ class Client:
         timeout_s: float = 30.0,
         transport: Transport | None = None,
     ) -> None:
-        Deadline.after(timeout_s, "Client")
-        self._timeout_s = timeout_s
+        self._timeout_s = checked_timeout(timeout_s, "Client")
         self._transport = _transport(address, transport)
         self._models: dict[_Key, Model] = {}
         self._signatures: dict[_Key, tuple[ModelSignature, float]] = {}
@@ -88,7 +87,7 @@ class Client:
                     found="not a model's name and version number",
                     wanted="a name, and a whole number above 0 or None",
                 )
-            self._signature(key, Deadline.after(self._timeout_s, f"model {name}"))
+            self._signature(key, self._timeout_s)
             model = self._models.setdefault(key, Model(self, *key))
         return model
 
@@ -110,6 +109,12 @@ class Client:
     def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""
         return info_from(self._call("ServerMetadata", messages().ServerMetadataRequest()))
+
+    def config(self, name: str, version: str | int | None = None) -> Any:
+        """The configuration a model is served with, as Triton's own `ModelConfig` message."""
+        wanted = "" if version is None else str(version)
+        request = messages().ModelConfigRequest(name=name, version=wanted)
+        return self._call("ModelConfig", request).config
 
     def statistics(
         self, name: str, version: str | int | None = None
@@ -139,17 +144,18 @@ class Client:
     def _call(self, method: Method, request: Any) -> Any:
         return self._transport.call(method, request, self._timeout_s)
 
-    def _signature(self, key: _Key, deadline: Deadline) -> ModelSignature:
+    def _signature(self, key: _Key, timeout_s: float) -> ModelSignature:
         """The kept signature, or a fresh one."""
         kept = self._signatures.get(key)
         if kept is not None:
             return kept[0]
         name, version = key
+        started = time.perf_counter()
         send = self._transport.call
         asked = messages().ModelMetadataRequest(name=name, version=version)
-        metadata = send("ModelMetadata", asked, deadline.left_s())
+        metadata = send("ModelMetadata", asked, time_left(started, timeout_s, name))
         wanted = messages().ModelConfigRequest(name=name, version=version)
-        config = send("ModelConfig", wanted, deadline.left_s()).config
+        config = send("ModelConfig", wanted, time_left(started, timeout_s, name)).config
         signature = signature_from(metadata, config)
         self._signatures[key] = (signature, time.monotonic())
         return signature
@@ -167,16 +173,20 @@ class Client:
         outputs: Sequence[str] | None,
         timeout_s: float | None,
     ) -> Reply:
-        allowed = self._timeout_s if timeout_s is None else timeout_s
-        deadline = Deadline.after(allowed, f"model {key[0]}")
+        started = time.perf_counter()
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        else:
+            checked_timeout(timeout_s, f"model {key[0]}")
         try:
-            signature = self._signature(key, deadline)
+            signature = self._signature(key, timeout_s)
             request = encode_request(
-                signature, inputs, version=key[1], outputs=outputs, timeout_s=allowed
+                signature, inputs, version=key[1], outputs=outputs, timeout_s=timeout_s
             )
-            sent = deadline.elapsed_s()
-            response = self._transport.call("ModelInfer", request, deadline.left_s())
-            answered = deadline.elapsed_s()
+            left_s = time_left(started, timeout_s, key[0])
+            sent = time.perf_counter()
+            response = self._transport.call("ModelInfer", request, left_s)
+            answered = time.perf_counter()
             arrays = decode_response(response)
         except (InvalidInput, InferenceError, ModelNotFound):
             self._doubt(key)
@@ -185,7 +195,7 @@ class Client:
             outputs=arrays,
             model=response.model_name,
             version=response.model_version,
-            timing=Timing(total_s=deadline.elapsed_s(), wait_s=answered - sent),
+            timing=Timing(total_s=time.perf_counter() - started, wait_s=answered - sent),
         )
 
 
@@ -212,7 +222,7 @@ class Model:
     def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
         client = self._client
-        return client._signature(self._key, Deadline.after(client._timeout_s, f"model {self.name}"))
+        return client._signature(self._key, client._timeout_s)
 
     def predict(
         self,

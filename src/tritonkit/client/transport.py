@@ -6,14 +6,12 @@ others: one that retries, one that spreads calls over replicas, one that answers
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tritonkit.errors import DeadlineExceeded, UsageError
 
-__all__ = ["LONGEST_TIMEOUT_S", "Deadline", "Method", "Transport"]
+__all__ = ["LONGEST_TIMEOUT_S", "Method", "Transport", "checked_timeout", "time_left"]
 
 Method: TypeAlias = Literal[
     "ModelConfig",
@@ -54,36 +52,31 @@ class Transport(Protocol):
         """Free the connection; closing twice is closing once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """A moment until which one public call may take, however many messages it sends."""
+def checked_timeout(timeout_s: float, where: str) -> float:
+    """`timeout_s`, if it is above 0 and at most a month; else a `UsageError`."""
+    # Written so that NaN, which compares with nothing, is refused too.
+    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        raise UsageError(
+            where,
+            found=f"timeout_s={timeout_s}",
+            wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}",
+        )
+    return timeout_s
 
-    where: str
-    timeout_s: float
-    started: float
 
-    @classmethod
-    def after(cls, timeout_s: float, where: str) -> Deadline:
-        """`timeout_s` seconds from now; a `UsageError` unless above 0 and under a month."""
-        if not 0 < timeout_s <= LONGEST_TIMEOUT_S or math.isnan(timeout_s):
-            raise UsageError(
-                where,
-                found=f"timeout_s={timeout_s}",
-                wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}",
-            )
-        return cls(where, timeout_s, time.perf_counter())
+def time_left(started: float, timeout_s: float, model: str) -> float:
+    """Seconds left of a call's time, above 0; `DeadlineExceeded` when there are none.
 
-    def elapsed_s(self) -> float:
-        """Seconds since the call began."""
-        return time.perf_counter() - self.started
-
-    def left_s(self) -> float:
-        """Seconds left, above 0; `DeadlineExceeded` when there are none."""
-        left = self.timeout_s - self.elapsed_s()
-        if left <= 0:
-            raise DeadlineExceeded(
-                self.where,
-                found=f"nothing left of timeout_s={self.timeout_s} before the request was sent",
-                todo="allow more time",
-            )
-        return left
+    Args:
+        started: `time.perf_counter()` when the call began; it may send several messages.
+        timeout_s: seconds the whole call may take.
+        model: the model called, for the message.
+    """
+    left = started + timeout_s - time.perf_counter()
+    if left <= 0:
+        raise DeadlineExceeded(
+            f"model {model}",
+            found=f"nothing left of timeout_s={timeout_s} before the request was sent",
+            todo="allow more time",
+        )
+    return left

@@ -83,7 +83,8 @@ class WarmupPlan:
     name: str
     batch_size: int
     inputs: Mapping[str, WarmupData]
-    count: int = 1
+    count: int = 0
+    """Times it is sent; Triton takes 0 as once."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from tritonkit.spec.base import DataType, FileReference, PackageFile, Tensor
 from tritonkit.spec.load import Spec, find_root, load, load_all, resolve_file
 from tritonkit.spec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
 from tritonkit.spec.schema import schema_text
-from tritonkit.spec.serving import Serving
+from tritonkit.spec.serving import Serving, VersionPolicy
 from tritonkit.spec.step import ResolvedStep, StepContract
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Spec",
     "StepContract",
     "Tensor",
+    "VersionPolicy",
     "find_root",
     "load",
     "load_all",

@@ -32,6 +32,9 @@ __all__ = [
 PositiveInt = Annotated[int, Field(ge=1)]
 NaturalInt = Annotated[int, Field(ge=0)]
 
+_FLAG_DTYPES = ("FP32", "INT32", "BOOL")
+_CORRID_DTYPES = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
+
 
 class QueuePolicy(Strict):
     """What happens to a request that waits."""
@@ -69,6 +72,22 @@ class DynamicBatching(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _order_can_be_kept(self) -> Self:
+        """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
+        if not self.preserve_ordering:
+            return self
+        if self.priority_levels > 1:
+            raise ValueError(
+                f"preserve_ordering is on with {self.priority_levels} priority_levels; wanted at most 1"
+            )
+        policies = [self.default_queue_policy, *self.priority_queue_policy.values()]
+        if any(p and p.default_timeout and p.timeout_action == "delay" for p in policies):
+            raise ValueError(
+                "preserve_ordering is on and a queue policy delays requests; wanted timeout_action: reject"
+            )
+        return self
+
 
 class ControlInput(Strict):
     """A tensor by which Triton tells a model about the sequence a request belongs to."""
@@ -77,6 +96,19 @@ class ControlInput(Strict):
     dtype: DataType = "FP32"
     false_true: tuple[float, float] = (0, 1)
     """The values for no and yes; not used by `corrid`."""
+
+    @model_validator(mode="after")
+    def _dtype_fits(self) -> Self:
+        """Triton has flags of three dtypes and correlation ids of five (model_config.proto)."""
+        known = _CORRID_DTYPES if self.kind == "corrid" else _FLAG_DTYPES
+        if self.dtype not in known:
+            raise ValueError(f"{self.kind} is {self.dtype}; wanted one of {', '.join(known)}")
+        fraction = any(value != int(value) for value in self.false_true)
+        if self.dtype == "BOOL" and not set(self.false_true) <= {0, 1}:
+            raise ValueError(f"false_true is {self.false_true} for BOOL; wanted 0 and 1")
+        if self.dtype == "INT32" and fraction:
+            raise ValueError(f"false_true is {self.false_true} for INT32; wanted whole numbers")
+        return self
 
 
 class State(Strict):
@@ -90,6 +122,14 @@ class State(Strict):
     """First value: zeros, or a file in `initial_state/`; without it the model must handle start."""
     use_same_buffer_for_input_output: bool = False
     use_growable_memory: bool = False
+
+    @model_validator(mode="after")
+    def _first_value_has_a_size(self) -> Self:
+        if self.initial is not None and -1 in self.shape:
+            raise ValueError(
+                f"initial is given for the shape {list(self.shape)}; wanted a size for every axis"
+            )
+        return self
 
 
 class Direct(Strict):
@@ -155,6 +195,12 @@ class Instances(Strict):
     host_policy: str | None = None
     rate_limiter: RateLimiter | None = None
 
+    @model_validator(mode="after")
+    def _gpus_belong_to_gpu(self) -> Self:
+        if self.gpus and self.kind in ("cpu", "model"):
+            raise ValueError(f"gpus are given for kind {self.kind}; wanted kind gpu, or no gpus")
+        return self
+
 
 class VersionPolicy(Strict):
     """Which versions are served, and so which ones the build keeps."""
@@ -208,11 +254,19 @@ class GraphSpecInput(Strict):
     dim: tuple[PositiveInt, ...]
 
 
+class GraphLowerBound(Strict):
+    """The smallest batch size and input shapes a captured CUDA graph may also serve."""
+
+    batch_size: NaturalInt
+    input: dict[str, GraphSpecInput] = {}
+
+
 class GraphSpec(Strict):
     """A batch size and input shapes for which a CUDA graph is captured."""
 
     batch_size: NaturalInt
     input: dict[str, GraphSpecInput] = {}
+    graph_lower_bound: GraphLowerBound | None = None
 
 
 class Cuda(Strict):
@@ -268,9 +322,24 @@ class Serving(Strict):
             raise ValueError("both dynamic_batching and sequence_batching are given; wanted one")
         if dynamic and self.max_batch_size == 0:
             raise ValueError("dynamic_batching needs a max_batch_size above 0")
-        largest = max((dynamic.preferred_batch_size if dynamic else ()), default=0)
+        oldest = self.sequence_batching.oldest if self.sequence_batching else None
+        batching = dynamic or oldest
+        largest = max((batching.preferred_batch_size if batching else ()), default=0)
         if self.max_batch_size is not None and largest > self.max_batch_size:
             raise ValueError(
                 f"preferred_batch_size has {largest}; max_batch_size is {self.max_batch_size}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _cache_can_work(self) -> Self:
+        """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
+        if self.response_cache and self.decoupled:
+            raise ValueError(
+                "response_cache is on for a decoupled model, which Triton refuses; wanted one of them"
+            )
+        if self.response_cache and self.sequence_batching is not None:
+            raise ValueError(
+                "response_cache is on with sequence_batching, which Triton refuses; wanted one of them"
             )
         return self

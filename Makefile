@@ -1,0 +1,51 @@
+# `make demo` and `make test` stand alone: each sets up what it needs first.
+PYTHON ?= python3
+# The PyTorch to install: name a CPU build here if your index offers one.
+TORCH ?= torch==2.13.0
+
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
+BIN = .venv/bin
+
+.PHONY: setup demo test lint unit check clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   build the models, start Triton, send it real input"
+	@echo "make test   lint, types and all tests"
+	@echo "make setup  the two Python environments that both need"
+
+setup:
+	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-server/.ready
+
+.venv/.ready: pyproject.toml
+	@echo "Setting up .venv, the project's environment (a minute or two, 1.7 GB) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
+	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,dev]"
+	@touch $@
+
+.venv-server/.ready: python_backends/requirements.txt
+	@echo "Setting up .venv-server, Triton and what its Python backends import (0.5 GB) ..."
+	@$(PYTHON) -m venv .venv-server
+	@.venv-server/bin/python $(PIP_INSTALL) -r python_backends/requirements.txt
+	@touch $@
+
+demo: setup
+	@$(BIN)/tritonkit demo
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+unit: setup
+	@$(BIN)/python -m pytest --ignore tests/server
+
+test: lint
+	@$(BIN)/python -m pytest
+
+check: setup
+	@$(BIN)/python tools/build_repo.py --check
+
+clean:
+	rm -rf .venv .venv-server .tritonkit

@@ -1,0 +1,45 @@
+"""The command line: the only place that prints.
+
+Every command takes `--json` for programs where it prints a table for people; errors go to standard
+error, and the exit code says whose they are (see `tritonkit.errors`).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from tritonkit.cli import build, call, demo, doctor, models, new, serve
+from tritonkit.cli.output import print_error
+from tritonkit.errors import TritonkitError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="From a model spec to a served prediction on NVIDIA Triton.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("build")(build.command)
+app.command("serve")(serve.command)
+app.command("call")(call.command)
+app.command("models")(models.command)
+app.command("new")(new.command)
+app.command("doctor")(doctor.command)
+app.command("demo")(demo.command)
+app.command("schema")(new.schema)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; a user's mistake ends in a message and an exit code, never a traceback."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(arguments, prog_name="tritonkit")
+    except TritonkitError as error:
+        print_error(error, as_json="--json" in arguments)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,125 @@
+"""`tritonkit call`: one request from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritonkit.cli.options import Address, AsJson, Timeout
+from tritonkit.cli.output import print_json, print_table, to_plain
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.client import ModelSignature, Reply
+
+__all__ = ["command"]
+
+_SHOWN = 6
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a served model.")],
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            metavar="NAME=VALUE",
+            help="An input: text, @FILE for a file's bytes, @FILE.npy for an array, or JSON numbers.",
+        ),
+    ],
+    version: Annotated[
+        int | None,
+        typer.Option(help="Model version; the server's choice by default.", show_default=False),
+    ] = None,
+    address: Address = "127.0.0.1:8001",
+    timeout_s: Timeout = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Call a served model once and show what it answers.
+
+    Example: tritonkit call digits --input image=@models/digits/examples/seven.png
+    """
+    from tritonkit.client import Client
+
+    given = dict(_split(text) for text in inputs)
+    with Client(address, timeout_s=timeout_s) as client:
+        handle = client.model(model, version)
+        values = {name: _read(name, text, handle.signature) for name, text in given.items()}
+        reply = handle.predict(inputs=values)
+    if as_json:
+        print_json(_facts(reply))
+    else:
+        _print(reply)
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(
+            f"--input {text}", found="no name", wanted="NAME=VALUE, such as image=@seven.png"
+        )
+    return name, value
+
+
+def _read(name: str, text: str, signature: ModelSignature) -> Any:
+    """The value of one input: BYTES are taken as they stand, numbers as JSON."""
+    spec = signature.inputs.get(name)
+    if text.startswith("@"):
+        return _read_file(name, Path(text[1:]))
+    # An unknown name goes on as it is: the client knows the nearest one.
+    if spec is None or spec.datatype == "BYTES":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--input {name}",
+            found=f"{text[:60]!r} is not JSON: {error}",
+            wanted=f"{spec.datatype} numbers of shape {list(spec.dims)}, or @FILE.npy",
+        ) from None
+
+
+def _read_file(name: str, path: Path) -> Any:
+    try:
+        if path.suffix == ".npy":
+            import numpy as np
+
+            return np.load(path, allow_pickle=False)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--input {name}", found=f"{path} cannot be read: {reason}") from None
+
+
+def _facts(reply: Reply) -> dict[str, Any]:
+    return {
+        "model": reply.model,
+        "version": reply.version,
+        "outputs": {name: to_plain(reply[name]) for name in reply},
+        "total_ms": round(reply.timing.total_s * 1000, 3),
+    }
+
+
+def _print(reply: Reply) -> None:
+    rows = []
+    for name in reply:
+        array = reply[name]
+        shape = "x".join(map(str, array.shape))
+        values = [_text(value) for value in array.ravel()[:_SHOWN]]
+        more = "" if array.size <= _SHOWN else f" ... ({array.size} values)"
+        rows.append([name, shape, " ".join(values) + more])
+    title = f"{reply.model} version {reply.version}, {reply.timing.total_s * 1000:.1f} ms"
+    print_table(title, ["output", "shape", "values"], rows)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return (
+        f"{value:.4f}"
+        if getattr(value, "dtype", None) is not None and value.dtype.kind == "f"
+        else str(value)
+    )

@@ -1,0 +1,81 @@
+"""`tritonkit new` writes a model folder; `tritonkit schema` prints what may stand in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.output import note, print_json
+from tritonkit.errors import UsageError
+from tritonkit.spec import find_root, load
+
+__all__ = ["command", "schema"]
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name clients will call.")],
+    onnx: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="An ONNX file.", show_default=False)
+    ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="A function that returns a torch.nn.Module.",
+            show_default=False,
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=DTYPE:SHAPE",
+            help="With --torch: an input without its batch axis; NAME(MIN-MAX) is a free size.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --torch: a .safetensors or checkpoint file.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Write a model folder that builds and serves.
+
+    Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
+    """
+    from tritonkit.build.scaffold import new_from_onnx, new_from_torch
+
+    project = (root or find_root()).resolve()
+    if (onnx is None) == (torch is None):
+        raise UsageError(
+            "tritonkit new", found="both or neither of --onnx and --torch", wanted="one of them"
+        )
+    if onnx is not None:
+        folder = new_from_onnx(project, name, onnx)
+    else:
+        folder = new_from_torch(project, name, torch or "", inputs or (), weights, Path.cwd())
+    load(folder, project)
+    if as_json:
+        print_json({"name": name, "folder": str(folder)})
+        return
+    note(f"wrote {folder.relative_to(project)}/model.yaml")
+    note(f"next: tritonkit build {name} && tritonkit serve --model {name}")
+
+
+def schema() -> None:
+    """Print the JSON schema of model.yaml, for editors.
+
+    Example: tritonkit schema > docs/model.schema.json
+    """
+    from tritonkit.spec import schema_text
+
+    print(schema_text(), end="")

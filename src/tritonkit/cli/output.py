@@ -1,0 +1,69 @@
+"""Tables for people, JSON for programs, errors for both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tritonkit.errors import TritonkitError
+
+__all__ = ["console", "note", "print_error", "print_json", "print_table", "to_plain"]
+
+console = Console(highlight=False, soft_wrap=True)
+_notes = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A line about what is going on, on standard error so that output can be piped."""
+    _notes.print(text, markup=False)
+
+
+def print_error(error: TritonkitError, as_json: bool) -> None:
+    """One error, on standard error; as one JSON object for a program."""
+    if as_json:
+        print(json.dumps(error.to_dict()), file=sys.stderr)
+    else:
+        _notes.print("error:", style="bold red", end=" ")
+        _notes.print(str(error), markup=False)
+
+
+def print_json(value: Any) -> None:
+    """A value on standard output, arrays and bytes included."""
+    print(json.dumps(to_plain(value), indent=1))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table as wide as its content; figures to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(_is_figure(row[index]) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False, width=max(console.width, 110)).print(table)
+
+
+def _is_figure(text: str) -> bool:
+    return text[:1].isdigit() or text[:1] in "-+" and text[1:2].isdigit() or text == "-"
+
+
+def to_plain(value: Any) -> Any:
+    """Arrays as lists, bytes as text, or as {"base64": ...} where they are not UTF-8."""
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value

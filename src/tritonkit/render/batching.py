@@ -1,0 +1,68 @@
+"""How large batches get and who forms them, where the spec leaves it open."""
+
+from __future__ import annotations
+
+from tritonkit.build.artifact import Artifact
+from tritonkit.errors import RenderError
+from tritonkit.render.parts import Part
+from tritonkit.spec import Spec
+from tritonkit.spec.serving import DynamicBatching
+
+__all__ = ["DEFAULT_MAX_BATCH_SIZE", "plan_dynamic_batching", "plan_max_batch_size", "warm_batches"]
+
+DEFAULT_MAX_BATCH_SIZE = 64
+
+
+def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
+    """The network's: as given, else 64 or its largest preferred size; 0 without a batch axis."""
+    serving, batched = spec.model.serving, artifact.signature.batched
+    given = serving.max_batch_size
+    if given is None:
+        return max(DEFAULT_MAX_BATCH_SIZE, *_preferred(spec)) if batched else 0
+    if (given > 0) != batched:
+        raise RenderError(
+            f"{spec.file} serving.max_batch_size",
+            found=f"{given}, and the network has {'a' if batched else 'no'} batch axis",
+            wanted="a size above 0" if batched else "0",
+            todo="change it" if batched else "change it, or export with a free first axis",
+        )
+    return given
+
+
+def _preferred(spec: Spec) -> tuple[int, ...]:
+    serving = spec.model.serving
+    oldest = serving.sequence_batching.oldest if serving.sequence_batching else None
+    batching = serving.dynamic_batching or oldest
+    return (0, *(batching.preferred_batch_size if batching else ()))
+
+
+def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> DynamicBatching | None:
+    """On for a model that batches, unless the spec turns it off, keeps sequences or is decoupled."""
+    serving = part.serving
+    asked = serving.dynamic_batching
+    if asked is None:
+        silent = max_batch_size > 0 and serving.sequence_batching is None and not serving.decoupled
+        return DynamicBatching() if silent else None
+    if asked is False:
+        return None
+    if max(asked.preferred_batch_size, default=1) > max_batch_size:
+        raise RenderError(
+            f"{where}.dynamic_batching",
+            found=f"preferred_batch_size {list(asked.preferred_batch_size)},"
+            f" and max_batch_size is {max_batch_size}",
+            wanted="preferred sizes of at most max_batch_size"
+            if max_batch_size
+            else "no dynamic_batching for a model without a batch axis",
+        )
+    return asked
+
+
+def warm_batches(
+    part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None
+) -> tuple[int, ...]:
+    """Batch sizes that warm-up covers: 1 for steps and sequences, which are cheap or come one by
+    one; for networks also every preferred size, or the largest where none is preferred."""
+    if part.is_step or part.serving.sequence_batching is not None:
+        return (1,)
+    preferred = dynamic_batching.preferred_batch_size if dynamic_batching else ()
+    return tuple(sorted({1, *(preferred or (max(1, max_batch_size),))}))

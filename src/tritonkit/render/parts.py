@@ -1,0 +1,180 @@
+"""A spec's pipeline as a row of parts, each with what makes it one Triton model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tritonkit.build.artifact import Artifact, TensorInfo
+from tritonkit.errors import RenderError
+from tritonkit.spec import DataType, PipelineStep, ResolvedStep, Serving, Spec, resolve_file
+from tritonkit.spec.serving import SequenceBatching
+
+__all__ = ["Part", "Port", "read_parts"]
+
+_BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.py": "python"}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a part: its own tensor, and the pipeline's name for it."""
+
+    info: TensorInfo
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step or the network: one Triton model before anything silent is decided.
+
+    `section` is the part of model.yaml that says how it is served; `inputs` and `outputs` are those
+    a request carries, so without the tensors the sequence batcher adds.
+    """
+
+    model: str
+    section: str
+    backend: str
+    serving: Serving
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    is_step: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    version_files: Mapping[str, Path] = field(default_factory=dict)
+    model_files: Mapping[str, Path] = field(default_factory=dict)
+
+
+def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
+    """The parts in pipeline order; the network alone for a spec without steps."""
+    if not spec.steps:
+        return (_network(spec, artifact),)
+    return tuple(
+        _network(spec, artifact)
+        if step is None or entry == "network"
+        else _step(step, entry, f"pipeline.{index}.serving", spec)
+        for index, (step, entry) in enumerate(zip(spec.steps, spec.model.pipeline, strict=True))
+    )
+
+
+def _network(spec: Spec, artifact: Artifact) -> Part:
+    serving = spec.model.serving
+    sequences = serving.sequence_batching
+    backend = _backend(spec, artifact)
+    if sequences is not None:
+        _check_controls(spec, artifact, sequences)
+    added = {*sequences.control_input, *(s.input for s in sequences.state)} if sequences else set()
+    kept = {state.output for state in sequences.state} if sequences else set()
+    return Part(
+        model=spec.network_name,
+        section="serving",
+        backend=backend,
+        serving=serving,
+        inputs=tuple(
+            Port(info, info.name) for info in artifact.signature.inputs if info.name not in added
+        ),
+        outputs=tuple(
+            Port(_with_axes(info, spec), info.name)
+            for info in artifact.signature.outputs
+            if info.name not in kept
+        ),
+        version_files={name: artifact.folder / name for name in sorted(artifact.files)},
+        model_files=_first_values(spec, sequences),
+    )
+
+
+def _backend(spec: Spec, artifact: Artifact) -> str:
+    """Triton's backend for the artifact's main file."""
+    for file, backend in _BACKENDS.items():
+        if file in artifact.files:
+            return backend
+    raise RenderError(
+        f"{spec.file} serving.variant",
+        found=f"{artifact.variant} gives {', '.join(sorted(artifact.files)) or 'no file'}",
+        wanted=f"one of {', '.join(_BACKENDS)}",
+    )
+
+
+def _check_controls(spec: Spec, artifact: Artifact, sequences: SequenceBatching) -> None:
+    """A network that lists a control or state tensor lists it with the dtype the spec gives it."""
+    inputs = {info.name: info.dtype for info in artifact.signature.inputs}
+    outputs = {info.name: info.dtype for info in artifact.signature.outputs}
+    wanted: list[tuple[str, DataType, dict[str, DataType]]] = [
+        *((name, control.dtype, inputs) for name, control in sequences.control_input.items()),
+        *((state.input, state.dtype, inputs) for state in sequences.state),
+        *((state.output, state.dtype, outputs) for state in sequences.state),
+    ]
+    # A model.py asks for these tensors by name alone, so its spec need not list them.
+    must_exist = "model.py" not in artifact.files
+    for name, dtype, known in wanted:
+        if known.get(name, None if must_exist else dtype) != dtype:
+            raise RenderError(
+                f"{spec.file} serving.sequence_batching",
+                found=f"{name} is {dtype}",
+                wanted=f"as the network has it: {known.get(name, f'one of {sorted(known)}')}",
+            )
+
+
+def _first_values(spec: Spec, sequences: SequenceBatching | None) -> dict[str, Path]:
+    return {
+        f"initial_state/{Path(state.initial).name}": resolve_file(
+            state.initial, spec, "serving.sequence_batching.state"
+        )
+        for state in (sequences.state if sequences else ())
+        if state.initial not in (None, "zero")
+    }
+
+
+def _with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
+    """An output whose free axis has no known name takes the network's only free axis: exporters
+    name input axes, and leave output axes to inference."""
+    free = spec.model.network.free_axes
+    if len(free) != 1:
+        return info
+    axes = info.axes or ("",) * len(info.shape)
+    return replace(
+        info,
+        axes=tuple(
+            next(iter(free)) if size == -1 and axis not in free else axis
+            for size, axis in zip(info.shape, axes, strict=True)
+        ),
+    )
+
+
+def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> Part:
+    if entry.serving.sequence_batching is not None:
+        raise RenderError(
+            f"{spec.file} {section}.sequence_batching",
+            found="it is given for a step",
+            wanted="sequences for the network alone: a step keeps nothing between requests",
+            todo="move it to serving of the network",
+        )
+    placed: dict[str, dict[str, Path]] = {"model": {}, "version": _code(step)}
+    for name, file in step.files.items():
+        placed[step.contract.parameters[name].place][file.name] = file
+    return Part(
+        model=step.name,
+        section=section,
+        backend="python",
+        serving=entry.serving,
+        inputs=_ports(step.inputs, entry.inputs),
+        outputs=_ports(step.outputs, entry.outputs),
+        is_step=True,
+        parameters=step.parameters,
+        version_files=placed["version"],
+        model_files=placed["model"],
+    )
+
+
+def _ports(
+    tensors: Mapping[str, tuple[DataType, tuple[int, ...]]], renamed: Mapping[str, str]
+) -> tuple[Port, ...]:
+    return tuple(
+        Port(TensorInfo(name, dtype, shape), renamed.get(name, name))
+        for name, (dtype, shape) in tensors.items()
+    )
+
+
+def _code(step: ResolvedStep) -> dict[str, Path]:
+    """The step's Python and what all steps share, beside each other: a published step needs no other."""
+    shared = sorted(step.folder.parent.glob("*.py"))
+    return {file.name: file for file in (*shared, *sorted(step.folder.glob("*.py")))}

@@ -1,0 +1,169 @@
+"""From a `Spec` and its `Artifact` to one plan per Triton model, with every silent part decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tritonkit.build.artifact import Artifact
+from tritonkit.errors import RenderError
+from tritonkit.render.batching import plan_dynamic_batching, plan_max_batch_size, warm_batches
+from tritonkit.render.parts import Part, Port, read_parts
+from tritonkit.render.resources import Site, plan_instances, plan_optimization, plan_threads
+from tritonkit.render.values import ModelPlan, Target, TensorPlan
+from tritonkit.render.warmup import Warmup, automatic, listed
+from tritonkit.render.wiring import Wiring, wire
+from tritonkit.spec import Spec, resolve_file
+from tritonkit.spec.serving import DynamicBatching
+
+__all__ = ["plan_models"]
+
+
+def plan_models(
+    spec: Spec, artifact: Artifact, target: Target, cores: int
+) -> tuple[ModelPlan, ...]:
+    """One plan per Triton model: the pipeline's parts in order, then the ensemble.
+
+    A spec without steps gives one model of the spec's own name. Reads the spec's example and
+    warm-up files, and nothing else. Raises RenderError for what Triton would refuse or quietly do
+    differently, SpecError for a file that is not there.
+    """
+    parts = read_parts(spec, artifact)
+    wiring = wire(parts, f"{spec.file} pipeline")
+    examples = _examples(spec, wiring.inputs)
+    largest = plan_max_batch_size(spec, artifact)
+    models = tuple(
+        _plan_part(part, spec, wiring, examples, largest, target, cores) for part in parts
+    )
+    return (*models, _ensemble(spec, wiring, models)) if spec.steps else models
+
+
+def _plan_part(
+    part: Part,
+    spec: Spec,
+    wiring: Wiring,
+    examples: dict[str, bytes],
+    largest: int,
+    target: Target,
+    cores: int,
+) -> ModelPlan:
+    serving, where = part.serving, f"{spec.file} {part.section}"
+    site = Site(where, part.backend, target, cores, part.is_step)
+    size = serving.max_batch_size if part.is_step else None
+    max_batch_size = largest if size is None else size
+    groups = plan_instances(serving, site)
+    dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
+    warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
+    return ModelPlan(
+        name=part.model,
+        backend=part.backend,
+        max_batch_size=max_batch_size,
+        inputs=_tensors(part.inputs, max_batch_size, where),
+        outputs=_tensors(part.outputs, max_batch_size, where),
+        instances=groups,
+        version_policy=serving.version_policy,
+        dynamic_batching=dynamic_batching,
+        sequence_batching=serving.sequence_batching,
+        optimization=plan_optimization(serving, groups, site),
+        decoupled=serving.decoupled,
+        response_cache=serving.response_cache,
+        warmup=warmup.samples,
+        parameters=_parameters(part, plan_threads(serving, groups, site), where),
+        version_files=part.version_files,
+        model_files=part.model_files,
+        warmup_files=warmup.files,
+        notes=(f"{part.model}: {warmup.note}",) if warmup.note else (),
+    )
+
+
+def _tensors(ports: Sequence[Port], max_batch_size: int, where: str) -> tuple[TensorPlan, ...]:
+    """The tensors as Triton takes them; one without any axis, not even the batch, cannot be served."""
+    for port in ports:
+        if not port.info.shape and max_batch_size == 0:
+            raise RenderError(
+                where,
+                found=f"{port.info.name} is a scalar, without any axis",
+                wanted="at least one axis, as Triton wants it",
+                todo="give the tensor an axis of size 1 in the network",
+            )
+    return tuple(TensorPlan(p.info.name, p.info.dtype, p.info.shape) for p in ports)
+
+
+def _parameters(part: Part, serving: dict[str, str], where: str) -> dict[str, str]:
+    if twice := sorted(set(part.parameters) & set(serving)):
+        raise RenderError(
+            f"{where}.parameters.{twice[0]}",
+            found="it is also a parameter of the step",
+            wanted="one value",
+            todo="keep the one under the step's parameters",
+        )
+    return {**part.parameters, **serving}
+
+
+def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
+    """The content of each example by input name; an example that fits no input is refused."""
+    texts = [tensor.name for tensor in inputs if tensor.dtype == "BYTES"]
+    found: dict[str, bytes] = {}
+    for name, example in spec.model.example.items():
+        if name not in texts:
+            raise RenderError(
+                f"{spec.file} example.{name}",
+                found="no BYTES input of that name is sent by a client",
+                wanted=f"one of {', '.join(texts)}" if texts else "no example",
+            )
+        if example.file is not None:
+            found[name] = resolve_file(example.file, spec, f"example.{name}.file").read_bytes()
+        else:
+            found[name] = (example.text or "").encode()
+    return found
+
+
+def _warmup(
+    part: Part,
+    spec: Spec,
+    wiring: Wiring,
+    examples: dict[str, bytes],
+    max_batch_size: int,
+    dynamic_batching: DynamicBatching | None,
+) -> Warmup:
+    asked, sequences = part.serving.model_warmup, part.serving.sequence_batching
+    controls = sequences.control_input if sequences else {}
+    if asked == "off":
+        return Warmup()
+    if not isinstance(asked, str):
+        inputs = [port.info for port in part.inputs]
+        return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")
+    if sequences is not None and sequences.state:
+        return Warmup(
+            note="no warm-up: Triton runs warm-up requests without the states of a sequence"
+        )
+    return automatic(
+        list(wiring.known[part.model].values()),
+        warm_batches(part, max_batch_size, dynamic_batching),
+        spec.model.network.free_axes,
+        {
+            own: examples[name]
+            for own, name in wiring.sources[part.model].items()
+            if name in examples
+        },
+        controls,
+    )
+
+
+def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelPlan:
+    """The model that clients call; its batches are those that every part can take."""
+    sizes = {model.name: model.max_batch_size for model in models}
+    if 0 in sizes.values() and any(sizes.values()):
+        raise RenderError(
+            f"{spec.file} pipeline",
+            found=", ".join(f"{name} has max_batch_size {size}" for name, size in sizes.items()),
+            wanted="a batch axis in all parts, or in none",
+            todo="leave max_batch_size of the steps out",
+        )
+    return ModelPlan(
+        name=spec.name,
+        backend=None,
+        max_batch_size=min(sizes.values()),
+        inputs=wiring.inputs,
+        outputs=wiring.outputs,
+        steps=wiring.steps,
+    )

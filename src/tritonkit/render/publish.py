@@ -1,0 +1,242 @@
+"""Write rendered models into a repository: a new version appears complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tritonkit.build import Artifact, sha256_file
+from tritonkit.errors import PublishError
+from tritonkit.render import manifest
+from tritonkit.render.staging import Staging, recover
+from tritonkit.render.values import ModelPlan
+from tritonkit.spec import VersionPolicy
+
+__all__ = ["Change", "Rendered", "drift", "publish", "recorded_cores", "versions"]
+
+CONFIG = "config.pbtxt"
+_HEADER = re.compile(
+    r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
+)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One Triton model, ready to be written."""
+
+    plan: ModelPlan
+    config: str
+    artifact: Artifact
+
+    @property
+    def texts(self) -> dict[str, bytes]:
+        """What lies beside the versions under version control: config.pbtxt and labels."""
+        files = {name: source.read_bytes() for name, source in self.plan.model_files.items()}
+        return {CONFIG: self.config.encode(), **files}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What publishing one model does, or did."""
+
+    model: str
+    action: Literal["new version", "new configuration", "unchanged", "removed"]
+    version: int
+
+
+@dataclass(frozen=True)
+class _Next:
+    """The next state of one model, decided and not yet written."""
+
+    rendered: Rendered
+    files: Mapping[str, str]
+    version: int
+    change: Change
+
+
+def publish(
+    out: Path, models: Sequence[Rendered], *, dry_run: bool = False, all_specs: bool = False
+) -> list[Change]:
+    """Bring `out` to the state of `models`, steps before the ensembles that use them.
+
+    Unchanged models are not touched. Models that a spec made before and makes no longer are
+    removed. PublishError, with everything as it was, when the disk is full or not writable.
+    """
+    if not dry_run:
+        _guarded(out, lambda: recover(out))
+    nexts = [_decide(out, rendered) for rendered in models]
+    stale = _stale(out, models, all_specs)
+    changed = [n for n in nexts if n.change.action != "unchanged"]
+    if not dry_run and changed:
+        _guarded(out, lambda: _write(out, changed))
+    if not dry_run:
+        for name in stale:
+            _guarded(out, lambda name=name: _remove(out, name))  # type: ignore[misc]
+    return [n.change for n in nexts] + [Change(name, "removed", 0) for name in stale]
+
+
+def drift(
+    out: Path, models: Sequence[Rendered], all_specs: bool = False
+) -> dict[str, tuple[str, str]]:
+    """Tracked texts that differ from a fresh render: path -> (text now, fresh text)."""
+    different = {}
+    for rendered in models:
+        for name, fresh in rendered.texts.items():
+            path = out / rendered.plan.name / name
+            now = path.read_bytes() if path.is_file() else b""
+            if now != fresh:
+                different[str(path)] = (
+                    now.decode(errors="replace"),
+                    fresh.decode(errors="replace"),
+                )
+    for name in _stale(out, models, all_specs):
+        different[str(out / name / CONFIG)] = ((out / name / CONFIG).read_text(), "")
+    return different
+
+
+def versions(folder: Path) -> list[int]:
+    """Version numbers of a model's folder, as Triton reads them: numeric, without a leading 0."""
+    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    return sorted(int(name) for name in names if name.isdigit() and not name.startswith("0"))
+
+
+def recorded_cores(out: Path, spec: str) -> int | None:
+    """The cores for which a spec's tracked configuration was rendered."""
+    for path in sorted(out.glob(f"{spec}*/{CONFIG}")):
+        header = _HEADER.match(path.read_text())
+        if header and header["spec"] == spec:
+            return int(header["cores"])
+    return None
+
+
+def _decide(out: Path, rendered: Rendered) -> _Next:
+    plan, folder = rendered.plan, out / rendered.plan.name
+    files = _digests(rendered)
+    present = versions(folder)
+    latest = present[-1] if present else 0
+    if not latest or not manifest.is_whole(folder / str(latest), files):
+        version, action = latest + 1, "new version"
+    elif _beside(rendered) != _found_beside(folder, rendered):
+        version, action = latest, "new configuration"
+    else:
+        version, action = latest, "unchanged"
+    return _Next(rendered, files, version, Change(plan.name, action, version))  # type: ignore[arg-type]
+
+
+def _digests(rendered: Rendered) -> dict[str, str]:
+    known = {rendered.artifact.folder / n: digest for n, digest in rendered.artifact.files.items()}
+    return {
+        name: known.get(source) or sha256_file(source)
+        for name, source in sorted(rendered.plan.version_files.items())
+    }
+
+
+def _beside(rendered: Rendered) -> dict[str, str]:
+    """Digests of all that lies beside the versions."""
+    warmup = {f"warmup/{name}": data for name, data in rendered.plan.warmup_files.items()}
+    return {
+        name: hashlib.sha256(data).hexdigest()
+        for name, data in {**rendered.texts, **warmup}.items()
+    }
+
+
+def _found_beside(folder: Path, rendered: Rendered) -> dict[str, str]:
+    """The same of what is there; a file nobody asks for counts as a difference in warmup/ only."""
+    names = {*rendered.texts, *(f"warmup/{path.name}" for path in folder.glob("warmup/*"))}
+    return {name: sha256_file(folder / name) for name in names if (folder / name).is_file()}
+
+
+def _write(out: Path, nexts: Sequence[_Next]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with Staging(out) as staging:
+        for item in nexts:
+            _stage(staging.new(item.rendered.plan.name), out / item.rendered.plan.name, item)
+        staging.commit([item.rendered.plan.name for item in nexts])
+
+
+def _stage(staged: Path, current: Path, item: _Next) -> None:
+    """The whole next state of a model's folder; older versions are linked, not copied."""
+    plan = item.rendered.plan
+    for number in _kept(versions(current), item.version, plan.version_policy):
+        shutil.copytree(current / str(number), staged / str(number), copy_function=_link)
+    version = staged / str(item.version)
+    if not version.exists():
+        version.mkdir()
+        for name, source in plan.version_files.items():
+            shutil.copyfile(source, version / name)
+        text = manifest.describe(plan, item.rendered.artifact, item.files, item.version)
+        (version / manifest.FILE_NAME).write_text(text)
+    for name, data in item.rendered.texts.items():
+        (staged / name).write_bytes(data)
+    if plan.warmup_files:
+        (staged / "warmup").mkdir()
+        for name, data in plan.warmup_files.items():
+            (staged / "warmup" / name).write_bytes(data)
+
+
+def _kept(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:
+    """Older versions that stay: those the policy serves, and the one before, to go back to."""
+    older = [number for number in present if number <= new]
+    if policy.all:
+        return older
+    if policy.specific:
+        return [number for number in older if number in policy.specific or number == older[-1]]
+    return older[-((policy.latest or 1) + (1 if new in older else 0)) :]
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _stale(out: Path, models: Sequence[Rendered], all_specs: bool) -> list[str]:
+    """Folders that tritonkit rendered for these specs before and that no plan holds now.
+
+    With `all_specs`, also those of specs that are gone.
+    """
+    planned = {rendered.plan.name for rendered in models}
+    specs = {rendered.artifact.model for rendered in models}
+    stale = []
+    for path in sorted(out.glob(f"*/{CONFIG}")):
+        header = _HEADER.match(path.read_text(errors="replace"))
+        if header and path.parent.name not in planned and (all_specs or header["spec"] in specs):
+            stale.append(path.parent.name)
+    return stale
+
+
+def _remove(out: Path, name: str) -> None:
+    """Take a model out of the repository in one step, then delete it."""
+    with Staging(out) as staging:
+        (out / name).rename(staging.folder / name)
+
+
+def _guarded(out: Path, work: object) -> None:
+    """Run `work`; failures of the file system become one error, with the repository as it was."""
+    try:
+        work()  # type: ignore[operator]
+    except OSError as error:
+        free = shutil.disk_usage(_existing(out)).free
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise PublishError(
+            str(out),
+            found=f"the disk is full ({free // 1024} KiB free)"
+            if full
+            else f"it cannot be written: {error.strerror or error}",
+            wanted="room for the new versions beside the old ones"
+            if full
+            else "a folder this user may write",
+            todo="free space and build again: what was served before is still in place",
+        ) from error
+
+
+def _existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -1,0 +1,150 @@
+"""How many instances, how many threads each, and which accelerators: the machine's share of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tritonkit.errors import RenderError
+from tritonkit.render.values import InstancePlan, Target
+from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
+
+__all__ = ["Site", "plan_instances", "plan_optimization", "plan_threads"]
+
+_INTRA = "intra_op_thread_count"
+_INTER = "inter_op_thread_count"
+# Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
+# (README of triton-inference-server/onnxruntime_backend).
+_TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a model will run, and `field`: the part of model.yaml that says how (for errors)."""
+
+    field: str
+    backend: str
+    target: Target
+    cores: int
+    is_step: bool = False
+
+    @property
+    def kind(self) -> Literal["cpu", "gpu"]:
+        """The kind of an instance group that names none: steps are numpy and stay on the CPU."""
+        if self.backend == "tensorrt":
+            return "gpu"
+        return "cpu" if self.is_step else self.target
+
+    def takes_cores(self, group: InstancePlan) -> bool:
+        """Whether a group's instances keep the machine's cores busy with threads of their own."""
+        kinds = ("cpu", "auto") if self.target == "cpu" else ("cpu",)
+        return self.backend == "onnxruntime" and group.kind in kinds and not group.passive
+
+
+def plan_instances(serving: Serving, site: Site) -> tuple[InstancePlan, ...]:
+    """The instance groups with kind and count settled; RenderError where they need more cores
+    than there are."""
+    asked = serving.instance_group or (Instances(),)
+    groups = tuple(_settle(group, 1, site) for group in asked)
+    threads = _asked_threads(serving, site)
+    if len(asked) == 1 and asked[0].count is None and threads and site.takes_cores(groups[0]):
+        groups = (_settle(asked[0], max(1, site.cores // threads), site),)
+    _check_cores(_busy(groups, site), threads or 1, site)
+    return groups
+
+
+def plan_threads(serving: Serving, groups: tuple[InstancePlan, ...], site: Site) -> dict[str, str]:
+    """The backend's `parameters`: the spec's own, and thread counts for ONNX Runtime on the CPU."""
+    count = _busy(groups, site)
+    if count == 0:
+        return dict(serving.parameters)
+    threads = _asked_threads(serving, site) or site.cores // count
+    # One graph thread: with the default sequential execution_mode more would only wait.
+    return {_INTRA: str(threads), _INTER: "1"} | serving.parameters
+
+
+def plan_optimization(
+    serving: Serving, groups: tuple[InstancePlan, ...], site: Site
+) -> Optimization:
+    """`optimization` without the settings of a device that no instance of the model uses."""
+    asked = serving.optimization
+    kinds = {group.kind for group in groups}
+    if kinds == {"cpu"}:
+        return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
+    on_gpu = asked.gpu_execution_accelerator
+    if site.backend == "onnxruntime" and site.target == "gpu":
+        on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
+    on_cpu = () if kinds == {"gpu"} else asked.cpu_execution_accelerator
+    return asked.model_copy(
+        update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu}
+    )
+
+
+def _with_defaults(accelerator: Accelerator) -> Accelerator:
+    if accelerator.name != "tensorrt":
+        return accelerator
+    return Accelerator(name="tensorrt", parameters=_TENSORRT | accelerator.parameters)
+
+
+def _settle(group: Instances, silent_count: int, site: Site) -> InstancePlan:
+    """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
+    if group.profile and site.backend != "tensorrt":
+        raise RenderError(
+            f"{site.field}.instance_group",
+            found=f"profile is given for the backend {site.backend}",
+            wanted="profiles for TensorRT plans only, as Triton wants it",
+            todo="remove profile",
+        )
+    kind = group.kind or site.kind
+    return InstancePlan(
+        kind=kind,
+        count=group.count or silent_count,
+        gpus=group.gpus if kind in ("gpu", "auto") else (),
+        profile=group.profile,
+        passive=group.passive,
+        host_policy=group.host_policy,
+        rate_limiter=group.rate_limiter,
+    )
+
+
+def _busy(groups: tuple[InstancePlan, ...], site: Site) -> int:
+    return sum(group.count for group in groups if site.takes_cores(group))
+
+
+def _asked_threads(serving: Serving, site: Site) -> int | None:
+    """Threads the spec gives an instance, as `threads` or as ONNX Runtime's own parameter."""
+    text = serving.parameters.get(_INTRA) if site.backend == "onnxruntime" else None
+    if serving.threads is not None and site.backend != "onnxruntime":
+        raise RenderError(
+            f"{site.field}.threads",
+            found=f"threads are given for the backend {site.backend}, which has no such setting",
+            wanted="threads for a network that ONNX Runtime runs",
+            todo="remove threads; a model.py can read a parameter of its own",
+        )
+    if text is None:
+        return serving.threads
+    if not text.isdecimal() or (serving.threads is not None and int(text) != serving.threads):
+        raise RenderError(
+            f"{site.field}.parameters.{_INTRA}",
+            found=f"{text!r}",
+            wanted=f"{serving.threads or 'a whole number'}",
+            todo=f"remove it, and say threads: {serving.threads or 'N'}",
+        )
+    # ONNX Runtime takes 0 as one thread per core.
+    return int(text) or site.cores
+
+
+def _check_cores(count: int, threads: int, site: Site) -> None:
+    if count * threads <= site.cores:
+        return
+    raise RenderError(
+        f"{site.field}.instance_group",
+        found=f"{_many(count, 'instance')} x {_many(threads, 'thread')}"
+        f" on {_many(site.cores, 'core')}",
+        wanted="instances x threads of at most the cores there are",
+        todo="lower count or threads, or give the machine's cores with --cores",
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

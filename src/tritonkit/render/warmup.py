@@ -1,0 +1,178 @@
+"""The requests Triton runs before it calls a model ready: made up, or as the spec lists them."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tritonkit.build.artifact import TensorInfo
+from tritonkit.errors import RenderError
+from tritonkit.render.values import WarmupData, WarmupPlan
+from tritonkit.spec import DataType, FreeAxis, Spec, resolve_file
+from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
+
+__all__ = ["Warmup", "automatic", "listed", "serialize"]
+
+_BYTE_SIZES: dict[DataType, int] = {
+    "BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2,
+    "UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Samples, the files they read from `<model>/warmup/`, and why there are none where there could be."""
+
+    samples: tuple[WarmupPlan, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    note: str = ""
+
+
+def serialize(item: bytes, count: int = 1) -> bytes:
+    """BYTES elements as Triton carries them: each with its length before it, 4 bytes little-endian."""
+    return (struct.pack("<I", len(item)) + item) * count
+
+
+def automatic(
+    inputs: Sequence[TensorInfo],
+    batch_sizes: Sequence[int],
+    free_axes: Mapping[str, FreeAxis],
+    examples: Mapping[str, bytes],
+    controls: Mapping[str, ControlInput],
+) -> Warmup:
+    """One sample per batch size and warm size of the free axes, on zeros and the spec's examples.
+
+    Zeros, not Triton's random data: random bytes hold NaN and, for ids, values out of range, and a
+    failed warm-up keeps a model from loading. Several free axes move together, so that the number
+    of samples grows with the sizes and not with their product.
+    """
+    if missing := [t.name for t in inputs if t.dtype == "BYTES" and t.name not in examples]:
+        return Warmup(
+            note=f"no warm-up: input {missing[0]} is BYTES and the spec has no example for it"
+        )
+    if unknown := [
+        t for t in inputs if any(_is_unknown(t, i, free_axes) for i in range(len(t.shape)))
+    ]:
+        return Warmup(
+            note=f"no warm-up: input {unknown[0].name} has an axis whose sizes are not under"
+            " network.free_axes"
+        )
+    named = sorted({axis for t in inputs for axis in t.axes if axis in free_axes})
+    sizes = {
+        axis: free_axes[axis].warm or (free_axes[axis].min, free_axes[axis].max) for axis in named
+    }
+    files: dict[str, bytes] = {}
+    samples = [
+        WarmupPlan(
+            name="-".join([f"batch-{batch}", *(f"{axis}-{size}" for axis, size in at.items())]),
+            batch_size=batch,
+            inputs={t.name: _data(t, at, examples, files) for t in inputs}
+            | {name: WarmupData(control.dtype, (1,), "zero") for name, control in controls.items()},
+        )
+        for batch in batch_sizes
+        for at in _together(sizes)
+    ]
+    return Warmup(tuple(samples), files)
+
+
+def _is_unknown(info: TensorInfo, position: int, free_axes: Mapping[str, FreeAxis]) -> bool:
+    """A free size of numbers that nobody bounds; a free number of BYTES is warmed up with one."""
+    if info.shape[position] != -1 or info.dtype == "BYTES":
+        return False
+    return not info.axes or info.axes[position] not in free_axes
+
+
+def _together(sizes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    """The first size of every axis, the second of every axis, ...; a short list repeats its last."""
+    longest = max((len(values) for values in sizes.values()), default=1)
+    return [
+        {axis: values[min(turn, len(values) - 1)] for axis, values in sizes.items()}
+        for turn in range(longest)
+    ]
+
+
+def _data(
+    info: TensorInfo, at: Mapping[str, int], examples: Mapping[str, bytes], files: dict[str, bytes]
+) -> WarmupData:
+    axes = info.axes or ("",) * len(info.shape)
+    dims = tuple(
+        size if size != -1 else at.get(axis, 1) for size, axis in zip(info.shape, axes, strict=True)
+    ) or (1,)
+    if info.dtype != "BYTES":
+        return WarmupData(info.dtype, dims, "zero")
+    content = serialize(examples[info.name], math.prod(dims))
+    return WarmupData(info.dtype, dims, "file", _store(files, info.name, content))
+
+
+def listed(
+    asked: Sequence[WarmupSample],
+    inputs: Sequence[TensorInfo],
+    controls: Mapping[str, ControlInput],
+    spec: Spec,
+    section: str,
+) -> Warmup:
+    """The samples that `section` of the spec lists, held against the model's inputs; RenderError names the first that
+    Triton would refuse."""
+    files: dict[str, bytes] = {}
+    known = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
+    known |= {name: (control.dtype, (1,)) for name, control in controls.items()}
+    samples = []
+    for sample in asked:
+        place = f"{section}.{sample.name}.inputs"
+        if set(sample.inputs) != set(known):
+            raise RenderError(
+                f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(known)}"
+            )
+        data = {
+            name: _listed_data(name, given, known[name], files, spec, f"{place}.{name}")
+            for name, given in sample.inputs.items()
+        }
+        samples.append(WarmupPlan(sample.name, sample.batch_size, data, sample.count))
+    return Warmup(tuple(samples), files)
+
+
+def _listed_data(
+    name: str,
+    given: WarmupInput,
+    known: tuple[DataType, tuple[int, ...]],
+    files: dict[str, bytes],
+    spec: Spec,
+    place: str,
+) -> WarmupData:
+    dtype, shape = known
+    fits = len(given.shape) == len(shape) and all(
+        size == -1 or size == got for size, got in zip(shape, given.shape, strict=True)
+    )
+    if given.dtype != dtype or not fits:
+        raise RenderError(
+            f"{spec.file} {place}",
+            found=f"{given.dtype} {list(given.shape)}",
+            wanted=f"{dtype} {list(shape)}",
+        )
+    if given.file is None:
+        return WarmupData(dtype, given.shape, given.data or "zero")
+    content = resolve_file(given.file, spec, f"{place}.file").read_bytes()
+    count = math.prod(given.shape)
+    if dtype == "BYTES":
+        content = serialize(content, count)
+    elif len(content) != count * _BYTE_SIZES[dtype]:
+        raise RenderError(
+            f"{spec.file} {place}.file",
+            found=f"{given.file} has {len(content)} bytes",
+            wanted=f"{count * _BYTE_SIZES[dtype]}: {dtype} {list(given.shape)}, in C order",
+        )
+    return WarmupData(dtype, given.shape, "file", _store(files, name, content))
+
+
+def _store(files: dict[str, bytes], name: str, content: bytes) -> str:
+    """A file name of its own for new content, and the same one for the same content."""
+    clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    number, candidate = 1, clean
+    while files.get(candidate, content) != content:
+        number += 1
+        candidate = f"{clean}_{number}"
+    files[candidate] = content
+    return candidate
