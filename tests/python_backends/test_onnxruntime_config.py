@@ -130,7 +130,7 @@ def test_model_file(tmp_path: Path) -> None:
     assert model_file(tmp_path, "3", {}) == version / "model.onnx" / "model.onnx"
     named = {"default_model_filename": "other.onnx"}
     assert model_file(tmp_path, "3", named) == version / "other.onnx"
-    with pytest.raises(ModelError, match="no file .*4/model.onnx"):
+    with pytest.raises(ModelError, match=r"no file .*4/model\.onnx"):
         model_file(tmp_path, "4", {})
 
 

@@ -115,7 +115,7 @@ def test_contract_is_well_formed(name: str) -> None:
         assert set(parameter) <= {
             "type", "place", "default", "required", "minimum", "choices", "help",
         }  # fmt: skip
-        assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats"}
+        assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats", "ints"}
         assert parameter["help"]
         assert ("default" in parameter) != parameter.get("required", False)
         assert (parameter["type"] == "file") == ("place" in parameter)

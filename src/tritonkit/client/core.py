@@ -47,7 +47,7 @@ def encode_request(
 
     Args:
         signature: what the model takes.
-        inputs: values by input name; `tritonkit.client.conform` says what fits.
+        inputs: values by input name; `tritonkit.client.conform` and `values` say what fits.
         version: the version to ask for, empty for the server's choice.
         outputs: the outputs to ask for, None for all.
         timeout_s: sent as Triton's `timeout` parameter, in microseconds, so that a scheduler may

@@ -237,7 +237,7 @@ class Model:
         For a model that batches, an array with as many axes as the model declares for an item is
         one item, with one more it is a batch; where an item is declared as [1], a bare value (also
         bytes or str) is one item and a flat list is a batch. Every input must hold the same number
-        of items. `tritonkit.client.conform` states the types that fit.
+        of items. `tritonkit.client.values` states the types that fit.
 
         Args:
             inputs: values by name, for names that are not Python identifiers or are taken here.

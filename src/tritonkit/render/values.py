@@ -110,10 +110,10 @@ class ModelPlan:
     inputs: tuple[TensorPlan, ...]
     outputs: tuple[TensorPlan, ...]
     instances: tuple[InstancePlan, ...] = ()
-    version_policy: VersionPolicy = VersionPolicy(latest=1)
+    version_policy: VersionPolicy = field(default_factory=lambda: VersionPolicy(latest=1))
     dynamic_batching: DynamicBatching | None = None
     sequence_batching: SequenceBatching | None = None
-    optimization: Optimization = Optimization()
+    optimization: Optimization = field(default_factory=Optimization)
     decoupled: bool = False
     response_cache: bool = False
     warmup: tuple[WarmupPlan, ...] = ()

@@ -1,0 +1,45 @@
+"""From a `Spec` and its `Artifact` to a repository that Triton loads."""
+
+from tritonkit.render.batching import DEFAULT_MAX_BATCH_SIZE
+from tritonkit.render.config import check_text, render_config
+from tritonkit.render.plan import plan_models
+from tritonkit.render.publish import Change, versions
+from tritonkit.render.repository import (
+    BuildRow,
+    Repository,
+    build_repository,
+    check_repository,
+    default_out,
+)
+from tritonkit.render.staging import recover
+from tritonkit.render.values import (
+    EnsembleStep,
+    InstancePlan,
+    ModelPlan,
+    Target,
+    TensorPlan,
+    WarmupData,
+    WarmupPlan,
+)
+
+__all__ = [
+    "DEFAULT_MAX_BATCH_SIZE",
+    "BuildRow",
+    "Change",
+    "EnsembleStep",
+    "InstancePlan",
+    "ModelPlan",
+    "Repository",
+    "Target",
+    "TensorPlan",
+    "WarmupData",
+    "WarmupPlan",
+    "build_repository",
+    "check_repository",
+    "check_text",
+    "default_out",
+    "plan_models",
+    "recover",
+    "render_config",
+    "versions",
+]

@@ -1,0 +1,126 @@
+"""Models made of functions, reachable in memory and over a real gRPC connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2_grpc
+
+from tritonkit.client import Client, FakeModel, MemoryTransport
+from tritonkit.errors import ModelNotFound, TritonkitError
+
+Serve: TypeAlias = Callable[[Mapping[str, FakeModel]], AbstractContextManager[str]]
+Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]
+
+
+def _label(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The length of each image, as text and as a score."""
+    sizes = [len(image) for image in given["image"].ravel()]
+    return {
+        "label": [[str(size)] for size in sizes],
+        "score": np.array(sizes, np.float32).reshape(-1, 1),
+    }
+
+
+DIGITS = FakeModel(
+    inputs={"image": ("BYTES", [1])},
+    outputs={"label": ("BYTES", [1]), "score": ("FP32", [1])},
+    function=_label,
+    max_batch_size=4,
+)
+ADD = FakeModel(
+    inputs={"a": ("FP32", [-1, 2]), "b": ("FP32", [-1, 2])},
+    outputs={"sum": ("FP32", [-1, 2])},
+    function=lambda given: {"sum": given["a"] + given["b"]},
+    max_batch_size=4,
+)
+PLAIN = FakeModel(
+    inputs={"odd-name": ("INT64", [-1])},
+    outputs={"twice": ("INT64", [-1])},
+    function=lambda given: {"twice": given["odd-name"] * 2},
+    max_batch_size=0,
+    version="3",
+)
+
+
+@pytest.fixture
+def models() -> dict[str, FakeModel]:
+    """Three small models: text, two inputs of open size, and one without a batch axis."""
+    return {"digits": DIGITS, "add": ADD, "plain": PLAIN}
+
+
+class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Triton's service, answered by a memory transport."""
+
+    def __init__(self, models: Mapping[str, FakeModel]) -> None:
+        memory = MemoryTransport(models)
+        for method in (
+            "ModelConfig",
+            "ModelInfer",
+            "ModelMetadata",
+            "ModelReady",
+            "ModelStatistics",
+            "RepositoryIndex",
+            "ServerLive",
+            "ServerMetadata",
+            "ServerReady",
+        ):
+            setattr(self, method, self._answer(memory, method))
+
+    def _answer(self, memory: MemoryTransport, method: Any) -> Callable[[Any, Any], Any]:
+        def answer(request: Any, context: Any) -> Any:
+            try:
+                return memory.call(method, request, timeout_s=60)
+            except ModelNotFound as error:
+                context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            except TritonkitError as error:
+                context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+        return answer
+
+
+@pytest.fixture
+def serve() -> Serve:
+    """Run a real gRPC server for a block; it gives the address."""
+
+    @contextmanager
+    def serving(models: Mapping[str, FakeModel]) -> Iterator[str]:
+        server = grpc.server(ThreadPoolExecutor(4))
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(models), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.stop(grace=None).wait(5)
+
+    return serving
+
+
+@pytest.fixture(params=["memory", "grpc"])
+def connect(request: pytest.FixtureRequest, serve: Serve) -> Connect:
+    """Make a client of some models, once in memory and once over gRPC: both must act alike."""
+
+    @contextmanager
+    def connecting(models: Mapping[str, FakeModel], timeout_s: float = 10.0) -> Iterator[Client]:
+        if request.param == "memory":
+            with Client(transport=MemoryTransport(models), timeout_s=timeout_s) as client:
+                yield client
+        else:
+            with serve(models) as address, Client(address, timeout_s=timeout_s) as client:
+                yield client
+
+    return connecting
+
+
+@pytest.fixture
+def client(connect: Connect, models: dict[str, FakeModel]) -> Iterator[Client]:
+    """A client of the three models."""
+    with connect(models) as client:
+        yield client
