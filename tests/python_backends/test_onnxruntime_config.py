@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from onnxruntime_config import (
     RUN_ENTRY,
     SESSION_ENTRY,
+    SPINNING_ENTRY,
     ModelError,
     check_served_here,
     check_signature,
@@ -36,6 +37,11 @@ def test_defaults_are_those_of_the_native_backend() -> None:
     assert options.enable_cpu_mem_arena
     assert options.enable_mem_pattern
     assert run_options({}) is None
+
+
+def test_worker_threads_do_not_spin() -> None:
+    """Sessions that share cores with Triton leave them while they wait."""
+    assert session_options({}).get_session_config_entry(SPINNING_ENTRY) == "0"
 
 
 def test_parameters_reach_the_session() -> None:

@@ -1,8 +1,12 @@
-"""Golden cases: a spec and a signature in one file of `specs/`, and what they render to."""
+"""Golden cases: a spec and a signature in one file of `specs/`, and what they render to.
+
+`PYTHONPATH=src python -m tests.render.cases` writes every file of `golden/` anew.
+"""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +42,9 @@ class Case:
         return {self._golden(plan, len(plans)): self._render(plan) for plan in plans}
 
     def _golden(self, plan: ModelPlan, count: int) -> Path:
-        return GOLDEN / (f"{self.feature}.pbtxt" if count == 1 else f"{self.feature}.{plan.name}.pbtxt")
+        return GOLDEN / (
+            f"{self.feature}.pbtxt" if count == 1 else f"{self.feature}.{plan.name}.pbtxt"
+        )
 
     def _render(self, plan: ModelPlan) -> str:
         source = f"models/{self.spec.name}/model.yaml"
@@ -59,7 +65,9 @@ def make_case(feature: str, facts: dict[str, Any], root: Path) -> Case:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.yaml").write_text(yaml.safe_dump(facts["model"]), encoding="utf-8")
+    (folder / "model.yaml").write_text(
+        yaml.safe_dump(facts["model"], sort_keys=False), encoding="utf-8"
+    )
     for network in ("model.onnx", "model.py"):
         (folder / network).touch()
     _copy_steps(root / "python_backends" / "steps")
@@ -90,3 +98,17 @@ def _artifact(spec: Spec, facts: dict[str, Any], folder: Path) -> Artifact:
 def _tensor(name: str, dtype: Any, shape: list[int | str]) -> TensorInfo:
     sizes = tuple(-1 if isinstance(size, str) else size for size in shape)
     return TensorInfo(name, dtype, sizes, tuple(s if isinstance(s, str) else "" for s in shape))
+
+
+def refresh() -> None:
+    """Write the golden files anew and remove those no case makes."""
+    for path in GOLDEN.glob("*.pbtxt"):
+        path.unlink()
+    for feature in FEATURES:
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in read_case(feature, Path(folder)).texts().items():
+                path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    refresh()

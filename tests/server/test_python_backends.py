@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,20 +70,19 @@ def backend_folder(folder: Path) -> Path:
     return folder
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody uses at the moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+def free_port() -> int:
+    """A port nobody uses at the moment."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        number: int = one.getsockname()[1]
+        return number
 
 
 @contextlib.contextmanager
 def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
     """A Triton that is stopped at the end; models that fail to load leave the others served."""
     (packages,) = VENV.glob("lib/python*/site-packages")
-    grpc_port, http_port = free_ports(2)
+    port = free_port()
     regions = f"tk_test_{uuid.uuid4().hex[:8]}_"
     log = scratch / "triton.log"
     command = [
@@ -95,11 +93,10 @@ def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
         "--disable-auto-complete-config",
         "--exit-on-error=false",
         "--strict-readiness=false",
+        "--allow-http=false",
         "--allow-metrics=false",
         "--grpc-address=127.0.0.1",
-        "--http-address=127.0.0.1",
-        f"--grpc-port={grpc_port}",
-        f"--http-port={http_port}",
+        f"--grpc-port={port}",
     ]
     environment = {
         **os.environ,
@@ -109,21 +106,24 @@ def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
     environment.pop("PYTHONPATH", None)
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
-    running = Running(process, f"127.0.0.1:{grpc_port}", log, regions)
+    running = Running(process, f"127.0.0.1:{port}", log, regions)
     try:
-        wait_until_ready(running, f"http://127.0.0.1:{http_port}/v2/health/ready")
+        wait_until_ready(running)
         yield running
     finally:
         running.stop()
 
 
-def wait_until_ready(running: Running, address: str) -> None:
+def wait_until_ready(running: Running) -> None:
     """Return when the server answers; fail with its log where it does not."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and running.process.poll() is None:
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(address, timeout=2)
-            return
+        with (
+            contextlib.suppress(InferenceServerException),
+            grpc.InferenceServerClient(running.address) as client,
+        ):
+            if client.is_server_ready(client_timeout=5):
+                return
         time.sleep(0.1)
     pytest.fail(f"Triton did not become ready:\n{running.log.read_text()[-3000:]}")
 

@@ -2,6 +2,7 @@
 
 from tritonkit.build.artifact import Artifact, Measured, Signature, TensorInfo, sha256_file
 from tritonkit.build.cache import Cache
+from tritonkit.build.hooks import load_hook
 from tritonkit.build.make import BuildPlan, build, plan
 from tritonkit.build.variants import VARIANTS, Variant
 
@@ -15,6 +16,7 @@ __all__ = [
     "TensorInfo",
     "Variant",
     "build",
+    "load_hook",
     "plan",
     "sha256_file",
 ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tritonkit.build import BuildPlan
     from tritonkit.render import Repository
 
-__all__ = ["Target", "command", "print_build"]
+__all__ = ["Target", "announce", "command", "print_build"]
 
 
 class Target(str, Enum):
@@ -78,13 +78,13 @@ def command(
         )
     if check:
         different = check_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, on_start=_announce
+            folder, names or (), target=target.value, out=out, cores=cores, on_start=announce
         )
         _print_check(different, as_json)
         return
     repository = build_repository(
         folder, names or (), target=target.value, out=out, cores=cores, force=force,
-        dry_run=dry_run, on_start=_announce,
+        dry_run=dry_run, on_start=announce,
     )  # fmt: skip
     if as_json:
         print_json(_facts(repository, dry_run))
@@ -92,7 +92,8 @@ def command(
         print_build(repository, dry_run)
 
 
-def _announce(plan: BuildPlan) -> None:
+def announce(plan: BuildPlan) -> None:
+    """Say what a build starts to do; nothing is said of what the cache holds."""
     network = plan.spec.model.network
     doing = (
         "training and exporting" if network.train else "exporting" if network.torch else "checking"

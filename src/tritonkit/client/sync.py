@@ -122,7 +122,13 @@ class Client:
         """Counters of a model since it was loaded, one value per loaded version."""
         wanted = "" if version is None else str(version)
         request = messages().ModelStatisticsRequest(name=name, version=wanted)
-        return statistics_from(self._call("ModelStatistics", request))
+        try:
+            return statistics_from(self._call("ModelStatistics", request))
+        except InferenceError as error:
+            # Here, unlike elsewhere, Triton calls an unknown model an invalid argument.
+            if self.is_ready(name, version):
+                raise
+            raise ModelNotFound(error.where, found=error.found, todo=error.todo) from error
 
     def close(self) -> None:
         """Free the connection; closing twice is closing once, calling afterwards a `UsageError`."""

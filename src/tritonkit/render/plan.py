@@ -65,7 +65,8 @@ def _plan_part(
         sequence_batching=serving.sequence_batching,
         optimization=plan_optimization(serving, groups, site),
         decoupled=serving.decoupled,
-        response_cache=serving.response_cache,
+        # Behind an ensemble, the ensemble's answers are kept: a hit spares the steps too.
+        response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
         parameters=_parameters(part, plan_threads(serving, groups, site), where),
         version_files=part.version_files,
@@ -165,5 +166,6 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
         max_batch_size=min(sizes.values()),
         inputs=wiring.inputs,
         outputs=wiring.outputs,
+        response_cache=spec.model.serving.response_cache,
         steps=wiring.steps,
     )

@@ -86,6 +86,7 @@ def _replace(staged: Path, final: Path) -> None:
 
 def _replace_within(staged: Path, final: Path) -> None:
     """Replace the content of the folder that hosts the staging: whole parts, the config last."""
+    kept = {part.name for part in staged.iterdir()}
     for part in sorted(staged.iterdir(), key=lambda path: path.name == "config.pbtxt"):
         target = final / part.name
         if part.is_dir() and target.is_dir():
@@ -94,6 +95,9 @@ def _replace_within(staged: Path, final: Path) -> None:
             _exchange(part, target)
         else:
             part.replace(target)
+    for old in final.iterdir():
+        if old.name.isdigit() and old.name not in kept:
+            shutil.rmtree(old)
 
 
 def _exchange(first: Path, second: Path) -> None:

@@ -50,9 +50,7 @@ def automatic(
     of samples grows with the sizes and not with their product.
     """
     if missing := [t.name for t in inputs if t.dtype == "BYTES" and t.name not in examples]:
-        return Warmup(
-            note=f"no warm-up: input {missing[0]} is BYTES and the spec has no example for it"
-        )
+        return Warmup(note=f"no warm-up: there is no example for the BYTES input {missing[0]}")
     if unknown := [
         t for t in inputs if any(_is_unknown(t, i, free_axes) for i in range(len(t.shape)))
     ]:

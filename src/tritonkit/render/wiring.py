@@ -57,7 +57,7 @@ def wire(parts: tuple[Part, ...], where: str) -> Wiring:
         inputs=tuple(TensorPlan(w.name, w.info.dtype, w.info.shape) for w in given),
         outputs=tuple(TensorPlan(w.name, w.info.dtype, w.info.shape) for w in left),
         known={
-            model: {own: w.info for own, w in ends_of.inputs.items()}
+            model: {own: replace(w.info, name=own) for own, w in ends_of.inputs.items()}
             for model, ends_of in ends.items()
         },
         sources={

@@ -1,0 +1,159 @@
+"""What holds the whole together: rooms, imports, public names, generated files, documented commands."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tritonkit
+
+ROOMS = ["spec", "build", "render", "serve", "client", "measure", "tune"]
+HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
+SOURCE = Path(tritonkit.__file__).parent
+
+
+def imports(file: Path) -> set[str]:
+    """Every module a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+def test_rooms_import_only_leftwards() -> None:
+    """No room imports one to its right, and none imports the command line."""
+    checked = 0
+    for place, room in enumerate(ROOMS):
+        for file in (SOURCE / room).rglob("*.py"):
+            for name in imports(file):
+                parts = name.split(".")
+                if parts[0] == "tritonkit" and len(parts) > 1:
+                    checked += 1
+                    assert parts[1] != "cli", f"{file} imports {name}"
+                    if parts[1] in ROOMS:
+                        assert ROOMS.index(parts[1]) <= place, f"{file} imports {name}"
+    assert checked > 50
+
+
+def test_heavy_libraries_enter_through_one_door() -> None:
+    """Outside of `build.extras.need`, no module of the package imports a heavy library."""
+    for file in SOURCE.rglob("*.py"):
+        assert not {name.split(".")[0] for name in imports(file)} & HEAVY, file
+
+
+def python(code: str) -> str:
+    """Run code in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_importing_the_package_is_light() -> None:
+    """`import tritonkit` loads no numpy, no gRPC, no pydantic; the rooms load nothing heavy."""
+    loaded = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    package = set(python(f"import tritonkit; {loaded}").split())
+    assert not package & (HEAVY | {"numpy", "grpc", "tritonclient", "pydantic", "yaml", "jinja2"})
+    everything = "; ".join(f"import tritonkit.{room}" for room in ROOMS if (SOURCE / room).is_dir())
+    rooms = set(python(f"{everything}; {loaded}").split())
+    assert not rooms & (HEAVY | {"grpc", "tritonclient"})
+
+
+def test_importing_the_package_is_quick() -> None:
+    """The import takes under 0.3 s, at best of five."""
+    code = "import time; start = time.perf_counter(); import tritonkit; print(time.perf_counter() - start)"
+    assert min(float(python(code)) for _ in range(5)) < 0.3
+
+
+def modules() -> list[str]:
+    """Every module of the package."""
+    found = pkgutil.walk_packages([str(SOURCE)], "tritonkit.")
+    return [info.name for info in found if not info.name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_public_names_exist(name: str) -> None:
+    """Each module says what is public in `__all__`, and each of those names is there, once."""
+    module = importlib.import_module(name)
+    public = module.__all__
+    assert len(set(public)) == len(public)
+    for item in public:
+        assert hasattr(module, item), f"{name}.{item}"
+
+
+def test_the_root_gives_its_public_names() -> None:
+    """`from tritonkit import Client` works, and an unknown name is an AttributeError."""
+    assert {getattr(tritonkit, name) is not None for name in tritonkit.__all__} == {True}
+    with pytest.raises(AttributeError, match="no_such_name"):
+        tritonkit.no_such_name  # noqa: B018
+
+
+def test_the_version_is_one(project: Path) -> None:
+    """pyproject.toml, the package and the changelog agree."""
+    declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]["version"]
+    assert tritonkit.__version__ == declared
+    assert f"## {declared}" in (project / "CHANGELOG.md").read_text()
+
+
+def shell_lines(text: str) -> list[str]:
+    """The commands of a page's shell blocks."""
+    blocks = re.findall(r"```(?:sh|console|bash)\n(.*?)```", text, re.DOTALL)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if line and not line.startswith("#")]
+
+
+def test_the_readme_starts_with_what_ci_runs(project: Path) -> None:
+    """The commands of the README's first block are lines of `.ci/run`, and its test command ends it."""
+    readme = (project / "README.md").read_text()
+    first = shell_lines(readme)[:2]
+    ci = (project / ".ci" / "run").read_text().splitlines()
+    assert first == ["make demo", "make test"]
+    assert set(first) <= set(ci)
+    assert [line for line in ci if line.strip()][-1] == "make test"
+
+
+def test_commands_in_the_documentation_exist(project: Path) -> None:
+    """Every `tritonkit ...` and `make ...` of the pages is a command there is."""
+    from tritonkit.cli import app
+
+    commands = {command.name for command in app.registered_commands}
+    targets = set(re.findall(r"^([a-z]+):", (project / "Makefile").read_text(), re.MULTILINE))
+    for page in [
+        project / "README.md",
+        project / "ARCHITECTURE.md",
+        *(project / "docs").glob("*.md"),
+    ]:
+        for line in shell_lines(page.read_text()):
+            words = line.split()
+            if words[0].endswith("tritonkit"):
+                assert words[1] in commands or words[1].startswith("-"), f"{page.name}: {line}"
+            if words[0] == "make":
+                assert words[1] in targets, f"{page.name}: {line}"
+
+
+def test_required_top_level_entries_are_there(project: Path) -> None:
+    """The entries people expect of the project exist."""
+    for name in (
+        "model_repository",
+        "python_backends",
+        "tools",
+        "tests",
+        "pyproject.toml",
+        "LICENSE",
+    ):
+        assert (project / name).exists(), name
+
+
+def test_documentation_has_a_page_per_room(project: Path) -> None:
+    """Each room that exists has its page."""
+    for room in [room for room in ROOMS if (SOURCE / room).is_dir()]:
+        assert (project / "docs" / f"{room}.md").is_file(), room
