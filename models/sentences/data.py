@@ -62,7 +62,7 @@ SENTENCES = [
 ]
 
 
-def tokenizer():  # noqa: ANN201
+def tokenizer():
     """The model's own tokenizer, cutting at the window as the reference does."""
     from tokenizers import Tokenizer
 

@@ -54,8 +54,6 @@ def test_every_field_left_out_is_noticed(feature: str, tmp_path: Path) -> None:
     for text in read_case(feature, tmp_path).texts().values():
         asked, said = parse(text), parse(text)
         for path in alter(said):
-            if said == asked:
-                continue  # the field was written with protobuf's default
             difference = first_difference(said, asked)
             assert difference is not None
             assert difference.startswith(path.split(".")[0])

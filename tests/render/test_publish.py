@@ -178,7 +178,8 @@ out, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 print("ready", flush=True)
 for number in itertools.count(int(sys.argv[3])):
     content = str(number).encode() * 20000
-    publish(out, [rendered(scratch / n, content, n, text=f'default_model_filename: "{{number}}"\\n') for n in ("one", "two")])
+    text = f'default_model_filename: "{{number}}"\\n'
+    publish(out, [rendered(scratch / n, content, n, text=text) for n in ("one", "two")])
 """
 
 

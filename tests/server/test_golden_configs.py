@@ -133,7 +133,9 @@ def triton(tmp_path_factory: pytest.TempPathFactory, cases: dict[str, Case]) -> 
 
 def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[bytes]:
     venv = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")
-    packages = next(venv.glob("lib/python3.*/site-packages"))
+    packages = next(venv.glob("lib/python3.*/site-packages"), None)
+    if packages is None:
+        pytest.fail(f"{venv} holds no server environment: run `make setup`")
     server = packages / "pytriton" / "tritonserver"
     backends = root / "backends"
     (backends / "python").mkdir(parents=True)

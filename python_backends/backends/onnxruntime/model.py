@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
@@ -24,6 +24,9 @@ from onnxruntime_config import (
     session_options,
     tensor_specs,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class TritonPythonModel:
@@ -82,7 +85,7 @@ def open_network(args: dict[str, str]) -> Network:
     )
 
 
-def response(answer: Arrays | RequestError, wanted: list[str]) -> Any:
+def response(answer: Arrays | RequestError, wanted: Sequence[str]) -> Any:
     """Triton's response for one answer, with the outputs its request wanted."""
     if isinstance(answer, RequestError):
         error = pb_utils.TritonError(str(answer), pb_utils.TritonError.INVALID_ARG)

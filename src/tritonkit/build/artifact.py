@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonkit.spec import DataType
+from tritonkit.spec import DataType, Tensor
 
 __all__ = ["Artifact", "Measured", "Signature", "TensorInfo", "sha256_file"]
 
@@ -24,6 +24,12 @@ class TensorInfo:
     dtype: DataType
     shape: tuple[int, ...]
     axes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> TensorInfo:
+        """The same tensor as a spec writes it."""
+        axes = tuple(size if isinstance(size, str) else "" for size in tensor.shape)
+        return cls(name, tensor.dtype, tensor.dims, axes)
 
 
 @dataclass(frozen=True)

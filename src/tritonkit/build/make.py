@@ -87,12 +87,8 @@ def _copy_python(spec: Spec, folder: Path) -> Signature:
         source = resolve_file(reference, spec, "network.files")
         shutil.copyfile(source, folder / source.name)
 
-    def tensors(side: str) -> tuple[TensorInfo, ...]:
-        return tuple(
-            TensorInfo(
-                name, t.dtype, t.dims, tuple(a if isinstance(a, str) else "" for a in t.shape)
-            )
-            for name, t in getattr(network, side).items()
-        )
-
-    return Signature(tensors("inputs"), tensors("outputs"), spec.model.serving.max_batch_size != 0)
+    inputs, outputs = (
+        tuple(TensorInfo.of(name, tensor) for name, tensor in tensors.items())
+        for tensors in (network.inputs, network.outputs)
+    )
+    return Signature(inputs, outputs, spec.model.serving.max_batch_size != 0)

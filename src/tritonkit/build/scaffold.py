@@ -154,10 +154,7 @@ def _probe(
         outputs={"unknown": Tensor(dtype="FP32", shape=())},
     )
     spec = Spec(folder, ModelFile(name=name, network=network, serving=Serving()))
-    signature = Signature(
-        tuple(TensorInfo(n, t.dtype, t.dims, tuple(a if isinstance(a, str) else "" for a in t.shape)) for n, t in inputs.items()),
-        (), batched=True,
-    )  # fmt: skip
+    signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
     module = load_module(spec)
     small = run_outputs(spec, module, dummy_batch(spec, signature, 2, largest=False))
     batch = dummy_batch(spec, signature, 2, largest=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Target", "announce", "command", "print_build"]
 
 
-class Target(str, Enum):
+class Target(StrEnum):
     """Where the repository will be served."""
 
     cpu = "cpu"

@@ -50,7 +50,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def _is_figure(text: str) -> bool:
-    return text[:1].isdigit() or text[:1] in "-+" and text[1:2].isdigit() or text == "-"
+    return text[:1].isdigit() or (text[:1] in "-+" and text[1:2].isdigit()) or text == "-"
 
 
 def to_plain(value: Any) -> Any:

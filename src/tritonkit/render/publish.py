@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -77,8 +77,7 @@ def publish(
     if not dry_run and changed:
         _guarded(out, lambda: _write(out, changed))
     if not dry_run:
-        for name in stale:
-            _guarded(out, lambda name=name: _remove(out, name))  # type: ignore[misc]
+        _guarded(out, lambda: _remove(out, stale))
     return [n.change for n in nexts] + [Change(name, "removed", 0) for name in stale]
 
 
@@ -174,6 +173,7 @@ def _stage(staged: Path, current: Path, item: _Next) -> None:
         text = manifest.describe(plan, item.rendered.artifact, item.files, item.version)
         (version / manifest.FILE_NAME).write_text(text)
     for name, data in item.rendered.texts.items():
+        (staged / name).parent.mkdir(exist_ok=True)
         (staged / name).write_bytes(data)
     if plan.warmup_files:
         (staged / "warmup").mkdir()
@@ -213,16 +213,17 @@ def _stale(out: Path, models: Sequence[Rendered], all_specs: bool) -> list[str]:
     return stale
 
 
-def _remove(out: Path, name: str) -> None:
-    """Take a model out of the repository in one step, then delete it."""
-    with Staging(out) as staging:
-        (out / name).rename(staging.folder / name)
+def _remove(out: Path, names: Sequence[str]) -> None:
+    """Take models out of the repository, each in one step, then delete them."""
+    for name in names:
+        with Staging(out) as staging:
+            (out / name).rename(staging.folder / name)
 
 
-def _guarded(out: Path, work: object) -> None:
+def _guarded(out: Path, work: Callable[[], object]) -> None:
     """Run `work`; failures of the file system become one error, with the repository as it was."""
     try:
-        work()  # type: ignore[operator]
+        work()
     except OSError as error:
         free = shutil.disk_usage(_existing(out)).free
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -89,8 +89,7 @@ def load(folder: Path, root: Path) -> Spec:
     spec = Spec(folder, model)
     _check_files(spec)
     steps = tuple(
-        None if part == "network" else _resolve_step(cast("PipelineStep", part), spec, root)
-        for part in model.pipeline
+        None if part == "network" else _resolve_step(part, spec, root) for part in model.pipeline
     )
     return Spec(folder, model, steps)
 
@@ -234,7 +233,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def _check_value(value: Any, rule: StepParameter, field: str) -> None:
     """A parameter has its type, its minimum and its choices."""
-    items = value if isinstance(value, list) else [value]
+    items: list[Any] = value if isinstance(value, list) else [value]
     kinds = _TYPES[rule.type.removesuffix("s") if rule.type in ("floats", "ints") else rule.type]
     many = rule.type in ("floats", "ints")
     if isinstance(value, list) and not many:

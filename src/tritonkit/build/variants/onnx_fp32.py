@@ -63,15 +63,7 @@ def _from_torch(spec: Spec, file: Path) -> tuple[Signature, Measured]:
 
 def _spec_signature(spec: Spec) -> Signature:
     """Inputs as the spec gives them, before there is a file to read them from."""
-    inputs = tuple(
-        TensorInfo(
-            name,
-            tensor.dtype,
-            tensor.dims,
-            tuple(a if isinstance(a, str) else "" for a in tensor.shape),
-        )
-        for name, tensor in spec.model.network.inputs.items()
-    )
+    inputs = tuple(TensorInfo.of(n, tensor) for n, tensor in spec.model.network.inputs.items())
     return Signature(inputs, (), _batched(spec))
 
 

@@ -1,0 +1,204 @@
+"""Batching, sequences and signatures: what is chosen, and what is refused before a server starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.render.cases import Case, make_case
+from tritonkit.errors import RenderError, SpecError
+from tritonkit.render import DEFAULT_MAX_BATCH_SIZE
+
+VECTOR = {"inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}}
+
+
+def net(serving: dict[str, Any], root: Path, **more: Any) -> Case:
+    """A network served as given, x FP32 [4] -> y FP32 [4] unless told otherwise."""
+    model = {"name": "net", "network": {"onnx": "model.onnx"}, "serving": serving}
+    return make_case("net", {"model": model, "signature": VECTOR, **more}, root)
+
+
+def refused(case: Case) -> RenderError:
+    """The error that planning a case ends with."""
+    with pytest.raises(RenderError) as error:
+        case.plans()
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("serving", "batched", "size"),
+    [
+        ({}, True, DEFAULT_MAX_BATCH_SIZE),
+        ({}, False, 0),
+        ({"max_batch_size": 5}, True, 5),
+        ({"dynamic_batching": {"preferred_batch_size": [128]}}, True, 128),
+        ({"sequence_batching": {"oldest": {"max_candidate_sequences": 2, "preferred_batch_size": [99]}}}, True, 99),
+    ],
+)  # fmt: skip
+def test_largest_batch(serving: dict[str, Any], batched: bool, size: int, tmp_path: Path) -> None:
+    """64 by default, more where a preferred size is larger, 0 without a batch axis."""
+    (plan,) = net(serving, tmp_path, signature={**VECTOR, "batched": batched}).plans()
+    assert plan.max_batch_size == size
+
+
+@pytest.mark.parametrize(("given", "batched"), [(8, False), (0, True)])
+def test_batch_size_against_the_network_is_refused(
+    given: int, batched: bool, tmp_path: Path
+) -> None:
+    """The size must fit the axes the artifact has."""
+    error = refused(
+        net({"max_batch_size": given}, tmp_path, signature={**VECTOR, "batched": batched})
+    )
+    assert error.where.endswith("models/net/model.yaml serving.max_batch_size")
+
+
+@pytest.mark.parametrize(
+    ("serving", "on"),
+    [
+        ({}, True),
+        ({"dynamic_batching": False}, False),
+        ({"dynamic_batching": {"max_queue_delay": "1ms"}}, True),
+        ({"sequence_batching": {}}, False),
+        ({"decoupled": True}, False),
+        ({"decoupled": True, "dynamic_batching": {}}, True),
+    ],
+)
+def test_dynamic_batching_is_on_unless_something_speaks_against_it(
+    serving: dict[str, Any], on: bool, tmp_path: Path
+) -> None:
+    """On by default; off for sequences, decoupled models, and where the spec says so."""
+    (plan,) = net(serving, tmp_path).plans()
+    assert (plan.dynamic_batching is not None) == on
+
+
+def test_dynamic_batching_is_off_without_a_batch_axis(tmp_path: Path) -> None:
+    """There is nothing to join, and asking for it is refused."""
+    unbatched = {**VECTOR, "batched": False}
+    (plan,) = net({}, tmp_path, signature=unbatched).plans()
+    assert plan.dynamic_batching is None
+    error = refused(net({"dynamic_batching": {}}, tmp_path, signature=unbatched))
+    assert error.where.endswith("serving.dynamic_batching")
+
+
+def test_default_batching_prefers_no_size(tmp_path: Path) -> None:
+    """Preferred sizes are measured by somebody, never guessed."""
+    (plan,) = net({}, tmp_path).plans()
+    assert plan.dynamic_batching is not None
+    assert plan.dynamic_batching.preferred_batch_size == ()
+
+
+def test_inputs_and_outputs_come_from_the_artifact(tmp_path: Path) -> None:
+    """Names, dtypes and dims are those of the file, free sizes as -1."""
+    signature = {"inputs": {"ids": ["INT64", ["n"]]}, "outputs": {"h": ["FP16", ["n", 8]]}}
+    (plan,) = net({"model_warmup": "off"}, tmp_path, signature=signature).plans()
+    assert [str(t) for t in (*plan.inputs, *plan.outputs)] == ["ids INT64 [-1]", "h FP16 [-1,8]"]
+
+
+def test_a_tensor_without_any_axis_is_refused(tmp_path: Path) -> None:
+    """Triton has no scalars, not even for models without batches."""
+    signature = {"batched": False, "inputs": {"x": ["FP32", []]}, "outputs": {"y": ["FP32", [1]]}}
+    assert "x is a scalar" in refused(net({}, tmp_path, signature=signature)).found
+
+
+def test_an_artifact_nobody_can_serve_is_refused(tmp_path: Path) -> None:
+    """The error names the file that was found and those that Triton's backends read."""
+    error = refused(net({}, tmp_path, file="model.bin"))
+    assert "model.bin" in error.found
+    assert "model.onnx" in error.wanted
+
+
+CONTROLS = {
+    "inputs": {"x": ["FP32", [4]], "START": ["INT32", [1]], "h": ["FP32", [2]]},
+    "outputs": {"y": ["FP32", [4]], "h_next": ["FP32", [2]]},
+}
+
+
+def sequence(start: str = "INT32", state: str = "FP32", name: str = "START") -> dict[str, Any]:
+    """Sequence batching with a start flag and a state."""
+    return {
+        "sequence_batching": {
+            "control_input": {name: {"kind": "start", "dtype": start}},
+            "state": [{"input": "h", "output": "h_next", "dtype": state, "shape": [2]}],
+        }
+    }
+
+
+def test_tensors_of_the_sequence_batcher_are_no_inputs_of_a_request(tmp_path: Path) -> None:
+    """Control inputs and states, which Triton adds itself, are left out of inputs and outputs."""
+    (plan,) = net(sequence(), tmp_path, signature=CONTROLS).plans()
+    assert [t.name for t in (*plan.inputs, *plan.outputs)] == ["x", "y"]
+    assert plan.warmup == ()
+    assert "without the states" in plan.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("serving", "found"),
+    [
+        (sequence(start="BOOL"), "START is BOOL"),
+        (sequence(state="FP16"), "h is FP16"),
+        (sequence(name="BEGIN"), "BEGIN is INT32"),
+    ],
+)
+def test_control_inputs_and_states_must_be_the_networks(
+    serving: dict[str, Any], found: str, tmp_path: Path
+) -> None:
+    """A tensor of another dtype, or that the network lacks, is refused."""
+    assert refused(net(serving, tmp_path, signature=CONTROLS)).found == found
+
+
+def test_first_values_of_states_are_published(tmp_path: Path) -> None:
+    """A file goes to initial_state/ beside config.pbtxt, where Triton reads it."""
+    serving = sequence()
+    serving["sequence_batching"]["state"][0]["initial"] = "states/h0.bin"
+    case = net(serving, tmp_path, signature=CONTROLS, files={"states/h0.bin": "01234567"})
+    (plan,) = case.plans()
+    assert plan.model_files == {"initial_state/h0.bin": case.spec.folder / "states" / "h0.bin"}
+
+
+@pytest.mark.parametrize(
+    ("serving", "words"),
+    [
+        ("{response_cache: true, decoupled: true}", "which Triton refuses"),
+        ("{response_cache: true, sequence_batching: {}}", "which Triton refuses"),
+        (
+            "dynamic_batching: {preserve_ordering: true, priority_levels: 2, default_priority_level: 1}",
+            "2 priority_levels",
+        ),
+        (
+            "dynamic_batching: {preserve_ordering: true,"
+            " default_queue_policy: {timeout_action: delay, default_timeout: 1s}}",
+            "delays requests",
+        ),
+        (
+            "{max_batch_size: 4, sequence_batching:"
+            " {oldest: {max_candidate_sequences: 2, preferred_batch_size: [8]}}}",
+            "preferred_batch_size has 8",
+        ),
+        ("sequence_batching: {control_input: {C: {kind: corrid}}}", "corrid is FP32"),
+        ("sequence_batching: {control_input: {S: {kind: start, dtype: INT64}}}", "start is INT64"),
+        (
+            "sequence_batching: {control_input: {S: {kind: start, dtype: INT32, false_true: [0, 0.5]}}}",
+            "for INT32",
+        ),
+        (
+            "sequence_batching: {control_input: {S: {kind: end, dtype: BOOL, false_true: [0, 2]}}}",
+            "for BOOL",
+        ),
+        (
+            "sequence_batching:"
+            " {state: [{input: h, output: g, dtype: FP32, shape: [-1], initial: zero}]}",
+            "initial is given",
+        ),
+        ("instance_group: [{kind: cpu, gpus: [0]}]", "gpus are given for kind cpu"),
+    ],
+)
+def test_what_triton_would_refuse_is_refused_in_the_spec(
+    serving: str, words: str, tmp_path: Path
+) -> None:
+    """Combinations that Triton's own validation rejects end before anything is built."""
+    with pytest.raises(SpecError) as error:
+        net(yaml.safe_load(serving), tmp_path)
+    assert words in error.value.found

@@ -1,0 +1,175 @@
+"""Warm-up requests: which batch sizes and lengths, on what data, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.render.cases import Case, make_case
+from tritonkit.build.artifact import TensorInfo
+from tritonkit.errors import RenderError
+from tritonkit.render.warmup import automatic, serialize
+from tritonkit.spec import FreeAxis
+
+
+def names(case: Case) -> list[str]:
+    """Names of the samples of a case's only model."""
+    (plan,) = case.plans()
+    return [sample.name for sample in plan.warmup]
+
+
+def net(serving: dict[str, Any], root: Path, **more: Any) -> Case:
+    """A network x FP32 [4] -> y FP32 [4] served as given."""
+    facts = {
+        "model": {"name": "net", "network": {"onnx": "model.onnx"}, "serving": serving},
+        "signature": {"inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}},
+    }
+    return make_case("net", facts | more, root)
+
+
+@pytest.mark.parametrize(
+    ("serving", "expected"),
+    [
+        ({}, ["batch-1", "batch-64"]),
+        ({"max_batch_size": 1}, ["batch-1"]),
+        ({"max_batch_size": 8, "dynamic_batching": False}, ["batch-1", "batch-8"]),
+        ({"dynamic_batching": {"preferred_batch_size": [8, 4, 1]}}, ["batch-1", "batch-4", "batch-8"]),
+        ({"sequence_batching": {}}, ["batch-1"]),
+        ({"model_warmup": "off"}, []),
+    ],
+)  # fmt: skip
+def test_covers_batch_one_and_what_is_preferred(
+    serving: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    """Batch 1 and every preferred size, or the largest where none is preferred."""
+    assert names(net(serving, tmp_path)) == expected
+
+
+def test_a_network_without_batch_axis_is_warmed_up_once(tmp_path: Path) -> None:
+    """max_batch_size 0 gives one sample of one request."""
+    case = net({"max_batch_size": 0}, tmp_path, signature={
+        "batched": False, "inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]},
+    })  # fmt: skip
+    assert names(case) == ["batch-1"]
+
+
+def test_each_warm_size_of_a_free_axis_has_a_sample() -> None:
+    """Every batch size meets every size, and tensors that share the axis share the size."""
+    tensors = [TensorInfo(name, "INT64", (-1,), ("length",)) for name in ("ids", "mask")]
+    axes = {"length": FreeAxis(max=512, warm=(16, 64))}
+    found = automatic(tensors, [1, 4], axes, {}, {})
+    assert [sample.name for sample in found.samples] == [
+        "batch-1-length-16",
+        "batch-1-length-64",
+        "batch-4-length-16",
+        "batch-4-length-64",
+    ]
+    for sample in found.samples:
+        assert sample.inputs["ids"].dims == sample.inputs["mask"].dims
+        assert {data.source for data in sample.inputs.values()} == {"zero"}
+
+
+def test_an_axis_without_warm_sizes_is_warmed_up_at_both_ends() -> None:
+    """min and max stand in for warm sizes."""
+    x = TensorInfo("x", "FP32", (-1, 3), ("t", ""))
+    found = automatic([x], [1], {"t": FreeAxis(min=2, max=9)}, {}, {})
+    assert [sample.inputs["x"].dims for sample in found.samples] == [(2, 3), (9, 3)]
+
+
+def test_several_free_axes_move_together() -> None:
+    """Samples grow with the longest list of sizes, not with the product of all lists."""
+    axes = {"h": FreeAxis(max=9, warm=(1, 2, 3)), "w": FreeAxis(max=9, warm=(4, 5))}
+    found = automatic([TensorInfo("x", "FP32", (-1, -1), ("h", "w"))], [1], axes, {}, {})
+    assert [sample.inputs["x"].dims for sample in found.samples] == [(1, 4), (2, 5), (3, 5)]
+
+
+def test_an_axis_nobody_describes_turns_warmup_off_and_says_so() -> None:
+    """A size made up could keep the model from loading, so there is a note instead."""
+    found = automatic([TensorInfo("x", "FP32", (-1,), ("unk__0",))], [1], {}, {}, {})
+    assert found.samples == ()
+    assert "network.free_axes" in found.note
+
+
+def test_bytes_without_an_example_turn_warmup_off_and_say_so() -> None:
+    """Nobody can make up an image."""
+    found = automatic([TensorInfo("image", "BYTES", (1,))], [1], {}, {}, {})
+    assert found.samples == ()
+    assert "example for the BYTES input image" in found.note
+
+
+def test_examples_are_serialized_with_their_length() -> None:
+    """BYTES carry 4 little-endian bytes of length before each element."""
+    found = automatic([TensorInfo("text", "BYTES", (2,))], [1], {}, {"text": b"abc"}, {})
+    data = found.samples[0].inputs["text"]
+    assert (data.source, data.file) == ("file", "text")
+    assert found.files["text"] == (struct.pack("<I", 3) + b"abc") * 2 == serialize(b"abc", 2)
+
+
+def test_names_of_files_are_safe_and_apart() -> None:
+    """Input names that a file system cannot hold, or that collide when cleaned, get names of their own."""
+    tensors = [TensorInfo(name, "BYTES", (1,)) for name in ("a/b:0", "a_b_0")]
+    found = automatic(tensors, [1], {}, {"a/b:0": b"x", "a_b_0": b"y"}, {})
+    assert found.files == {"a_b_0": serialize(b"x"), "a_b_0_2": serialize(b"y")}
+
+
+def listed(data: dict[str, Any], root: Path, **more: Any) -> Case:
+    """A network with one listed sample whose only input is `data`."""
+    return net({"model_warmup": [{"name": "s", "inputs": {"x": data}}]}, root, **more)
+
+
+def test_a_listed_file_is_published_as_it_is(tmp_path: Path) -> None:
+    """Numbers in a file are taken byte for byte."""
+    data = {"file": "four.bin", "dtype": "FP32", "shape": [4]}
+    (plan,) = listed(data, tmp_path, files={"four.bin": "0123456789abcdef"}).plans()
+    assert plan.warmup_files == {"x": b"0123456789abcdef"}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"data": "zero", "dtype": "FP16", "shape": [4]}, "FP16 [4]"),
+        ({"data": "zero", "dtype": "FP32", "shape": [5]}, "FP32 [5]"),
+        ({"data": "zero", "dtype": "FP32", "shape": [1, 4]}, "FP32 [1, 4]"),
+        ({"file": "four.bin", "dtype": "FP32", "shape": [4]}, "four.bin has 3 bytes"),
+    ],
+)
+def test_a_listed_sample_that_triton_would_refuse_is_refused(
+    data: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """dtype, shape and the size of a file are held against the input."""
+    with pytest.raises(RenderError) as error:
+        listed(data, tmp_path, files={"four.bin": "abc"}).plans()
+    assert words in error.value.found
+    assert "serving.model_warmup.s.inputs.x" in error.value.where
+
+
+def test_a_listed_sample_names_every_input(tmp_path: Path) -> None:
+    """A missing or unknown input is refused."""
+    serving = {
+        "model_warmup": [
+            {"name": "s", "inputs": {"z": {"data": "zero", "dtype": "FP32", "shape": [4]}}}
+        ]
+    }
+    with pytest.raises(RenderError, match=r"serving\.model_warmup\.s\.inputs"):
+        net(serving, tmp_path).plans()
+
+
+def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
+    """A misspelt example name would silently turn warm-up off."""
+    model = {
+        "name": "net",
+        "network": {
+            "python": "model.py",
+            "inputs": {"text": {"dtype": "BYTES", "shape": [1]}},
+            "outputs": {"y": {"dtype": "FP32", "shape": [4]}},
+        },
+        "example": {"txet": {"text": "a"}},
+    }
+    signature = {"inputs": {"text": ["BYTES", [1]]}, "outputs": {"y": ["FP32", [4]]}}
+    facts = {"model": model, "signature": signature, "file": "model.py"}
+    with pytest.raises(RenderError) as error:
+        make_case("net", facts, tmp_path).plans()
+    assert error.value.wanted == "one of text"

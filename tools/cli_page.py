@@ -1,0 +1,34 @@
+"""Write docs/cli.md from the commands' own help: `python tools/cli_page.py`. A test holds it current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from tritonkit.cli import app
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+INTRODUCTION = """# Command line
+
+Written by `python tools/cli_page.py` from the commands' own help.
+
+Exit codes: 0 done; 2 a mistake in a spec or on the command line; 3 build, gate or publishing;
+4 server; 5 client or network; 1 anything else.
+"""
+
+
+def text() -> str:
+    """The page."""
+    runner = CliRunner()
+    parts = [INTRODUCTION]
+    for name in get_command(app).commands:  # type: ignore[attr-defined]
+        shown = runner.invoke(app, [name, "--help"], prog_name="tritonkit", terminal_width=100)
+        help_text = "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
+        parts.append(f"## {name}\n\n```text\n{help_text}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text())
