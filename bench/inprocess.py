@@ -19,7 +19,10 @@ from bench.samples import DEFAULT_LENGTH, sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TYPES = {"tensor(int64)": np.dtype(np.int64), "tensor(float)": np.dtype(np.float32)}
+_TYPES: dict[str, np.dtype[Any]] = {
+    "tensor(int64)": np.dtype(np.int64),
+    "tensor(float)": np.dtype(np.float32),
+}
 
 
 def main() -> None:

@@ -62,6 +62,11 @@ SENTENCES = [
 ]
 
 
+def sentences() -> list[str]:
+    """The fifty sentences."""
+    return list(SENTENCES)
+
+
 def tokenizer():
     """The model's own tokenizer, cutting at the window as the reference does."""
     from tokenizers import Tokenizer

@@ -170,7 +170,7 @@ def test_addresses(address: str, target: str) -> None:
         "::1:8001",
         "a b:1",
         "grpc://",
-        "unix:/tmp/s",
+        "unix:/run/s",
         "host:8001/v2",
     ],
 )

@@ -47,7 +47,7 @@ def command(
     given = dict(_split(text) for text in inputs)
     with Client(address, timeout_s=timeout_s) as client:
         handle = client.model(model, version)
-        values = {name: _read(name, text, handle.signature) for name, text in given.items()}
+        values = {name: _value(name, given[name], handle.signature) for name in given}
         reply = handle.predict(inputs=values)
     if as_json:
         print_json(_facts(reply))
@@ -55,22 +55,21 @@ def command(
         _print(reply)
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split(text: str) -> tuple[str, Any]:
+    """Name and value of one --input; a file is read here, before anything is sent."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise UsageError(
             f"--input {text}", found="no name", wanted="NAME=VALUE, such as image=@seven.png"
         )
-    return name, value
+    return name, _read_file(name, Path(value[1:])) if value.startswith("@") else value
 
 
-def _read(name: str, text: str, signature: ModelSignature) -> Any:
+def _value(name: str, text: Any, signature: ModelSignature) -> Any:
     """The value of one input: BYTES are taken as they stand, numbers as JSON."""
     spec = signature.inputs.get(name)
-    if text.startswith("@"):
-        return _read_file(name, Path(text[1:]))
     # An unknown name goes on as it is: the client knows the nearest one.
-    if spec is None or spec.datatype == "BYTES":
+    if not isinstance(text, str) or spec is None or spec.datatype == "BYTES":
         return text
     try:
         return json.loads(text)

@@ -1,0 +1,59 @@
+"""The lines of Triton's log that say what went wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+__all__ = ["read_tail", "relevant"]
+
+_HEAD = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ +([\w.]+:\d+\]) *")
+_TRACE = re.compile(r"Traceback|^At:$|^ {2,}|\w*(Error|Exception|Interrupt)\b.*:|Aborted|Segmentation")
+# A machine without a GPU says these at every start; they explain nothing.
+_NOISE = re.compile(
+    r"CudaDriverHelper|pinned (system )?memory|pinned_memory_manager|DCGM|NVML|unable to create stream"
+    r"|TRITONBACKEND_ModelInstance|has no file named"
+)
+_TAIL_BYTES = 1 << 20
+
+
+def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[str]:
+    """The last `limit` lines worth reading: errors, warnings, tracebacks, and what names a model of
+    `models`; never Triton's tables. Its quoted line breaks become real ones, its time stamps go."""
+    kept: list[str] = []
+    names = re.compile(r"\b(" + "|".join(map(re.escape, models)) + r")\b") if models else None
+    for line in text.splitlines():
+        if not line.strip() or line[0] in "|+" or _NOISE.search(line):
+            continue
+        head = _HEAD.match(line)
+        if (
+            (head and head[1] in "EWF")
+            or _TRACE.search(line[head.end() :] if head else line)
+            or (names and names.search(line))
+        ):
+            kept += _unquoted(_HEAD.sub(r"\1 \2 ", line))
+    return _once(kept)[-limit:]
+
+
+def read_tail(file: Path) -> str:
+    """The last MiB of a log, empty where there is none."""
+    try:
+        with file.open("rb") as log:
+            log.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _unquoted(line: str) -> list[str]:
+    """A message without its quotes, over as many lines as it was written."""
+    return [part for part in line.replace('] "', "] ").rstrip('"').split("\\n") if part.strip(" ;")]
+
+
+def _once(lines: list[str]) -> list[str]:
+    """Each line once, where it stands last: one failure is logged by every layer it passes."""
+    return list(reversed(dict.fromkeys(reversed(lines))))

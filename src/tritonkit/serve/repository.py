@@ -1,0 +1,159 @@
+"""The models of a repository as Triton will see them, and what a subset of them needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import ServerStartError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["ServedModel", "check_files", "parse_config", "read_models"]
+
+_BACKENDS = {
+    "ensemble": "ensemble",
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "tensorrt_plan": "tensorrt",
+}
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model of the repository.
+
+    Args:
+        name: the folder's name, which Triton goes by.
+        folder: holds `config.pbtxt`, the numbered versions and `warmup/`.
+        config: Triton's own `ModelConfig` message.
+        versions: the numbers that its version policy serves, newest last.
+    """
+
+    name: str
+    folder: Path
+    config: Any
+    versions: tuple[int, ...]
+
+    @property
+    def backend(self) -> str:
+        """The backend's name, also where only the older `platform` is given."""
+        return str(self.config.backend) or _BACKENDS.get(self.config.platform, "")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The models an ensemble calls; empty for any other model."""
+        return tuple(step.model_name for step in self.config.ensemble_scheduling.step)
+
+
+def read_models(repository: Path, names: Sequence[str] | None = None) -> tuple[ServedModel, ...]:
+    """The named models (all by default) and what they need, each after what it calls.
+
+    Raises:
+        UsageError: no such folder, no model in it, or no model of that name.
+        ServerStartError: a configuration that cannot be read, or an ensemble without its parts.
+    """
+    known = _known(repository)
+    found: dict[str, ServedModel] = {}
+    for name in known if names is None else names:
+        if name not in known:
+            raise UsageError(
+                f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt",
+                wanted=_nearest(name, known),
+            )  # fmt: skip
+        _add(repository, name, known, found, ())
+    return tuple(found.values())
+
+
+def _add(
+    repository: Path, name: str, known: Sequence[str], found: dict[str, ServedModel],
+    callers: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Put a model behind everything it calls. Ensembles that call each other are Triton's to refuse."""
+    if name in found or name in callers:
+        return
+    file = repository / name / "config.pbtxt"
+    if name not in known:
+        raise ServerStartError(
+            str(repository / callers[-1] / "config.pbtxt"),
+            found=f"it calls the model {name!r}, which the repository does not hold",
+            wanted=_nearest(name, known),
+            todo="build it: tritonkit build",
+        )
+    config = parse_config(file)
+    model = ServedModel(name, file.parent, config, _versions(file.parent, config))
+    for part in model.parts:
+        _add(repository, part, known, found, (*callers, name))
+    found[name] = model
+
+
+def parse_config(file: Path) -> Any:
+    """A `config.pbtxt` as Triton's `ModelConfig`; ServerStartError where it is none."""
+    from google.protobuf import text_format
+    from tritonclient.grpc import model_config_pb2
+
+    try:
+        return text_format.Parse(file.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ServerStartError(
+            str(file), found=f"it is not a Triton model configuration: {error}",
+            todo="build it anew: tritonkit build --force",
+        ) from error  # fmt: skip
+
+
+def check_files(model: ServedModel) -> None:
+    """Refuse what Triton would wait for: it takes tens of seconds to give up on a `model.py` that is
+    not there, and holds up every other model meanwhile.
+
+    Raises:
+        ServerStartError: no version to serve, or a Python model without its file.
+    """
+    if not model.versions:
+        raise ServerStartError(
+            str(model.folder), found=f"model {model.name} has no version that could be served",
+            wanted="a numbered folder that its version policy names", todo="tritonkit build",
+        )  # fmt: skip
+    if model.backend != "python":
+        return
+    name = model.config.default_model_filename or "model.py"
+    for version in model.versions:
+        file = model.folder / str(version) / name
+        if not file.is_file():
+            raise ServerStartError(
+                str(file), found=f"model {model.name} has no such file",
+                wanted="the Python of a model whose backend is python", todo="tritonkit build",
+            )  # fmt: skip
+
+
+def _known(repository: Path) -> list[str]:
+    if not repository.is_dir():
+        raise UsageError(
+            str(repository), found="there is no such folder", todo="tritonkit build"
+        )
+    known = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
+    if not known:
+        raise UsageError(
+            str(repository), found="it holds no NAME/config.pbtxt", todo="tritonkit build"
+        )
+    return known
+
+
+def _versions(folder: Path, config: Any) -> tuple[int, ...]:
+    """The versions the policy serves; without one, the latest."""
+    there = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+    policy = config.version_policy
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return tuple(there)
+    if choice == "specific":
+        return tuple(number for number in there if number in policy.specific.versions)
+    latest = policy.latest.num_versions if choice == "latest" else 1
+    return tuple(there[-(latest or 1) :])
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    from tritonkit.spec.document import nearest
+
+    return nearest(name, known)

@@ -1,0 +1,161 @@
+"""How much shared memory the Python stubs of a repository need, known before one of them starts.
+
+Each instance of a model that Python runs has one region. It starts at `shm-default-byte-size`, grows
+by 1 MiB or more whenever a batch does not fit, and never shrinks (python_backend, shm_manager.cc).
+Each growth is allocated at once, so a file system that is too small ends a stub in mid-service; the
+place to notice is here. `docker run` gives a container 64 MiB unless `--shm-size` says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
+
+    from tritonkit.serve.repository import ServedModel
+
+__all__ = ["MIB", "ShmPlan", "StubMemory", "check_room", "plan", "tensor_bytes"]
+
+MIB = 1 << 20
+
+_ELEMENT_BYTES = {
+    "TYPE_BOOL": 1, "TYPE_UINT8": 1, "TYPE_INT8": 1, "TYPE_UINT16": 2, "TYPE_INT16": 2,
+    "TYPE_FP16": 2, "TYPE_BF16": 2, "TYPE_UINT32": 4, "TYPE_INT32": 4, "TYPE_FP32": 4,
+    "TYPE_UINT64": 8, "TYPE_INT64": 8, "TYPE_FP64": 8,
+}  # fmt: skip
+
+BYTES_ELEMENT = 64 << 10
+"""A BYTES value without a larger warm-up sample: an encoded photograph or a page of text."""
+
+FREE_AXIS = 128
+"""An open axis where no warm-up tensor says more."""
+
+OVERHEAD = 512 << 10
+"""Message queues, request records and their bookkeeping in each region."""
+
+SLACK = 1.25
+"""Freed blocks leave gaps: measured regions end within a quarter of the tensors they carried."""
+
+
+@dataclass(frozen=True)
+class StubMemory:
+    """The stubs of one model: how many, and the bytes each may come to."""
+
+    model: str
+    stubs: int
+    bytes_each: int
+
+
+@dataclass(frozen=True)
+class ShmPlan:
+    """What a repository needs of /dev/shm.
+
+    Args:
+        models: one entry per model that Python runs.
+        default_bytes: the size a region starts with (`shm-default-byte-size`). One setting holds for
+            the `python` backend and for every backend made of Python, so it is the least need.
+        total_bytes: what the file system must hold when every region has grown to its need.
+    """
+
+    models: tuple[StubMemory, ...]
+    default_bytes: int
+    total_bytes: int
+
+
+def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",)) -> ShmPlan:
+    """The shared memory of a repository; `python_run` names the backends that Python stubs run.
+
+    A stub needs its largest batch, inputs and outputs together: Triton copies both through the region.
+    """
+    needs = tuple(
+        StubMemory(model.name, _instances(model), _need(model))
+        for model in models
+        if model.backend in python_run
+    )
+    return ShmPlan(
+        models=needs,
+        default_bytes=min((need.bytes_each for need in needs), default=MIB),
+        total_bytes=sum(need.stubs * need.bytes_each for need in needs),
+    )
+
+
+def check_room(wanted: ShmPlan, folder: Path) -> None:
+    """Refuse to start where the file system at `folder` has less free than the plan needs.
+
+    Raises:
+        ServerStartError: with the models that need the most.
+    """
+    state = os.statvfs(folder)
+    free = state.f_bavail * state.f_frsize
+    if free >= wanted.total_bytes:
+        return
+    needed = math.ceil(wanted.total_bytes / MIB)
+    most = sorted(wanted.models, key=lambda need: -need.stubs * need.bytes_each)
+    raise ServerStartError(
+        str(folder),
+        found=f"{free / MIB:.0f} MiB are free; the Python stubs of {len(most)} models need {needed} MiB",
+        wanted=f"at least {needed} MiB",
+        todo=f"mount -o remount,size={2 * needed}m {folder} (in a container: --shm-size={2 * needed}m),"
+        " or lower max_batch_size or the instance counts of the models below",
+        details="\n".join(
+            f"{need.model}: {need.stubs} x {need.bytes_each / MIB:.0f} MiB" for need in most[:8]
+        ),
+    )
+
+
+def tensor_bytes(dtype: str, dims: Sequence[int], free_axis: int, element: int) -> int:
+    """Bytes of one item: `free_axis` stands for an axis of -1, `element` for one BYTES value."""
+    count = math.prod(free_axis if size < 0 else size for size in dims)
+    return count * _ELEMENT_BYTES.get(dtype, element + 4)
+
+
+def _instances(model: ServedModel) -> int:
+    """Stubs of a model: one per instance, device and version."""
+    groups = model.config.instance_group
+    # Triton's own default: 2 instances on a CPU for onnxruntime, 1 for python (model_config_utils.cc).
+    each = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups)
+    default = 2 if model.backend == "onnxruntime" else 1
+    return (each or default) * max(1, len(model.versions))
+
+
+def _need(model: ServedModel) -> int:
+    config = model.config
+    free_axis, element = _largest_sample(model)
+    item = sum(
+        tensor_bytes(_dtype(tensor), tensor.dims, free_axis, element)
+        for tensor in (*config.input, *config.output)
+    )
+    batch = item * max(1, config.max_batch_size)
+    return math.ceil((OVERHEAD + SLACK * batch) / MIB) * MIB
+
+
+def _largest_sample(model: ServedModel) -> tuple[int, int]:
+    """The longest open axis that a warm-up tensor fills, and its largest BYTES value, in bytes."""
+    open_axes = {
+        (tensor.name, axis)
+        for tensor in model.config.input
+        for axis, size in enumerate(tensor.dims)
+        if size < 0
+    }
+    longest, element = 0, BYTES_ELEMENT
+    for warmup in model.config.model_warmup:
+        for name, sample in warmup.inputs.items():
+            sizes = [size for axis, size in enumerate(sample.dims) if (name, axis) in open_axes]
+            longest = max(longest, *sizes, 0)
+            file = model.folder / "warmup" / sample.input_data_file
+            if _dtype(sample) == "TYPE_STRING" and sample.input_data_file and file.is_file():
+                element = max(element, file.stat().st_size)
+    return longest or FREE_AXIS, element
+
+
+def _dtype(tensor: Any) -> str:
+    """The name of a tensor's type, such as TYPE_FP32, out of its enumeration's own table."""
+    field = tensor.DESCRIPTOR.fields_by_name["data_type"]
+    return str(field.enum_type.values_by_number[tensor.data_type].name)

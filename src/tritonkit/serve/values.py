@@ -1,0 +1,95 @@
+"""What the room takes and gives: settings, addresses, events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"]
+
+EventKind = Literal[
+    "preparing",  # before the process starts: what will be served, and by which server
+    "starting",  # the process runs and loads the models
+    "warm_skipped",  # a model could not be asked for a first answer, and why
+    "ready",  # every model answered
+    "stub_died",  # a model's Python process ended; the model is loaded anew
+    "stub_back",  # and answers again
+    "stub_lost",  # or it does not, and why
+    "server_died",  # tritonserver ended without being asked to
+    "stopping",  # no new requests; those in flight are being answered
+    "stopped",  # nothing is left
+]
+
+
+@dataclass(frozen=True)
+class ServeEvent:
+    """Something a person watching the server wants to know; `model` is empty where none is meant."""
+
+    kind: EventKind
+    message: str
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The three ports of a server; 0 stands for any free one."""
+
+    grpc: int = 8001
+    http: int = 8000
+    metrics: int = 8002
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that is ready: where it answers and what it serves.
+
+    Args:
+        grpc, http, metrics: `host:port`, reachable from this machine.
+        pid: of the tritonserver process.
+        log: the file with everything it and its models print; it stays after the end.
+        models: the names it serves, those that an ensemble needs included.
+        ready_s: seconds from the call until every model had answered.
+        version: Triton's own version.
+    """
+
+    grpc: str
+    http: str
+    metrics: str
+    pid: int
+    log: Path
+    models: tuple[str, ...]
+    ready_s: float
+    version: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to serve a repository.
+
+    Args:
+        repository: the model repository's folder.
+        models: names to serve, with what their ensembles need; None serves all there are.
+        ports: where to listen; the host decides who can reach it (loopback: this machine alone).
+        ready_timeout_s: from the start of the process until every model has answered.
+        python_backends: the folder with `backends/`; `<root>/python_backends` where it is None.
+        root: the project, with `.venv-server` and `.tritonkit`; the repository's parent where it is
+            None.
+        drain_timeout_s: how long requests in flight may take when stopping.
+        finalize_timeout_s: how long the models' `finalize` may take after that; Triton spends
+            about 1.3 s on each instance.
+        shared_memory: the file system that holds the Python stubs' regions.
+    """
+
+    repository: Path
+    models: tuple[str, ...] | None
+    ports: Ports
+    host: str
+    ready_timeout_s: float
+    python_backends: Path
+    root: Path
+    drain_timeout_s: float
+    finalize_timeout_s: float
+    shared_memory: Path

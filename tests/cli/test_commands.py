@@ -1,0 +1,155 @@
+"""The command line as a person types it: output, exit codes, and never a traceback for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.build.test_build import RELU, onnx_file
+from tests.conftest import PROJECT
+
+
+def tritonkit(*arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
+    """Run a command in its own process."""
+    return subprocess.run(
+        [sys.executable, "-m", "tritonkit.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def failed(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """Standard error of a command that must have failed in the documented way."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith(("error:", "{", "Usage:")) or "\nerror:" in done.stderr
+    return done.stderr
+
+
+@pytest.fixture
+def relu(root: Path, tmp_path: Path) -> Path:
+    """A project with one model made by `tritonkit new`."""
+    file = tmp_path / "relu.onnx"
+    file.write_bytes(onnx_file(RELU, ["batch", 4]))
+    done = tritonkit("new", "relu", "--onnx", str(file), "--root", str(root))
+    assert done.returncode == 0, done.stderr
+    assert "next: tritonkit build relu" in done.stderr
+    return root
+
+
+def test_build_publishes_and_then_has_nothing_to_do(relu: Path) -> None:
+    """The first build writes a version, the second writes nothing, --check agrees."""
+    done = tritonkit("build", "--root", str(relu))
+    assert done.returncode == 0, done.stderr
+    assert "relu" in done.stdout
+    assert "published: relu: new version 1" in done.stderr
+    again = tritonkit("build", "--root", str(relu))
+    assert "nothing to change" in again.stderr
+    assert tritonkit("build", "--root", str(relu), "--check").returncode == 0
+
+
+def test_build_as_json(relu: Path) -> None:
+    """Figures and changes for a program, on standard output alone."""
+    facts = json.loads(tritonkit("build", "relu", "--json", "--root", str(relu)).stdout)
+    assert facts["models"][0]["model"] == "relu"
+    assert facts["models"][0]["quality"]["max_difference"] == 0
+    assert facts["changes"] == [{"model": "relu", "action": "new version", "version": 1}]
+
+
+def test_a_dry_run_says_what_would_be_done(relu: Path) -> None:
+    """Nothing is built and nothing written."""
+    done = tritonkit("build", "--dry-run", "--root", str(relu))
+    assert done.returncode == 0
+    assert "would be built" in done.stdout
+    assert not (relu / "model_repository").exists()
+
+
+def test_an_edited_configuration_fails_the_check(relu: Path) -> None:
+    """Exit code 3, with the difference shown."""
+    tritonkit("build", "--root", str(relu))
+    config = relu / "model_repository" / "relu" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 64", "max_batch_size: 65"))
+    message = failed(tritonkit("build", "--check", "--root", str(relu)), 3)
+    assert "-max_batch_size: 65" in message
+    assert "+max_batch_size: 64" in message
+
+
+def test_gpu_has_a_repository_of_its_own(relu: Path) -> None:
+    """The GPU target renders KIND_GPU and leaves the CPU repository alone."""
+    assert tritonkit("build", "--target", "gpu", "--root", str(relu)).returncode == 0
+    text = (relu / "model_repository_gpu" / "relu" / "config.pbtxt").read_text()
+    assert "KIND_GPU" in text
+    assert "tensorrt" in text
+    assert not (relu / "model_repository").exists()
+
+
+def test_a_bad_spec_is_exit_code_2(relu: Path) -> None:
+    """The message names file, line, key and the nearest known key."""
+    spec = relu / "models" / "relu" / "model.yaml"
+    spec.write_text(spec.read_text() + "servng: {}\n")
+    message = failed(tritonkit("build", "--root", str(relu)), 2)
+    assert "unknown key 'servng'" in message
+    assert "'serving'" in message
+
+
+def test_an_error_is_json_for_a_program() -> None:
+    """With --json the error on standard error is one object."""
+    message = failed(tritonkit("build", "no_such_model", "--json"), 2)
+    assert json.loads(message)["error"] == "UsageError"
+
+
+def test_calling_where_nobody_answers_is_exit_code_5() -> None:
+    """Port 1 is nobody's: the message names the address."""
+    done = tritonkit(
+        "call", "digits", "--input", "text=x", "--address", "127.0.0.1:1", "--timeout-s", "3"
+    )
+    assert "127.0.0.1:1" in failed(done, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("novalue", "NAME=VALUE"), ("image=@/no/such/file.png", "cannot be read")]
+)
+def test_an_input_that_cannot_be_read_is_exit_code_2_or_names_it(value: str, said: str) -> None:
+    """The option says how it is written, before anything is sent."""
+    done = tritonkit("call", "digits", "--input", value, "--address", "127.0.0.1:1")
+    assert said in failed(done, 2)
+
+
+def test_outside_of_a_project_the_message_says_where(tmp_path: Path) -> None:
+    """Commands that need the project name --root."""
+    assert "--root" in failed(tritonkit("build", cwd=tmp_path), 2)
+
+
+def test_build_repo_is_the_same_command(relu: Path) -> None:
+    """tools/build_repo.py takes the same arguments."""
+    done = subprocess.run(
+        [sys.executable, str(PROJECT / "tools" / "build_repo.py"), "--root", str(relu), "--dry-run"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "would be built" in done.stdout
+
+
+def test_every_command_shows_an_example() -> None:
+    """--help of each command ends in something to type."""
+    from typer.main import get_command
+
+    from tritonkit.cli import app
+
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert "Example: tritonkit" in (command.help or ""), name
+
+
+def test_the_page_of_commands_is_current() -> None:
+    """docs/cli.md is what --help prints now: `python tools/cli_page.py`."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.path.insert(0, 'tools'); import cli_page; print(cli_page.text(), end='')"],
+        capture_output=True, text=True, check=True, cwd=PROJECT,
+    )  # fmt: skip
+    assert done.stdout == (PROJECT / "docs" / "cli.md").read_text()
