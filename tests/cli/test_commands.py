@@ -149,7 +149,7 @@ def test_every_command_shows_an_example() -> None:
 def test_the_page_of_commands_is_current() -> None:
     """docs/cli.md is what --help prints now: `python tools/cli_page.py`."""
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.path.insert(0, 'tools'); import cli_page; print(cli_page.text(), end='')"],
+        [sys.executable, "-c", "import sys; sys.path[:0] = ['tools']; import cli_page; print(cli_page.text(), end='')"],
         capture_output=True, text=True, check=True, cwd=PROJECT,
     )  # fmt: skip
     assert done.stdout == (PROJECT / "docs" / "cli.md").read_text()

@@ -13,9 +13,8 @@ from rich.table import Table
 
 from tritonkit.errors import TritonkitError
 
-__all__ = ["console", "note", "print_error", "print_json", "print_table", "to_plain"]
+__all__ = ["note", "print_error", "print_json", "print_table", "to_plain"]
 
-console = Console(highlight=False, soft_wrap=True)
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -46,7 +45,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False, width=max(console.width, 110)).print(table)
+    # Wide enough for any row: a terminal wraps better than a table cuts.
+    wide = Console(highlight=False, markup=False, width=2000, force_terminal=sys.stdout.isatty())
+    with wide.capture() as capture:
+        wide.print(table)
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def _is_figure(text: str) -> bool:

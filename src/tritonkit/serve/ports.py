@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -67,7 +66,7 @@ def holder(port: int, proc: Path = Path("/proc")) -> str:
         with suppress(OSError):
             for entry in folder.iterdir():
                 with suppress(OSError):
-                    if os.readlink(entry) in inodes:
+                    if str(entry.readlink()) in inodes:
                         name = (folder.parent / "comm").read_text().strip()
                         return f"process {name} (pid {folder.parent.name})"
     return ""

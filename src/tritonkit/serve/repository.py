@@ -129,9 +129,7 @@ def check_files(model: ServedModel) -> None:
 
 def _known(repository: Path) -> list[str]:
     if not repository.is_dir():
-        raise UsageError(
-            str(repository), found="there is no such folder", todo="tritonkit build"
-        )
+        raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")
     known = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
     if not known:
         raise UsageError(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 __all__ = [
+    "MAX_SIZE",
     "DataType",
     "FileReference",
     "Hook",
@@ -24,15 +25,22 @@ DataType = Literal[
 ]  # fmt: skip
 
 
+MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's configuration
+
+
 class Strict(BaseModel):
     """A frozen section of a spec that refuses keys it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 def _inside(path: str) -> str:
     """Refuse absolute paths and `..`; symbolic links are followed and checked when the file is read."""
     parts = PurePosixPath(path).parts
+    if "\0" in path:
+        raise ValueError(f"{path!r} is no file's name; wanted a path inside the model's folder")
     if not parts or PurePosixPath(path).is_absolute() or ".." in parts:
         raise ValueError(f"{path!r} leaves the model's folder; wanted a path inside it")
     return path
@@ -66,7 +74,7 @@ class Tensor(Strict):
     """One input or output, without the batch axis."""
 
     dtype: DataType
-    shape: tuple[Annotated[int, Field(ge=-1)] | str, ...]
+    shape: tuple[Annotated[int, Field(ge=-1, le=MAX_SIZE, strict=True)] | str, ...]
     """Sizes; a name stands for an axis whose size changes from request to request."""
 
     @property

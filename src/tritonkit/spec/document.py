@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,12 +18,26 @@ __all__ = ["nearest", "read_document"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Key = str | int
+_TOO_DEEP = "it is nested deeper than any spec"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as editors read it (1.2): `off`, `yes` and dates are text, only true and false are bools."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in forms if not tag.endswith((":bool", ":timestamp"))]
+    for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF")
+)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """`did you mean ...?` for a name nobody knows, or the list of what is known."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"{close[0]!r}" if close else f"one of {', '.join(sorted(known))}"
+    return f"{close[0]!r}" if close else f"one of {', '.join(sorted(known)) or 'none'}"
 
 
 def read_document(file: Path, kind: type[_Model]) -> _Model:
@@ -36,17 +51,21 @@ def read_document(file: Path, kind: type[_Model]) -> _Model:
             todo="create it, or see `tritonkit new --help`",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(str(file), found=f"it cannot be read: {error}") from error
+        raise SpecError(
+            str(file), found=f"it cannot be read: {error}", wanted="a readable file in UTF-8"
+        ) from error
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        root = yaml.compose(text, Loader=_Loader)
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506  a SafeLoader
+    except (yaml.YAMLError, ValueError) as error:
         raise SpecError(str(file), found=f"it is not YAML: {error}") from error
+    except RecursionError:
+        raise SpecError(str(file), found=_TOO_DEEP) from None
     if not isinstance(root, yaml.MappingNode):
         raise SpecError(
             str(file), found="it holds no keys", wanted="a mapping that starts with `name:`"
         )
-    lines = dict(_lines(root, (), file))
+    lines = dict(_lines(root, (), file, set()))
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -54,9 +73,15 @@ def read_document(file: Path, kind: type[_Model]) -> _Model:
 
 
 def _lines(
-    node: yaml.Node, path: tuple[_Key, ...], file: Path
+    node: yaml.Node, path: tuple[_Key, ...], file: Path, visited: set[int]
 ) -> Iterator[tuple[tuple[_Key, ...], int]]:
-    """Every path of the document with its line; a key given twice is refused."""
+    """Every path of the document with its line; a key given twice is refused.
+
+    A part that aliases repeat, or that holds itself, is read where it stands first.
+    """
+    if id(node) in visited:
+        return
+    visited.add(id(node))
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -69,11 +94,11 @@ def _lines(
                 )
             seen.add(key.value)
             yield (*path, key.value), line
-            yield from _lines(value, (*path, key.value), file)
+            yield from _lines(value, (*path, key.value), file, visited)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             yield (*path, index), value.start_mark.line + 1
-            yield from _lines(value, (*path, index), file)
+            yield from _lines(value, (*path, index), file, visited)
 
 
 def _explain(
@@ -98,7 +123,8 @@ def _explain(
         )
     message = str(problem["msg"]).removeprefix("Value error, ")
     found, _, wanted = message.partition("; wanted ")
-    return SpecError(where, found=found, wanted=wanted, details=others)
+    todo = "correct it; docs/model.schema.json says what may stand there"
+    return SpecError(where, found=found, wanted=wanted, todo=todo, details=others)
 
 
 def _one_line(problem: Any) -> str:

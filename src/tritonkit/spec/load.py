@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tritonkit.errors import SpecError, UsageError
 from tritonkit.spec.base import FileReference, PackageFile
@@ -61,8 +61,14 @@ def find_root(start: Path | None = None) -> Path:
 def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
     """Every spec below `models/`, or the named ones, in the order of their names."""
     folders = {
-        file.parent.name: file.parent for file in sorted((root / "models").glob(f"*/{FILE_NAME}"))
+        file.parent.name: file.parent
+        for file in sorted((root / "models").glob(f"*/{FILE_NAME}"))
+        if not file.parent.name.startswith(".")
     }
+    if not folders:
+        raise UsageError(
+            str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`"
+        )
     for name in names:
         if name not in folders:
             raise UsageError(
@@ -70,11 +76,7 @@ def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
                 found=f"there is no models/{name}/{FILE_NAME}",
                 wanted=nearest(name, list(folders)),
             )
-    if not folders:
-        raise UsageError(
-            str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`"
-        )
-    return [load(folders[name], root) for name in sorted(names or folders)]
+    return [load(folders[name], root) for name in sorted(set(names or folders))]
 
 
 def load(folder: Path, root: Path) -> Spec:
@@ -98,7 +100,10 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
     """Where a file a spec names lies; it exists, and it is inside the folder or package it names."""
     where = f"{spec.file} {field}"
     if isinstance(reference, PackageFile):
-        found = importlib.util.find_spec(reference.package)
+        try:
+            found = importlib.util.find_spec(reference.package)
+        except ValueError:  # `__main__` and its like have none
+            found = None
         if found is None or found.origin is None:
             raise SpecError(
                 where,
@@ -108,10 +113,16 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
         base, inner = Path(found.origin).parent, reference.file
     else:
         base, inner = spec.folder, reference
-    path = (base / inner).resolve()
+    try:
+        path = (base / inner).resolve()
+        exists = path.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long, a link that leads to itself
+        raise SpecError(
+            where, found=f"{inner[:60]!r} cannot be followed: {error}", wanted="a file"
+        ) from None
     if not path.is_relative_to(base.resolve()):
         raise SpecError(where, found=f"{inner!r} leads out of {base}", wanted="a file inside it")
-    if not path.is_file():
+    if not exists:
         raise SpecError(
             where,
             found=f"there is no file {inner!r} in {base}",
@@ -215,7 +226,9 @@ def _parameters(
             if rule.required:
                 raise SpecError(field, found="it is missing", wanted=f"{rule.type}: {rule.help}")
         elif rule.type == "file":
-            files[name] = resolve_file(cast("FileReference", value), spec, field)
+            if not isinstance(value, str | PackageFile):
+                raise SpecError(field, found=f"{value!r}", wanted="a path in the model's folder")
+            files[name] = resolve_file(value, spec, field.removeprefix(f"{spec.file} "))
             values[name] = files[name].name
         else:
             _check_value(value, rule, field)
@@ -234,7 +247,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def _check_value(value: Any, rule: StepParameter, field: str) -> None:
     """A parameter has its type, its minimum and its choices."""
     items: list[Any] = value if isinstance(value, list) else [value]
-    kinds = _TYPES[rule.type.removesuffix("s") if rule.type in ("floats", "ints") else rule.type]
+    kinds: Any = _TYPES[
+        rule.type.removesuffix("s") if rule.type in ("floats", "ints") else rule.type
+    ]
     many = rule.type in ("floats", "ints")
     if isinstance(value, list) and not many:
         raise SpecError(field, found=f"a list, {value}", wanted=f"one {rule.type}")

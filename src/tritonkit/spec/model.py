@@ -6,7 +6,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tritonkit.spec.base import FileReference, Hook, InnerPath, ModelName, Strict, Tensor
+from tritonkit.spec.base import (
+    MAX_SIZE,
+    FileReference,
+    Hook,
+    InnerPath,
+    ModelName,
+    Strict,
+    Tensor,
+)
 from tritonkit.spec.serving import Serving
 
 __all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep", "Quality", "Tolerance"]
@@ -17,8 +25,8 @@ Scalar = bool | int | float | str
 class FreeAxis(Strict):
     """Sizes an axis of free size may take."""
 
-    min: Annotated[int, Field(ge=1)] = 1
-    max: Annotated[int, Field(ge=2)]
+    min: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
+    max: Annotated[int, Field(ge=2, le=MAX_SIZE, strict=True)]
     warm: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes that warm-up covers; without them, min and max."""
 

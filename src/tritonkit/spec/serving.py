@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tritonkit.spec.base import DataType, InnerPath, Strict
+from tritonkit.spec.base import MAX_SIZE, DataType, InnerPath, Strict
 from tritonkit.spec.units import Microseconds
 
 __all__ = [
@@ -29,8 +29,9 @@ __all__ = [
     "WarmupSample",
 ]
 
-PositiveInt = Annotated[int, Field(ge=1)]
-NaturalInt = Annotated[int, Field(ge=0)]
+# strict: `true` and "4" are no numbers here.
+PositiveInt = Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)]
+NaturalInt = Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)]
 
 _FLAG_DTYPES = ("FP32", "INT32", "BOOL")
 _CORRID_DTYPES = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
@@ -103,7 +104,7 @@ class ControlInput(Strict):
         known = _CORRID_DTYPES if self.kind == "corrid" else _FLAG_DTYPES
         if self.dtype not in known:
             raise ValueError(f"{self.kind} is {self.dtype}; wanted one of {', '.join(known)}")
-        fraction = any(value != int(value) for value in self.false_true)
+        fraction = any(not value.is_integer() for value in self.false_true)
         if self.dtype == "BOOL" and not set(self.false_true) <= {0, 1}:
             raise ValueError(f"false_true is {self.false_true} for BOOL; wanted 0 and 1")
         if self.dtype == "INT32" and fraction:

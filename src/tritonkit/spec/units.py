@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -30,7 +31,9 @@ def _parse(value: object, units: dict[str, int], example: str) -> int:
     match = _PATTERN.fullmatch(str(value).strip())
     if match is None or match[2] not in units:
         raise ValueError(f"{value!r} cannot be read; wanted {wanted}")
-    amount = float(match[1]) * units[match[2]]
+    amount = Decimal(match[1]) * units[match[2]]
+    if amount >= 2**63:
+        raise ValueError(f"{value!r} is more than 64 bits hold; wanted {wanted}")
     if amount != int(amount):
         raise ValueError(f"{value!r} is finer than one {next(iter(units))}; wanted {wanted}")
     return int(amount)

@@ -1,0 +1,76 @@
+"""`tritonkit serve`: Triton in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritonkit.cli.options import Root
+from tritonkit.cli.output import note
+from tritonkit.spec import find_root
+
+if TYPE_CHECKING:
+    from tritonkit.serve import Endpoint, ServeEvent
+
+__all__ = ["command"]
+
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
+
+
+def command(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Serve only this; may be repeated.", show_default=False
+        ),
+    ] = None,
+    repository: Annotated[
+        Path | None,
+        typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
+    ] = None,
+    grpc_port: Port = 8001,
+    http_port: Port = 8000,
+    metrics_port: Port = 8002,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default cannot be reached from outside.")
+    ] = "127.0.0.1",
+    root: Root = None,
+) -> None:
+    """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
+
+    Example: tritonkit serve --model digits --grpc-port 0
+    """
+    from tritonkit.render import recover
+    from tritonkit.serve import Server
+
+    project = (root or find_root()).resolve()
+    folder = (repository or project / "model_repository").resolve()
+    if recover(folder):
+        note(f"{folder}: finished a publish that had been interrupted")
+    server = Server(
+        folder,
+        models=models or None,
+        grpc_port=grpc_port,
+        http_port=http_port,
+        metrics_port=metrics_port,
+        host=host,
+        root=project,
+        on_event=_tell,
+    )
+    _print(server.start())
+    server.run_until_signal()
+
+
+def _tell(event: ServeEvent) -> None:
+    note(
+        f"{event.kind.replace('_', ' ')}{f' {event.model}' if event.model else ''}: {event.message}"
+    )
+
+
+def _print(endpoint: Endpoint) -> None:
+    """The three addresses, for people and for whoever waits for these lines."""
+    print(f"gRPC     {endpoint.grpc}")
+    print(f"HTTP     http://{endpoint.http}")
+    print(f"metrics  http://{endpoint.metrics}/metrics", flush=True)

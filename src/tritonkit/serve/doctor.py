@@ -1,0 +1,177 @@
+"""What this machine has and lacks for serving; each finding says what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tritonkit.errors import ServerError, UsageError
+from tritonkit.machine import cores
+from tritonkit.serve.install import ServerInstallation, find_server
+from tritonkit.serve.libpython import check_glibc, find_libpython
+from tritonkit.serve.ports import check_free
+from tritonkit.serve.shm import MIB
+from tritonkit.serve.supervisor import SHARED_MEMORY
+from tritonkit.serve.values import Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Check", "doctor"]
+
+Status = Literal["ok", "warn", "fail"]
+
+_SHM_ENOUGH = 64 * MIB
+_DISK_ENOUGH = 5 << 30
+_OLDEST_PYTHON = (3, 10)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: `fail` keeps a server from running, `warn` may; `todo` is empty for `ok`."""
+
+    name: str
+    status: Status
+    found: str
+    todo: str = ""
+
+
+def doctor(root: Path) -> list[Check]:
+    """Look at everything a server needs on this machine, for the project at `root`.
+
+    Nothing is changed and no server is started. A check that goes wrong becomes its own finding.
+    """
+    checks: dict[str, Callable[[], Check]] = {
+        "python": _python,
+        "glibc": _glibc,
+        "libpython": lambda: _libpython(root),
+        "cores": _cores,
+        "shared memory": _shared_memory,
+        "server": lambda: _server(root),
+        "numpy of the server": lambda: _server_numpy(root),
+        "ports": _ports,
+        "GPU": _gpu,
+        "disk": lambda: _disk(root),
+    }
+    return [_carefully(name, check) for name, check in checks.items()]
+
+
+def _carefully(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except ServerError as error:
+        return Check(name, "fail", error.found, error.todo)
+    except OSError as error:
+        return Check(name, "warn", f"it cannot be looked at: {error}", "run doctor as another user")
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    if sys.version_info < _OLDEST_PYTHON:
+        return Check("python", "fail", found, "use Python 3.10 or newer")
+    return Check("python", "ok", found)
+
+
+def _glibc() -> Check:
+    return Check("glibc", "ok", check_glibc())
+
+
+def _libpython(root: Path) -> Check:
+    """The library itself is named also where the environment is not there yet."""
+    try:
+        server = find_server(root)
+    except ServerError:
+        version = ".".join(platform.python_version_tuple()[:2])
+        found = find_libpython(version, [Path(sys.base_prefix) / "lib"])
+        if found is None:
+            todo = f"apt-get install libpython{version} (Debian and Ubuntu)"
+            return Check("libpython", "fail", f"there is no libpython{version}.so.1.0", todo)
+        return Check("libpython", "ok", str(found))
+    if server.native:
+        return Check("libpython", "ok", "part of NVIDIA's image")
+    return Check("libpython", "ok", str(find_libpython(server.python, server.libraries)))
+
+
+def _cores() -> Check:
+    usable, there = cores(), os.cpu_count() or 1
+    if usable == 1:
+        return Check(
+            "cores", "warn", "1", "more than one serves better: a batch forms while one runs"
+        )
+    return Check("cores", "ok", f"{usable}" + (f" of {there}" if there != usable else ""))
+
+
+def _shared_memory() -> Check:
+    state = os.statvfs(SHARED_MEMORY)
+    free = state.f_bavail * state.f_frsize
+    found = f"{free // MIB} MiB free in {SHARED_MEMORY}"
+    if free < _SHM_ENOUGH:
+        todo = f"mount -o remount,size=1g {SHARED_MEMORY} (in a container: --shm-size=1g)"
+        return Check("shared memory", "warn", found, todo)
+    return Check("shared memory", "ok", found)
+
+
+def _server(root: Path) -> Check:
+    server = find_server(root)
+    return Check("server", "ok", f"{server.version} at {server.binary}")
+
+
+def _server_numpy(root: Path) -> Check:
+    """Asked of the environment's own Python: under numpy 2 this server passes empty tensors."""
+    server = find_server(root)
+    version = _numpy_version(server)
+    name = "numpy of the server"
+    if server.native or (version and int(version.split(".")[0]) < 2):
+        return Check(name, "ok", version or "NVIDIA's image decides")
+    pip = f"{server.python_bin}/pip install 'numpy<2'"
+    return Check(name, "fail", version or "it is not installed", pip)
+
+
+def _numpy_version(server: ServerInstallation) -> str:
+    if server.python_bin is None:
+        return ""
+    code = "import importlib.metadata as m; print(m.version('numpy'))"
+    done = subprocess.run(
+        [str(server.python_bin / "python3"), "-I", "-c", code],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def _ports() -> Check:
+    taken = []
+    for port in sorted((Ports.grpc, Ports.http, Ports.metrics)):
+        try:
+            check_free("127.0.0.1", port)
+        except (ServerError, UsageError) as error:
+            taken.append(f"{port}: {error.found}")
+    if taken:
+        return Check("ports", "warn", "; ".join(taken), "stop it, or use --grpc-port 0 and so on")
+    return Check("ports", "ok", "8000, 8001 and 8002 are free")
+
+
+def _gpu() -> Check:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Check("GPU", "ok", "none (no nvidia-smi): build with --target cpu")
+    done = subprocess.run(
+        [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    if done.returncode or not done.stdout.strip():
+        return Check("GPU", "warn", "nvidia-smi does not see one", "look at what nvidia-smi prints")
+    return Check("GPU", "ok", "; ".join(done.stdout.strip().splitlines()))
+
+
+def _disk(root: Path) -> Check:
+    free = shutil.disk_usage(root).free
+    found = f"{free / (1 << 30):.1f} GiB free at {root}"
+    if free < _DISK_ENOUGH:
+        return Check("disk", "warn", found, "the two environments and the models need about 3 GiB")
+    return Check("disk", "ok", found)

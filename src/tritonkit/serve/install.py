@@ -1,0 +1,159 @@
+"""Where a tritonserver is on this machine, and what it needs to run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonkit.errors import ServerNotFound
+from tritonkit.serve.libpython import check_glibc, need_libpython
+
+__all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server"]
+
+VENV_VARIABLE = "TRITONKIT_SERVER_VENV"
+"""The environment variable that names the server's environment, before `<root>/.venv-server`."""
+
+# Another environment's packages would come before the server's own; numpy 2 among them makes this
+# server pass empty tensors without an error.
+_PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True)
+class ServerInstallation:
+    """A tritonserver that can be started.
+
+    Args:
+        binary: the executable.
+        version: the wheel's or the release's version, as its files say it.
+        backends: folders named after the backends it brings.
+        caches: its response caches.
+        native: NVIDIA's own installation: its backends are used where they are.
+        libraries: folders to put first in LD_LIBRARY_PATH.
+        python_bin: the folder whose `python3` decides what the stubs can import; None leaves it
+            to PATH.
+        python: X.Y of that Python.
+        stub: the `triton_python_backend_stub` for it; None where it lies with the backend.
+    """
+
+    binary: Path
+    version: str
+    backends: Path
+    caches: Path
+    native: bool
+    libraries: tuple[Path, ...] = ()
+    python_bin: Path | None = None
+    python: str = ""
+    stub: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The environment variables for the server and everything that it starts."""
+        env = {key: value for key, value in os.environ.items() if key not in _PYTHON_VARIABLES}
+        # Publishing hashes the version folders: Python must not write its caches into them.
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+        if self.python_bin is not None:
+            env["PATH"] = os.pathsep.join([str(self.python_bin), env.get("PATH", os.defpath)])
+        if self.libraries:
+            folders = [*map(str, self.libraries), env.get("LD_LIBRARY_PATH", "")]
+            env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
+        return env
+
+
+def find_server(root: Path | None = None) -> ServerInstallation:
+    """The server to use: `tritonserver` on PATH (NVIDIA's image), else the server environment.
+
+    That environment is the one TRITONKIT_SERVER_VENV names, else `.venv-server` below `root`, the
+    working directory, or the checkout that this package was installed from.
+
+    Raises:
+        ServerNotFound: none is there, or this machine lacks a library that it needs.
+    """
+    on_path = shutil.which("tritonserver")
+    if on_path is not None:
+        return _native(Path(on_path).resolve())
+    named = os.environ.get(VENV_VARIABLE)
+    if named:
+        return environment_at(Path(named))
+    places = (root or Path.cwd(), Path.cwd(), Path(__file__).resolve().parents[3])
+    for place in places:
+        if (place / ".venv-server").is_dir():
+            return environment_at(place / ".venv-server")
+    raise _not_found(
+        places[0] / ".venv-server", "there is no tritonserver on PATH, nor this folder"
+    )
+
+
+def environment_at(venv: Path) -> ServerInstallation:
+    """The server inside a Python environment made from python_backends/requirements.txt.
+
+    Raises:
+        ServerNotFound: the environment is incomplete, or this machine lacks what it needs.
+    """
+    venv = venv.resolve()
+    found = next(venv.glob("lib/python3.*/site-packages/pytriton/tritonserver"), None)
+    if found is None or not (found / "bin" / "tritonserver").is_file():
+        raise _not_found(venv, "the wheel nvidia-pytriton is not installed there")
+    packages = found.parents[1]
+    python = packages.parent.name.removeprefix("python")
+    check_glibc()
+    stub = found / "python_backend_stubs" / python / "triton_python_backend_stub"
+    if not stub.is_file():
+        stubs = sorted(path.name for path in (found / "python_backend_stubs").iterdir())
+        raise ServerNotFound(
+            str(venv), found=f"its Python is {python}, and Triton has no stub for that",
+            wanted=f"Python {', '.join(stubs)}", todo="make the environment with one of these",
+        )  # fmt: skip
+    libpython = need_libpython(python, _own_libraries(venv))
+    return ServerInstallation(
+        binary=found / "bin" / "tritonserver",
+        version=_wheel_version(packages),
+        backends=found / "backends",
+        caches=found / "caches",
+        native=False,
+        libraries=(packages / "nvidia_pytriton.libs", libpython.parent),
+        python_bin=venv / "bin",
+        python=python,
+        stub=stub,
+    )
+
+
+def _native(binary: Path) -> ServerInstallation:
+    """NVIDIA's layout: /opt/tritonserver/{bin,backends,caches,TRITON_VERSION}."""
+    home = binary.parents[1]
+    backends = home / "backends"
+    if not backends.is_dir():
+        raise ServerNotFound(
+            str(binary), found=f"there is no {backends}",
+            wanted="tritonserver in NVIDIA's layout", todo="take it off PATH, or reinstall it",
+        )  # fmt: skip
+    try:
+        version = (home / "TRITON_VERSION").read_text().strip()
+    except OSError:
+        version = "unknown"
+    return ServerInstallation(binary, version, backends, home / "caches", native=True)
+
+
+def _own_libraries(venv: Path) -> tuple[Path, ...]:
+    """`lib` of the Python that the environment was made with, from pyvenv.cfg (PEP 405)."""
+    try:
+        home = re.search(r"(?m)^home *= *(.+)$", (venv / "pyvenv.cfg").read_text())
+    except OSError:
+        return ()
+    return (Path(home[1].strip()).parent / "lib",) if home else ()
+
+
+def _wheel_version(packages: Path) -> str:
+    info = next(packages.glob("nvidia_pytriton-*.dist-info"), None)
+    return f"nvidia-pytriton {info.name.split('-')[1].removesuffix('.dist')}" if info else "unknown"
+
+
+def _not_found(where: Path, found: str) -> ServerNotFound:
+    return ServerNotFound(
+        str(where),
+        found=found,
+        wanted="tritonserver on PATH, or an environment with the wheel nvidia-pytriton",
+        todo="make setup, or: python -m venv .venv-server &&"
+        " .venv-server/bin/pip install -r python_backends/requirements.txt",
+    )

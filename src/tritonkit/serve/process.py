@@ -1,0 +1,125 @@
+"""The program's end of the supervisor: one tritonserver process, started, told, and waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import ServerStartError
+from tritonkit.serve import supervisor
+from tritonkit.serve.stubs import find_stubs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Triton", "describe_exit"]
+
+
+class Triton:
+    """A tritonserver under a supervisor.
+
+    Args:
+        argv: its command line, with `{prefix}` where the name of the shared-memory regions goes.
+        env: its environment variables.
+        folder: its working directory.
+        log: the file that takes what it and its stubs print.
+
+    Raises:
+        ServerStartError: the program cannot be executed.
+
+    `pid` is tritonserver's, `prefix` begins the names of its regions. `ended` is set when nothing of
+    it is left; then `exit_code` is what tritonserver gave (negative: the signal), None if unknown, and
+    `drained` says whether every request in flight was answered.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], folder: Path, log: Path
+    ) -> None:
+        self.log = log
+        self.ended = threading.Event()
+        self.exit_code: int | None = None
+        self.drained = False
+        self._lock = threading.Lock()
+        # By its path and isolated: the supervisor needs no package, and starts in milliseconds.
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            cwd=folder, start_new_session=True,
+        )  # fmt: skip
+        start = {"argv": list(argv), "env": dict(env), "cwd": str(folder), "log": str(log)}
+        self._send(start)
+        first = self._read()
+        if "pid" not in first:
+            self._close()
+            raise ServerStartError(
+                str(argv[0]), found=str(first.get("error", "its supervisor ended at once")),
+                wanted="a program that can be executed", todo="make setup",
+            )  # fmt: skip
+        self.pid = int(first["pid"])
+        self.prefix = str(first["prefix"])
+        (folder / "owner").write_text(str(self._supervisor.pid))
+        self._reader = threading.Thread(target=self._follow, name="tritonkit-server", daemon=True)
+        self._reader.start()
+
+    def stop(self, drain_s: float, finalize_s: float) -> None:
+        """Ask it to end: answer what is in flight, then let the models finalize. Does not wait."""
+        self._send({"stop": {"drain_s": drain_s, "finalize_s": finalize_s}})
+
+    def kill(self) -> None:
+        """End it now. Does not wait."""
+        self._send({"kill": True})
+
+    def _send(self, order: dict[str, Any]) -> None:
+        pipe = self._supervisor.stdin
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            if pipe is not None:
+                pipe.write(json.dumps(order).encode() + b"\n")
+                pipe.flush()
+
+    def _read(self) -> dict[str, Any]:
+        """The supervisor's next line; empty when there will be none."""
+        pipe = self._supervisor.stdout
+        line = pipe.readline() if pipe is not None else b""
+        message: dict[str, Any] = json.loads(line) if line else {}
+        return message
+
+    def _follow(self) -> None:
+        """Wait for the end in a thread."""
+        last = self._read()
+        if "exit" in last:
+            self.exit_code, self.drained = last["exit"], last["drained"]
+        else:
+            self._clear_after_supervisor()
+        self._close()
+        self.ended.set()
+
+    def _clear_after_supervisor(self) -> None:
+        """Someone killed the supervisor: the kernel ended the server with it, the rest is ours."""
+        for stub in find_stubs(self.prefix):
+            with contextlib.suppress(OSError):
+                os.kill(stub.pid, signal.SIGKILL)
+        supervisor.remove_regions(self.prefix)
+
+    def _close(self) -> None:
+        with self._lock:
+            for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        self._supervisor.wait()
+
+
+def describe_exit(code: int | None) -> str:
+    """`it ended with exit code 1`, `it was ended by SIGKILL`, `it was killed with its supervisor`."""
+    if code is None:
+        return "it was ended together with its supervisor"
+    if code < 0:
+        return f"it was ended by {signal.Signals(-code).name}"
+    return f"it ended with exit code {code}"

@@ -1,0 +1,268 @@
+"""A Triton server as a value (`serve`) and as something to start, watch and stop (`Server`)."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ServerDied, ServerStartError
+from tritonkit.serve.log import read_tail, relevant
+from tritonkit.serve.ports import choose
+from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.run_dir import clear
+from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare
+from tritonkit.serve.supervisor import SHARED_MEMORY
+from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
+from tritonkit.serve.watch import TICK_S, StubWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["Server", "serve"]
+
+_PORT_RACES = 3
+_MARGIN_S = 5.0
+
+
+class Server:
+    """One tritonserver over a model repository. Not reusable: start it once.
+
+    Args:
+        repository: the model repository.
+        models: names to serve, with what their ensembles need; all by default.
+        grpc_port, http_port, metrics_port: 0 takes a free one.
+        host: the address to listen on; the default is reachable from this machine alone.
+        ready_timeout_s: from the start of the process until every model has answered once.
+        python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
+            server; `<root>/python_backends` by default.
+        root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
+            by default.
+        drain_timeout_s: how long requests in flight may take when stopping.
+        finalize_timeout_s: how long the models' `finalize` may take after that; 0 leaves it out.
+        shared_memory: the file system of the stubs' regions, checked for room before the start.
+        on_event: is told what happens, in the caller's thread until the server is ready and in
+            another one after that.
+    """
+
+    def __init__(
+        self,
+        repository: Path,
+        *,
+        models: Sequence[str] | None = None,
+        grpc_port: int = Ports.grpc,
+        http_port: int = Ports.http,
+        metrics_port: int = Ports.metrics,
+        host: str = "127.0.0.1",
+        ready_timeout_s: float = 120.0,
+        python_backends: Path | None = None,
+        root: Path | None = None,
+        drain_timeout_s: float = 30.0,
+        finalize_timeout_s: float = 5.0,
+        shared_memory: Path = SHARED_MEMORY,
+        on_event: Callable[[ServeEvent], None] | None = None,
+    ) -> None:
+        repository = Path(repository).resolve()
+        root = (root or repository.parent).resolve()
+        self._settings = Settings(
+            repository=repository,
+            models=None if models is None else tuple(models),
+            ports=Ports(grpc_port, http_port, metrics_port),
+            host=host,
+            ready_timeout_s=ready_timeout_s,
+            python_backends=python_backends or root / "python_backends",
+            root=root,
+            drain_timeout_s=drain_timeout_s,
+            finalize_timeout_s=finalize_timeout_s,
+            shared_memory=shared_memory,
+        )
+        self._on_event = on_event
+        self._run: Run | None = None
+        self._triton: Triton | None = None
+        self._asked_to_end = False
+        self._watcher: threading.Thread | None = None
+
+    def start(self) -> Endpoint:
+        """Start it and wait until every model has answered.
+
+        Raises:
+            UsageError: an unknown model, or ports that cannot be.
+            ServerNotFound: no tritonserver, or it lacks something here.
+            ServerStartError: a port in use, too little shared memory, or a model that does not load.
+        """
+        asked_at = time.monotonic()
+        # Before anything is written: the commonest refusals leave no trace.
+        ports = choose(self._settings.ports, self._settings.host)
+        run = self._run = prepare(self._settings, self._tell)
+        try:
+            for races_left in reversed(range(_PORT_RACES)):
+                triton = self._triton = launch(run, ports)
+                self._tell(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
+                try:
+                    endpoint = await_ready(run, triton, ports, asked_at, self._tell)
+                    break
+                except ServerStartError:
+                    # A free port can be taken between the choice and the start.
+                    if not (races_left and triton.ended.is_set() and lost_port(run.log)):
+                        raise
+                    ports = choose(self._settings.ports, self._settings.host)
+                    run.log.unlink()
+        except BaseException:
+            self.kill()
+            raise
+        self._tell(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
+        watch = StubWatch(triton.prefix, endpoint.grpc, run.models, self._tell)
+        self._watcher = threading.Thread(
+            target=self._watch, args=(triton, watch), name="tritonkit-watch", daemon=True
+        )
+        self._watcher.start()
+        return endpoint
+
+    def poll(self) -> bool:
+        """Whether it runs."""
+        return self._triton is not None and not self._triton.ended.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has ended; whether it has.
+
+        Raises:
+            ServerDied: nobody had asked it to end.
+        """
+        if self._triton is None:
+            return True
+        ended = self._triton.ended.wait(timeout_s)
+        if ended and not self._asked_to_end:
+            raise self._died(self._triton)
+        return ended
+
+    def stop(self) -> None:
+        """Take no new requests, answer those in flight, let the models finalize, and end.
+
+        Once it returns, no process and no shared memory of this server is left.
+        """
+        triton = self._triton
+        if triton is not None and not triton.ended.is_set():
+            self._ask_to_end(triton)
+            settings = self._settings
+            if not triton.ended.wait(
+                settings.drain_timeout_s + settings.finalize_timeout_s + _MARGIN_S
+            ):
+                triton.kill()
+                triton.ended.wait()
+        self._finish()
+
+    def kill(self) -> None:
+        """End it now; requests in flight are lost. Leaves nothing behind either."""
+        self._asked_to_end = True
+        if self._triton is not None:
+            self._triton.kill()
+            self._triton.ended.wait()
+        self._finish()
+
+    def run_until_signal(self) -> None:
+        """Wait for SIGINT or SIGTERM, then stop; a second one kills. For the main thread.
+
+        Raises:
+            ServerDied: the server ended by itself.
+        """
+        received: list[int] = []
+        signals = (signal.SIGINT, signal.SIGTERM)
+        former = [signal.signal(one, lambda number, _: received.append(number)) for one in signals]
+        try:
+            while not received and not self.wait(TICK_S):
+                pass
+            if self._triton is not None:
+                self._ask_to_end(self._triton)
+            while not self.wait(0.1):
+                if len(received) > 1:
+                    self.kill()
+            self.stop()
+        finally:
+            for one, handler in zip(signals, former, strict=True):
+                signal.signal(one, handler)
+
+    def __enter__(self) -> Endpoint:
+        return self.start()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        died = self._triton is not None and not self.poll() and not self._asked_to_end
+        self.stop()
+        if died and kind is None and self._triton is not None:
+            raise self._died(self._triton)
+
+    def _ask_to_end(self, triton: Triton) -> None:
+        self._asked_to_end = True
+        self._tell(ServeEvent("stopping", "answering the requests in flight"))
+        triton.stop(self._settings.drain_timeout_s, self._settings.finalize_timeout_s)
+
+    def _finish(self) -> None:
+        """Nothing runs any more: put away the run's files, and say so once."""
+        if self._run is None:
+            return
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
+        clear(self._run.folder)
+        self._run = None
+        self._tell(ServeEvent("stopped", "nothing is left"))
+
+    def _watch(self, triton: Triton, stubs: StubWatch) -> None:
+        """Look after the server in a thread until it ends."""
+        while not triton.ended.wait(TICK_S):
+            if not self._asked_to_end:
+                stubs.look()
+        if not self._asked_to_end:
+            self._tell(ServeEvent("server_died", self._died(triton).found))
+
+    def _died(self, triton: Triton) -> ServerDied:
+        return ServerDied(
+            f"tritonserver (pid {triton.pid})",
+            found=describe_exit(triton.exit_code),
+            wanted="it to serve until told to stop",
+            todo=f"the whole log is {triton.log}",
+            details="\n".join(relevant(read_tail(triton.log))),
+        )
+
+    def _tell(self, event: ServeEvent) -> None:
+        if self._on_event is None:
+            return
+        # Whoever listens must not bring the watching to an end.
+        with contextlib.suppress(Exception):
+            self._on_event(event)
+
+
+@contextlib.contextmanager
+def serve(
+    repository: Path,
+    *,
+    models: Sequence[str] | None = None,
+    grpc_port: int = Ports.grpc,
+    http_port: int = Ports.http,
+    metrics_port: int = Ports.metrics,
+    host: str = "127.0.0.1",
+    ready_timeout_s: float = 120.0,
+    python_backends: Path | None = None,
+    root: Path | None = None,
+    finalize_timeout_s: float = 5.0,
+    on_event: Callable[[ServeEvent], None] | None = None,
+) -> Iterator[Endpoint]:
+    """Serve a repository for the length of a block; the arguments and errors are `Server`'s.
+
+    Leaving the block stops the server and clears up. ServerDied where it had ended before that.
+    """
+    with Server(
+        repository,
+        models=models,
+        grpc_port=grpc_port,
+        http_port=http_port,
+        metrics_port=metrics_port,
+        host=host,
+        ready_timeout_s=ready_timeout_s,
+        python_backends=python_backends,
+        root=root,
+        finalize_timeout_s=finalize_timeout_s,
+        on_event=on_event,
+    ) as endpoint:
+        yield endpoint

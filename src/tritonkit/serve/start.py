@@ -1,0 +1,186 @@
+"""From a repository to a server that has answered once for every model."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ServerStartError
+from tritonkit.serve import shm
+from tritonkit.serve.command import arguments, prepare_backends, python_run
+from tritonkit.serve.install import ServerInstallation, find_server
+from tritonkit.serve.log import read_tail, relevant
+from tritonkit.serve.ports import reachable
+from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.repository import ServedModel, check_files, read_models
+from tritonkit.serve.rpc import NotAnswered, Service, connect
+from tritonkit.serve.run_dir import new_run_dir
+from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
+from tritonkit.serve.warm import NoSample, warm_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Tell = Callable[[ServeEvent], None]
+
+__all__ = ["Run", "await_ready", "launch", "lost_port", "prepare"]
+
+_POLL_S = 0.05
+_CALL_S = 5.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that is settled before the process starts; `folder` is this run's own."""
+
+    settings: Settings
+    installation: ServerInstallation
+    models: dict[str, ServedModel]
+    backends: Path
+    shm: shm.ShmPlan
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """What the server and its models print."""
+        return self.folder / "server.log"
+
+
+def prepare(settings: Settings, tell: Tell) -> Run:
+    """Check and lay out all that a start needs.
+
+    Raises:
+        UsageError, ServerNotFound, ServerStartError: as the parts say.
+    """
+    models = read_models(settings.repository, settings.models)
+    for model in models:
+        check_files(model)
+    installation = find_server(settings.root)
+    wanted = shm.plan(models, python_run(installation, settings.python_backends))
+    shm.check_room(wanted, settings.shared_memory)
+    folder = new_run_dir(settings.root)
+    backends = prepare_backends(installation, settings.python_backends, folder / "backends")
+    names = ", ".join(model.name for model in models)
+    tell(ServeEvent("preparing", f"{names} with {installation.version}"))
+    return Run(settings, installation, {m.name: m for m in models}, backends, wanted, folder)
+
+
+def launch(run: Run, ports: Ports) -> Triton:
+    """Start the process."""
+    argv = arguments(
+        run.installation, run.settings, tuple(run.models.values()), ports, run.backends, run.shm
+    )
+    return Triton(argv, run.installation.environment(), run.folder, run.log)
+
+
+def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: Tell) -> Endpoint:
+    """Wait until all three addresses answer and every model has answered one request; `asked_at`
+    is when the start was asked for (time.monotonic).
+
+    Raises:
+        ServerStartError: with the models that did not load, or the last relevant lines of the log.
+    """
+    deadline = time.monotonic() + run.settings.ready_timeout_s
+    host = run.settings.host
+    with connect(reachable(host, ports.grpc)) as service:
+        while not service.live(_CALL_S):
+            _still(run, triton, deadline, "the gRPC port does not answer")
+        failed = service.unavailable(tuple(run.models), _CALL_S)
+        if failed:
+            raise _not_loaded(run, failed)
+        for port, path in ((ports.http, "/v2/health/ready"), (ports.metrics, "/metrics")):
+            while not _answers(reachable(host, port), path):
+                _still(run, triton, deadline, f"port {port} does not answer {path}")
+        for number, model in enumerate(run.models.values(), start=1):
+            _warm(run, service, model, number, deadline, tell)
+        version = service.version(_CALL_S)
+    return Endpoint(
+        grpc=reachable(host, ports.grpc),
+        http=reachable(host, ports.http),
+        metrics=reachable(host, ports.metrics),
+        pid=triton.pid,
+        log=run.log,
+        models=tuple(run.models),
+        ready_s=time.monotonic() - asked_at,
+        version=version,
+    )
+
+
+def lost_port(log: Path) -> bool:
+    """Whether the server ended because someone took its port after it had been chosen."""
+    return "already in use" in read_tail(log)
+
+
+def _still(run: Run, triton: Triton, deadline: float, waiting: str) -> None:
+    """Wait a moment longer; ServerStartError where that is in vain."""
+    if triton.ended.wait(_POLL_S):
+        raise _failure(run, describe_exit(triton.exit_code))
+    if time.monotonic() > deadline:
+        raise _failure(run, f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}")
+
+
+def _warm(
+    run: Run, service: Service, model: ServedModel, number: int, deadline: float, tell: Tell
+) -> None:
+    """One request; its answer is what makes the model ready."""
+    try:
+        # Sequences of two runs must not be taken for one: the number is this process's own.
+        request = warm_request(model, run.models, os.getpid() * 1000 + number)
+    except NoSample as reason:
+        tell(ServeEvent("warm_skipped", str(reason), model.name))
+        return
+    decoupled = model.config.model_transaction_policy.decoupled
+    timeout_s = max(_POLL_S, deadline - time.monotonic())
+    try:
+        service.infer(request, decoupled=decoupled, timeout_s=timeout_s)
+    except NotAnswered as error:
+        raise ServerStartError(
+            f"model {model.name}",
+            found=f"it loaded, and its first request failed: {error}",
+            wanted="an answer to the warm-up sample of its config.pbtxt",
+            todo=f"read {run.log}",
+            details="\n".join(relevant(read_tail(run.log), [model.name])),
+        ) from error
+
+
+def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
+    """Names the models at fault; an ensemble whose part failed is only mentioned."""
+    causes = [name for name in failed if not set(run.models[name].parts) & set(failed)]
+    causes = causes or list(failed)
+    waiting = [name for name in failed if name not in causes]
+    needed = f" ({', '.join(waiting)} cannot be served without)" if waiting else ""
+    reasons = "; ".join(
+        f"{name}: {failed[name].strip().splitlines()[0]}" if len(causes) > 1
+        else failed[name].strip().splitlines()[0]
+        for name in causes
+    )  # fmt: skip
+    return ServerStartError(
+        ", ".join(f"model {name}" for name in causes),
+        found=f"not loaded{needed}: {reasons}",
+        todo=f"mend it and build again; the whole log is {run.log}",
+        details="\n".join(relevant(read_tail(run.log), causes)),
+    )
+
+
+def _failure(run: Run, found: str) -> ServerStartError:
+    return ServerStartError(
+        "tritonserver",
+        found=found,
+        todo=f"the whole log is {run.log}",
+        details="\n".join(relevant(read_tail(run.log))),
+    )
+
+
+def _answers(address: str, path: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=_CALL_S)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

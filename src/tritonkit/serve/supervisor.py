@@ -1,0 +1,247 @@
+"""Runs one tritonserver, and leaves nothing behind however the program that wanted it ends.
+
+Started as a script of its own (standard library only, in a session of its own, so that a terminal's
+Ctrl-C does not reach it). It reads orders as JSON lines from a pipe and writes what happens to
+another. The end of the first pipe, or a new parent, means that the program is gone: the server is
+asked to end, then made to.
+
+    in    {"argv", "env", "cwd", "log"} once, then {"stop": {"drain_s", "finalize_s"}} or {"kill": true}
+    out   {"pid", "prefix"}, and at last {"exit", "drained"}
+
+What Triton leaves, it clears: stubs (they become its children when the server ends: it is a "child
+subreaper", prctl(2)) and the regions in /dev/shm, whose names begin with this run's prefix. Should the
+supervisor itself be killed, the server goes with it (PR_SET_PDEATHSIG), the stubs notice by themselves
+and the regions go at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SHARED_MEMORY", "children", "main", "remove_regions", "remove_stale_regions", "state"]
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_TICK_S = 0.1
+_ABANDONED = {"drain_s": 3.0, "finalize_s": 2.0}
+_DRAINED = "All models are stopped, unloading models"
+
+
+def main() -> None:
+    """Serve one run: standard input and output are the two pipes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    asked_to_end: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked_to_end.append(number))
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    orders = Orders()
+    start = orders.wait_for_start()
+    if start is None:
+        return
+    remove_stale_regions()
+    prefix = f"tritonkit_{_pid_namespace()}_{os.getpid()}_{secrets.token_hex(4)}_"
+    log = Path(start["log"])
+    server = _launch(start, prefix, log)
+    if server is None:
+        return
+    _say({"pid": server.pid, "prefix": prefix})
+    drained = _run(server, orders, log, asked_to_end)
+    _end_children()
+    remove_regions(prefix)
+    _say({"exit": server.returncode, "drained": drained})
+
+
+class Orders:
+    """The lines of standard input as they come, without waiting for them."""
+
+    def __init__(self) -> None:
+        self._parent = os.getppid()
+        self._buffer = b""
+        self._closed = False
+
+    def wait_for_start(self) -> dict[str, Any] | None:
+        """The first order; None if the program went before giving one."""
+        while not self.abandoned:
+            order = self.next()
+            if order is not None:
+                return order
+        return None
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody is left to give orders. A child that the program forked may still hold the
+        pipe, so its being our parent counts too."""
+        return (self._closed and b"\n" not in self._buffer) or os.getppid() != self._parent
+
+    def next(self) -> dict[str, Any] | None:
+        """The next order, or None after a tick without one."""
+        if b"\n" not in self._buffer:
+            if self._closed:
+                time.sleep(_TICK_S)
+            elif select.select([0], [], [], _TICK_S)[0]:
+                read = os.read(0, 1 << 16)
+                self._buffer += read
+                self._closed = not read
+        line, found, rest = self._buffer.partition(b"\n")
+        if not found:
+            return None
+        self._buffer = rest
+        order: dict[str, Any] = json.loads(line)
+        return order
+
+
+def _launch(start: dict[str, Any], prefix: str, log: Path) -> subprocess.Popen[bytes] | None:
+    argv = [word.replace("{prefix}", prefix) for word in start["argv"]]
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            argv, env=start["env"], cwd=start["cwd"], stdin=subprocess.DEVNULL,
+            stdout=descriptor, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+        )  # fmt: skip
+    except OSError as error:
+        _say({"error": str(error)})
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _run(
+    server: subprocess.Popen[bytes], orders: Orders, log: Path, asked_to_end: list[int]
+) -> bool:
+    """Wait until the server has ended, on its own or as told; whether every request was answered."""
+    stopping: Stopping | None = None
+    while server.poll() is None:
+        order = orders.next()
+        if order is not None and "kill" in order:
+            server.kill()
+        elif stopping is not None:
+            stopping.step()
+        elif order is not None and "stop" in order:
+            stopping = Stopping(server, log, **order["stop"])
+        elif asked_to_end or orders.abandoned:
+            stopping = Stopping(server, log, **_ABANDONED)
+    return stopping is not None and (stopping.drained or server.returncode == 0)
+
+
+class Stopping:
+    """A server on its way to the end: requests in flight, then the models' `finalize`, then gone.
+
+    Triton looks whether it is done once a second, spends more than a second on each instance, and
+    waits in vain for a model whose stub had died. When its log says that no request is left, all
+    that matters is the stubs' `finalize`: with the last of them the server can go.
+    """
+
+    def __init__(
+        self, server: subprocess.Popen[bytes], log: Path, drain_s: float, finalize_s: float
+    ) -> None:
+        self.drained = False
+        self._server = server
+        self._log = log
+        self._seen = log.stat().st_size
+        self._finalize_s = finalize_s
+        self._deadline = time.monotonic() + drain_s
+        server.terminate()
+
+    def step(self) -> None:
+        """Look once; end the server when its time has come."""
+        if not self.drained and _DRAINED in self._new_text():
+            self.drained = True
+            self._deadline = time.monotonic() + self._finalize_s
+        finalized = self.drained and not any(
+            state(pid) == "running" for pid in children(self._server.pid)
+        )
+        if finalized or time.monotonic() > self._deadline:
+            self._server.kill()
+
+    def _new_text(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(self._seen)
+            return log.read().decode(errors="replace")
+
+
+def children(parent: int) -> list[int]:
+    """The processes whose parent is `parent`, zombies too (proc(5))."""
+    return [
+        int(folder.name)
+        for folder in Path("/proc").iterdir()
+        if folder.name.isdecimal() and _status(folder)[1:] == [str(parent)]
+    ]
+
+
+def state(pid: int) -> str:
+    """`running`, `zombie` (ended, and its parent has not asked how) or `gone`."""
+    letter = _status(Path("/proc") / str(pid))[0]
+    return {"Z": "zombie", "X": "zombie", "": "gone"}.get(letter, "running")
+
+
+def _status(folder: Path) -> list[str]:
+    """State letter and parent of a process; an empty letter where there is none."""
+    try:
+        # The name in parentheses may hold anything, also spaces.
+        return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+    except OSError:
+        return [""]
+
+
+def remove_regions(prefix: str, folder: Path = SHARED_MEMORY) -> None:
+    """Remove the shared-memory regions whose names begin with `prefix`."""
+    for region in folder.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            region.unlink()
+
+
+def remove_stale_regions(folder: Path = SHARED_MEMORY) -> None:
+    """Remove the regions of runs whose supervisor is gone. Those of another PID namespace (a container
+    that shares /dev/shm) are left alone: their numbers mean nothing here."""
+    for region in folder.glob(f"tritonkit_{_pid_namespace()}_*"):
+        number = region.name.split("_")[2]
+        if number.isdecimal() and not Path("/proc", number).exists():
+            remove_regions(region.name, folder)
+
+
+def _end_children() -> None:
+    """Kill what the server left, and what those leave, until nothing does."""
+    while True:
+        for pid in children(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _say(message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def _pid_namespace() -> str:
+    return "".join(filter(str.isdecimal, str(Path("/proc/self/ns/pid").readlink())))
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _die_with_parent() -> None:
+    """Runs in the server's process before its program does."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""One request per model, made from its own configuration: ready means that each was answered."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.serve.shm import dtype_name, tensor_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tritonkit.serve.repository import ServedModel
+
+__all__ = ["NoSample", "WarmTensor", "warm_request", "warm_tensors"]
+
+
+class NoSample(Exception):
+    """A model whose BYTES input has no warm-up sample: what it accepts cannot be guessed."""
+
+
+@dataclass(frozen=True)
+class WarmTensor:
+    """One input: `dtype` as the protocol writes it (FP32, BYTES), `shape` with the batch axis, `raw`
+    little-endian; BYTES values each follow their length in 4 bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    raw: bytes
+
+
+def warm_tensors(model: ServedModel, models: Mapping[str, ServedModel]) -> tuple[WarmTensor, ...]:
+    """The inputs of a first request, batch 1: out of `model_warmup`, else zeros with open axes 1.
+
+    An ensemble may not have a warm-up of its own: its inputs are those of the steps that take them.
+
+    Raises:
+        NoSample: a BYTES input without a sample.
+    """
+    lead = (1,) if model.config.max_batch_size > 0 else ()
+    made = []
+    for tensor in model.config.input:
+        owner, sample = _sample(model, tensor.name, models)
+        if sample is None and tensor.optional:
+            continue
+        dims = tuple(sample.dims) if sample is not None else _closed(tensor.dims)
+        dtype = dtype_name(tensor)
+        raw = _raw(owner, tensor.name, dtype, dims, sample)
+        made.append(WarmTensor(tensor.name, _protocol_name(dtype), (*lead, *dims), raw))
+    return tuple(made)
+
+
+def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: int) -> Any:
+    """The protocol's `ModelInferRequest`; `number` tells sequences apart, and is not 0."""
+    from tritonclient.grpc import service_pb2
+
+    request = service_pb2.ModelInferRequest(model_name=model.name, id="tritonkit-warm")
+    for tensor in warm_tensors(model, models):
+        entry = request.inputs.add(name=tensor.name, datatype=tensor.dtype)
+        entry.shape.extend(tensor.shape)
+        request.raw_input_contents.append(tensor.raw)
+    if model.config.HasField("sequence_batching"):
+        request.parameters["sequence_id"].int64_param = number
+        request.parameters["sequence_start"].bool_param = True
+        request.parameters["sequence_end"].bool_param = True
+    return request
+
+
+def _sample(
+    model: ServedModel, name: str, models: Mapping[str, ServedModel]
+) -> tuple[ServedModel, Any]:
+    """The warm-up entry for an input, and the model that has it."""
+    for step in model.config.ensemble_scheduling.step:
+        for key, value in step.input_map.items():
+            if value == name and step.model_name in models:
+                owner, sample = _sample(models[step.model_name], key, models)
+                if sample is not None:
+                    return owner, sample
+    for warmup in model.config.model_warmup[:1]:
+        if name in warmup.inputs:
+            return model, warmup.inputs[name]
+    return model, None
+
+
+def _raw(model: ServedModel, name: str, dtype: str, dims: tuple[int, ...], sample: Any) -> bytes:
+    """The bytes of an input. Random data is sent as zeros too: what counts is that an answer comes,
+    and a zero is a valid index everywhere."""
+    if sample is not None and sample.input_data_file:
+        file: Path = model.folder / "warmup" / sample.input_data_file
+        return file.read_bytes()
+    if dtype != "TYPE_STRING":
+        return bytes(tensor_bytes(dtype, dims, 1, 0))
+    if sample is None or not sample.zero_data:
+        raise NoSample(f"input {name!r} is BYTES, and model_warmup holds no sample of it")
+    return struct.pack("<I", 0) * (tensor_bytes(dtype, dims, 1, 0) // 4)
+
+
+def _closed(dims: Any) -> tuple[int, ...]:
+    return tuple(max(1, size) for size in dims)
+
+
+def _protocol_name(dtype: str) -> str:
+    """TYPE_FP32 to FP32; the protocol says BYTES where the configuration says TYPE_STRING."""
+    return "BYTES" if dtype == "TYPE_STRING" else dtype.removeprefix("TYPE_")

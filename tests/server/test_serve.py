@@ -1,0 +1,403 @@
+"""The serve room with a real Triton: ready, refused, watched, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from tests.server.models import VECTOR, ModelText, ensemble
+from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.serve import Endpoint, ServeEvent, Server, serve
+from tritonkit.serve.supervisor import SHARED_MEMORY, children, state
+
+FREE = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
+PYTHON = 'backend: "python"\n'
+
+TEXT = """max_batch_size: 4
+input { name: "text" data_type: TYPE_STRING dims: [1] }
+output { name: "size" data_type: TYPE_INT64 dims: [1] }
+"""
+SAMPLE = (
+    'model_warmup { name: "one" batch_size: 1 inputs { key: "text"'
+    ' value { data_type: TYPE_STRING dims: [1] input_data_file: "text" } } }\n'
+)
+ONLY_HELLO = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            text = pb_utils.get_input_tensor_by_name(request, "text").as_numpy()
+            if text[0, 0] != b"hello":
+                raise ValueError(f"not hello but {text[0, 0]}")
+            size = pb_utils.Tensor("size", np.array([[len(text[0, 0])]], dtype=np.int64))
+            answers.append(pb_utils.InferenceResponse([size]))
+        return answers
+"""
+STREAM = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+TEXT_ENSEMBLE = (
+    'platform: "ensemble"\n' + TEXT + 'ensemble_scheduling { step { model_name: "hello"'
+    ' model_version: -1 input_map { key: "text" value: "text" }'
+    ' output_map { key: "size" value: "size" } } }\n'
+)
+EVERY_KIND = {
+    "cached": ModelText(PYTHON + VECTOR + "response_cache { enable: true }\n"),
+    "limited": ModelText(
+        PYTHON + VECTOR + 'instance_group { count: 1 kind: KIND_CPU rate_limiter { resources'
+        ' { name: "R" count: 1 } } }\n'
+    ),
+    "hello": ModelText(
+        PYTHON + TEXT + SAMPLE, ONLY_HELLO, {"warmup/text": struct.pack("<I", 5) + b"hello"}
+    ),
+    "greeting": ModelText(TEXT_ENSEMBLE, None),
+    "unknown_text": ModelText(PYTHON + TEXT, ONLY_HELLO),
+    "stream": ModelText(
+        PYTHON + VECTOR + "model_transaction_policy { decoupled: true }\n", STREAM
+    ),
+    "sequence": ModelText(
+        PYTHON + VECTOR.replace("4\n", "1\n", 1) + "sequence_batching { direct { } }\n"
+    ),
+}  # fmt: skip
+
+
+class Events(list[ServeEvent]):
+    """What happened, in order; to be given as on_event."""
+
+    def __call__(self, event: ServeEvent) -> None:
+        """Take one event."""
+        self.append(event)
+
+    def of(self, kind: str) -> list[ServeEvent]:
+        """The events of one kind."""
+        return [event for event in self if event.kind == kind]
+
+
+def eventually(true: Callable[[], Any], within_s: float) -> Any:
+    """Wait for something to become true; what it was."""
+    deadline = time.monotonic() + within_s
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def client(endpoint: str) -> Iterator[Any]:
+    """Triton's own gRPC stubs."""
+    with grpc.insecure_channel(endpoint) as channel:
+        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+def ask(endpoint: str, model: str, seconds: float = 0.0, timeout_s: float = 20.0) -> bytes:
+    """Send one vector whose first value is the seconds to take; the raw answer."""
+    request = service_pb2.ModelInferRequest(model_name=model)
+    request.inputs.add(name="x", datatype="FP32").shape.extend([1, 4])
+    request.raw_input_contents.append(struct.pack("<4f", seconds, 1, 2, 3))
+    with client(endpoint) as stub:
+        answer: bytes = stub.ModelInfer(request, timeout=timeout_s).raw_output_contents[0]
+        return answer
+
+
+class Traces:
+    """The processes and shared-memory regions of a running server, to see whether they go."""
+
+    def __init__(self, server: int) -> None:
+        self.stubs = children(server)
+        words = [Path(f"/proc/{stub}/cmdline").read_bytes().split(b"\0") for stub in self.stubs]
+        prefix = words[0][2].decode().rpartition("_")[0]
+        self.supervisor = int(prefix.split("_")[2])
+        self.pids = [self.supervisor, server, *self.stubs]
+        self.pattern = f"{prefix}_*"
+        assert self.left() == len(self.pids) + len(self.stubs)
+
+    def left(self) -> int:
+        """How many of them there still are."""
+        running = [pid for pid in self.pids if state(pid) == "running"]
+        return len(running) + len(list(SHARED_MEMORY.glob(self.pattern)))
+
+
+@pytest.fixture
+def echo(write_server_models: Any) -> Path:
+    """A repository with one echo model."""
+    folder: Path = write_server_models(echo=ModelText())
+    return folder
+
+
+def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> None:
+    """Samples, streams, sequences, ensembles, caches and limits: all answer before `serve` gives the
+    endpoint, all three addresses do, and a text without a sample is said to be skipped."""
+    events = Events()
+    with serve(write_server_models(**EVERY_KIND), **FREE, on_event=events) as endpoint:
+        assert set(endpoint.models) == set(EVERY_KIND)
+        asked = endpoint.log.parent
+        with client(endpoint.grpc) as stub:
+            statistics = stub.ModelStatistics(service_pb2.ModelStatisticsRequest()).model_stats
+        answered = {model.name: model.inference_stats.success.count for model in statistics}
+        assert {name for name, count in answered.items() if count == 0} == {"unknown_text"}
+        for address in (endpoint.http, endpoint.metrics):
+            host, port = address.split(":")
+            socket.create_connection((host, int(port)), timeout=5).close()
+        assert asked.stat().st_mode & 0o777 == 0o700
+        traces = Traces(endpoint.pid)
+    assert [event.model for event in events.of("warm_skipped")] == ["unknown_text"]
+    assert [event.kind for event in events][-3:] == ["ready", "stopping", "stopped"]
+    assert traces.left() == 0
+    assert list(asked.iterdir()) == [endpoint.log]
+
+
+def test_a_subset_brings_what_its_ensemble_needs(write_server_models: Any) -> None:
+    """Naming an ensemble serves its parts, and nothing else."""
+    repository = write_server_models(
+        first=ModelText(), second=ModelText(), other=ModelText(code="broken("),
+        both=ensemble("first", "second"),
+    )  # fmt: skip
+    with serve(repository, models=["both"], **FREE, finalize_timeout_s=0) as endpoint:
+        assert endpoint.models == ("first", "second", "both")
+        assert struct.unpack("<4f", ask(endpoint.grpc, "both")) == (0, 1, 2, 3)
+        with pytest.raises(grpc.RpcError, match="other"):
+            ask(endpoint.grpc, "other")
+    with pytest.raises(UsageError, match="'both'"), serve(repository, models=["bth"], **FREE):
+        pass
+
+
+def test_a_backend_made_of_python_stands_in(write_server_models: Any, tmp_path: Path) -> None:
+    """A folder of python_backends/backends serves the models that name it, from its own region."""
+    repository = write_server_models(net=ModelText('backend: "twin"\n' + VECTOR, None))
+    backend = tmp_path / "python_backends" / "backends" / "twin"
+    backend.mkdir(parents=True)
+    (backend / "model.py").write_text(ModelText().code or "")
+    with serve(repository, **FREE, finalize_timeout_s=0) as endpoint:
+        assert struct.unpack("<4f", ask(endpoint.grpc, "net")) == (0, 1, 2, 3)
+        assert Traces(endpoint.pid).stubs
+
+
+def test_a_port_in_use_is_told_before_anything_starts(echo: Path) -> None:
+    """The error names the port and the process that has it, and no run folder is made."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(ServerStartError, match=rf"port {port}.*pid {os.getpid()}") as caught,
+            serve(echo, grpc_port=port, http_port=0, metrics_port=0),
+        ):
+            pass
+    assert "--grpc-port" in caught.value.todo
+    assert not (echo.parent / ".tritonkit").exists()
+
+
+def test_a_model_that_does_not_load_is_named(write_server_models: Any) -> None:
+    """The error names the model at fault, its reason and its line; the ensemble is only mentioned, the
+    healthy one not at all."""
+    repository = write_server_models(
+        good=ModelText(),
+        bad=ModelText(code="import no_such_module\n"),
+        both=ensemble("good", "bad"),
+    )
+    with pytest.raises(ServerStartError) as caught, serve(repository, **FREE):
+        pass
+    assert caught.value.where == "model bad"
+    assert "No module named 'no_such_module'" in caught.value.found
+    assert "both" in caught.value.found
+    assert "bad/1/model.py(1)" in caught.value.details
+    assert "|" not in caught.value.details
+
+
+def test_a_first_request_that_fails_is_named(write_server_models: Any) -> None:
+    """A model that loads and cannot answer its own sample is not ready."""
+    hello = ModelText(PYTHON + TEXT, ONLY_HELLO.replace("hello", "other"))
+    code = hello.code or ""
+    sample = {"warmup/text": struct.pack("<I", 5) + b"hello"}
+    # A model_warmup that fails ends the load; this one answers it, and the next request no more.
+    once = code.replace("    def execute", "    asked = 0\n    def execute").replace(
+        '!= b"other"', '!= b"hello" or self.__class__.asked'
+    )
+    once = once.replace(
+        "            size =", "            self.__class__.asked = 1\n            size ="
+    )
+    repository = write_server_models(once=ModelText(PYTHON + TEXT + SAMPLE, once, sample))
+    with pytest.raises(ServerStartError, match=r"model once.*first request") as caught:
+        Server(repository, **FREE).start()
+    assert "not other" in caught.value.found
+
+
+def test_a_model_without_its_file_is_refused_at_once(write_server_models: Any) -> None:
+    """Triton would wait for half a minute; the check takes none of it."""
+    start = time.monotonic()
+    with pytest.raises(ServerStartError, match=r"empty/1/model\.py"):
+        Server(write_server_models(empty=ModelText(code=None)), **FREE).start()
+    assert time.monotonic() - start < 2
+
+
+def test_too_little_shared_memory_is_told_before_the_start(write_server_models: Any) -> None:
+    """A model whose batches cannot fit into /dev/shm is named with what it needs."""
+    huge = VECTOR.replace("dims: [4]", f"dims: [{1 << 40}]")
+    with pytest.raises(ServerStartError, match="Python stubs") as caught:
+        Server(write_server_models(huge=ModelText(PYTHON + huge)), **FREE).start()
+    assert "huge: 1 x" in caught.value.details
+    assert "--shm-size" in caught.value.todo
+
+
+def test_a_dead_stub_is_noticed_and_answers_again(write_server_models: Any) -> None:
+    """kill -9 of one of two stubs: told within 5 s, and every request is answered soon after, also
+    through the ensemble."""
+    events = Events()
+    repository = write_server_models(
+        pair=ModelText(PYTHON + VECTOR + "instance_group { count: 2 kind: KIND_CPU }\n"),
+        over=ensemble("pair"),
+    )
+    with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
+        traces = Traces(endpoint.pid)
+        os.kill(traces.stubs[0], signal.SIGKILL)
+        (died,) = eventually(lambda: events.of("stub_died"), within_s=5)
+        assert died.model == "pair"
+        eventually(lambda: events.of("stub_back"), within_s=10)
+        for model in ("pair", "over") * 4:
+            assert struct.unpack("<4f", ask(endpoint.grpc, model)) == (0, 1, 2, 3)
+        assert not events.of("server_died")
+        # The other stub of the model as it was has been replaced too.
+        eventually(lambda: state(traces.stubs[1]) != "running", within_s=15)
+    assert traces.left() == 0
+
+
+def test_a_dead_server_is_noticed(echo: Path) -> None:
+    """kill -9 of tritonserver: told within 5 s, an error says how it ended, nothing is left."""
+    events = Events()
+    server = Server(echo, **FREE, on_event=events)
+    endpoint = server.start()
+    traces = Traces(endpoint.pid)
+    os.kill(endpoint.pid, signal.SIGKILL)
+    with pytest.raises(ServerDied, match="SIGKILL"):
+        server.wait(5)
+    (event,) = eventually(lambda: events.of("server_died"), within_s=5)
+    assert "SIGKILL" in event.message
+    assert not server.poll()
+    server.stop()
+    assert traces.left() == 0
+
+
+def test_a_dead_server_ends_the_block_with_an_error(echo: Path) -> None:
+    """Leaving a `with serve(...)` whose server has gone does not pass for success."""
+    server = Server(echo, **FREE)
+
+    def use() -> None:
+        with server as endpoint:
+            os.kill(endpoint.pid, signal.SIGKILL)
+            eventually(lambda: not server.poll(), within_s=5)
+
+    with pytest.raises(ServerDied, match="SIGKILL"):
+        use()
+
+
+PROGRAM = """import sys
+from pathlib import Path
+from tritonkit.serve import Server
+server = Server(Path(sys.argv[1]), grpc_port=0, http_port=0, metrics_port=0)
+endpoint = server.start()
+print(endpoint.grpc, endpoint.pid, flush=True)
+server.run_until_signal()
+"""
+
+
+@contextmanager
+def program(repository: Path) -> Iterator[tuple[subprocess.Popen[str], str, Traces]]:
+    """Another Python that serves in the foreground: the process, its address and its traces."""
+    command = [sys.executable, "-c", PROGRAM, str(repository)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address, pid = process.stdout.readline().split()
+            yield process, address, Traces(int(pid))
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("victim", ["program", "supervisor"])
+def test_nothing_is_left_after_kill_9(echo: Path, victim: str) -> None:
+    """kill -9 of the program that serves, or of the supervisor below it: no process, no region stays."""
+    with program(echo) as (process, _, traces):
+        os.kill(process.pid if victim == "program" else traces.supervisor, signal.SIGKILL)
+        eventually(lambda: traces.left() == 0, within_s=10)
+        assert process.wait(10) == (-signal.SIGKILL if victim == "program" else 1)
+
+
+def test_regions_of_a_run_that_was_killed_whole_go_at_the_next_start(echo: Path) -> None:
+    """kill -9 of program and supervisor at once leaves nobody to clear up: the next start does it."""
+    with program(echo) as (process, _, traces):
+        for pid in (traces.supervisor, process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(10)
+    (SHARED_MEMORY / traces.pattern.replace("*", "left")).touch()
+    eventually(lambda: not any(state(pid) == "running" for pid in traces.pids), within_s=10)
+    with serve(echo, **FREE, finalize_timeout_s=0):
+        assert traces.left() == 0
+
+
+def test_ctrl_c_drains(echo: Path) -> None:
+    """SIGINT while a request is in flight: it is answered, the exit code is 0, nothing is left."""
+    with program(echo) as (process, address, traces), ThreadPoolExecutor() as pool:
+        answer = pool.submit(ask, address, "echo", 1.5)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert struct.unpack("<4f", answer.result(10)) == (1.5, 1, 2, 3)
+        assert process.wait(10) == 0
+        assert traces.left() == 0
+
+
+def test_a_second_ctrl_c_does_not_wait(echo: Path) -> None:
+    """Two SIGINT end a server whose model takes a minute, and nothing is left."""
+    with program(echo) as (process, address, traces), ThreadPoolExecutor() as pool:
+        answer = pool.submit(ask, address, "echo", 60)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 0
+        assert traces.left() == 0
+        with pytest.raises(grpc.RpcError):
+            answer.result(10)
+
+
+def test_two_servers_do_not_disturb_each_other(echo: Path) -> None:
+    """One repository served twice at once: starting and stopping one leaves the other answering."""
+    first: Endpoint
+    with serve(echo, **FREE, finalize_timeout_s=0) as first:
+        with serve(echo, **FREE, finalize_timeout_s=0) as second:
+            assert {first.grpc, first.http, first.metrics}.isdisjoint({second.grpc, second.http})
+        assert struct.unpack("<4f", ask(first.grpc, "echo")) == (0, 1, 2, 3)
+
+
+def test_models_can_finalize(write_server_models: Any, tmp_path: Path) -> None:
+    """Stopping lets each model run its `finalize`."""
+    note = tmp_path / "finalized"
+    code = (
+        ModelText().code or ""
+    ) + f"\n    def finalize(self):\n        open({str(note)!r}, 'w')\n"
+    with serve(write_server_models(polite=ModelText(code=code)), **FREE):
+        pass
+    assert note.exists()
