@@ -122,6 +122,13 @@ def ask(endpoint: str, model: str, seconds: float = 0.0, timeout_s: float = 20.0
         return answer
 
 
+def unanswered(endpoint: str) -> set[str]:
+    """The models that have answered no request so far."""
+    with client(endpoint) as stub:
+        models = stub.ModelStatistics(service_pb2.ModelStatisticsRequest()).model_stats
+    return {model.name for model in models if model.inference_stats.success.count == 0}
+
+
 class Traces:
     """The processes and shared-memory regions of a running server, to see whether they go."""
 
@@ -154,10 +161,8 @@ def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> N
     with serve(write_server_models(**EVERY_KIND), **FREE, on_event=events) as endpoint:
         assert set(endpoint.models) == set(EVERY_KIND)
         asked = endpoint.log.parent
-        with client(endpoint.grpc) as stub:
-            statistics = stub.ModelStatistics(service_pb2.ModelStatisticsRequest()).model_stats
-        answered = {model.name: model.inference_stats.success.count for model in statistics}
-        assert {name for name, count in answered.items() if count == 0} == {"unknown_text"}
+        # A stream's request is counted when its model is through with it, a little after its end.
+        eventually(lambda: unanswered(endpoint.grpc) == {"unknown_text"}, within_s=2)
         for address in (endpoint.http, endpoint.metrics):
             host, port = address.split(":")
             socket.create_connection((host, int(port)), timeout=5).close()
@@ -345,16 +350,15 @@ def test_nothing_is_left_after_kill_9(echo: Path, victim: str) -> None:
         assert process.wait(10) == (-signal.SIGKILL if victim == "program" else 1)
 
 
-def test_regions_of_a_run_that_was_killed_whole_go_at_the_next_start(echo: Path) -> None:
+def test_what_is_left_of_a_run_that_was_killed_whole_goes_at_the_next_start(echo: Path) -> None:
     """kill -9 of program and supervisor at once leaves nobody to clear up: the next start does it."""
     with program(echo) as (process, _, traces):
         for pid in (traces.supervisor, process.pid):
             os.kill(pid, signal.SIGKILL)
         process.wait(10)
     (SHARED_MEMORY / traces.pattern.replace("*", "left")).touch()
-    eventually(lambda: not any(state(pid) == "running" for pid in traces.pids), within_s=10)
     with serve(echo, **FREE, finalize_timeout_s=0):
-        assert traces.left() == 0
+        eventually(lambda: traces.left() == 0, within_s=2)
 
 
 def test_ctrl_c_drains(echo: Path) -> None:

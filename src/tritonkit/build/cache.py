@@ -32,7 +32,7 @@ class Cache:
             whole = all(
                 sha256_file(place / name) == digest for name, digest in artifact.files.items()
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return artifact if whole else None
 
@@ -40,6 +40,9 @@ class Cache:
     def workplace(self, model: str) -> Iterator[Path]:
         """An empty folder in which to build, on the cache's file system; removed afterwards."""
         parent = self.folder / model
+        # Builds are made one at a time: what lies here was left by one that was killed.
+        for left in parent.glob(".building-*"):
+            shutil.rmtree(left, ignore_errors=True)
         try:
             parent.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -99,15 +100,24 @@ def _difference(spec: Spec, name: str, found: Any, wanted: Any) -> float:
         return 0.0
     tolerance = spec.model.quality.tolerance
     a, b = found.astype(np.float64), wanted.astype(np.float64)
-    if not np.allclose(a, b, atol=tolerance.absolute, rtol=tolerance.relative, equal_nan=True):
-        worst = np.unravel_index(np.nanargmax(np.abs(a - b)), a.shape)
+    if np.isnan(b).any():
+        raise BuildError(
+            f"{spec.file} output {name}",
+            found=f"the reference itself gives NaN in {int(np.isnan(b).sum())} of {b.size} elements",
+            wanted="numbers, which can be compared",
+            todo="look at weights and training, or give real input with quality.samples",
+        )
+    with np.errstate(invalid="ignore"):  # equal infinities differ by nothing
+        difference = np.where(a == b, 0.0, np.abs(a - b))
+    if not np.allclose(a, b, atol=tolerance.absolute, rtol=tolerance.relative):
+        worst = np.unravel_index(np.argmax(np.nan_to_num(difference, nan=np.inf)), a.shape)
         raise BuildError(
             f"{spec.file} quality.tolerance",
             found=f"output {name}{list(map(int, worst))} is {a[worst]:.6g} and the reference's {b[worst]:.6g}",
             wanted=f"within {tolerance.absolute:g} + {tolerance.relative:g} x the reference",
             todo="look for layers that behave differently in training mode, or widen the tolerance",
         )
-    return float(np.nanmax(np.abs(a - b))) if a.size else 0.0
+    return float(difference.max(initial=0.0))
 
 
 def _metric(spec: Spec, found: list[Batch], wanted: list[Batch]) -> tuple[str, float, float]:
@@ -118,13 +128,17 @@ def _metric(spec: Spec, found: list[Batch], wanted: list[Batch]) -> tuple[str, f
     function = load_hook(spec, hook, "quality.metric")
     value, base = function(found, wanted), function(wanted, wanted)
     try:
-        return hook.split(":")[1], float(value), float(base)
+        figures = float(value), float(base)
     except (TypeError, ValueError):
+        figures = math.nan, math.nan
+    if not all(map(math.isfinite, figures)):
         raise BuildError(
             f"{spec.file} quality.metric",
-            found=f"{hook} returned {value!r}",
-            wanted="a number, more is better",
-        ) from None
+            found=f"{hook} returned {value!r}, and {base!r} for the reference",
+            wanted="a finite number, more is better",
+            todo="correct the function: NaN and infinity cannot be held against a bar",
+        )
+    return hook.split(":")[1], *figures
 
 
 def _mean_cosine(found: list[Batch], wanted: list[Batch]) -> float:
@@ -138,6 +152,7 @@ def _mean_cosine(found: list[Batch], wanted: list[Batch]) -> float:
                 cosines.append(1.0)  # equality was checked with the tolerance
                 continue
             a, b = (x[name].astype(np.float64).ravel() for x in (got, expected))
+            a, b = a[np.isfinite(b)], b[np.isfinite(b)]  # infinities were held equal above
             norms = float(np.linalg.norm(a) * np.linalg.norm(b))
             cosines.append(float(a @ b) / norms if norms else 1.0)
     return sum(cosines) / len(cosines) if cosines else 1.0

@@ -42,18 +42,17 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
                 opset_version=network.opset,
                 verbose=False,
             )
-            _hold_to_static_outputs(spec, program)
-            program.save(file, external_data=False)
-    except BuildError:
-        raise
     except Exception as error:
         raise _explain(spec, error) from error
+    _hold_to_static_outputs(spec, program)
+    program.save(file, external_data=False)
 
 
 def _dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:
     """Per input, in order: axis -> torch.export.Dim; an axis of the same name is the same size everywhere."""
     network = spec.model.network
-    batch = torch.export.Dim("batch", min=1, max=spec.model.serving.max_batch_size or 65536)
+    # Without bounds: the file may not depend on max_batch_size, which can change without a build.
+    batch = torch.export.Dim("batch")
     axes = {
         name: torch.export.Dim(name, min=a.min, max=a.max) for name, a in network.free_axes.items()
     }

@@ -67,7 +67,7 @@ def _imports(file: Path) -> set[str]:
     """Top-level modules that a Python file imports; none if it cannot be parsed (its hook will say so)."""
     try:
         tree = ast.parse(file.read_bytes())
-    except SyntaxError:
+    except (SyntaxError, ValueError):  # ValueError: a null byte, before Python 3.12
         return set()
     names = set()
     for node in ast.walk(tree):

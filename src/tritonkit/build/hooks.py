@@ -13,7 +13,7 @@ from typing import Any
 from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.spec import Spec
 
-__all__ = ["blame", "load_hook"]
+__all__ = ["blame", "first_line", "load_hook"]
 
 
 def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
@@ -55,13 +55,14 @@ def blame(spec: Spec, field: str, doing: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         raise BuildError(
             f"{spec.file} {field}",
-            found=f"{doing.strip()} failed: {type(error).__name__}: {_first_line(error)}",
+            found=f"{doing.strip()} failed: {type(error).__name__}: {first_line(error)}",
             todo="correct the Python in the model's folder",
             details="".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip(),
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an exception says, in a line."""
     return next(iter(str(error).strip().splitlines()), "no message")
 
 
@@ -71,16 +72,16 @@ def _siblings_importable(folder: Path) -> Iterator[None]:
 
     Two models may both have a `network.py`: neither may find the other's.
     """
+    path, before = list(sys.path), dict(sys.modules)
     sys.path.insert(0, str(folder))
-    before = dict(sys.modules)
     for name in {file.stem for file in folder.glob("*.py")}:
         sys.modules.pop(name, None)
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        sys.path[:] = path
         for name, module in list(sys.modules.items()):
-            if name not in before and _is_inside(module, folder):
+            if before.get(name) is not module and _is_inside(module, folder):
                 del sys.modules[name]
         sys.modules.update({n: m for n, m in before.items() if n not in sys.modules})
 

@@ -18,6 +18,7 @@ from tritonkit.spec import Spec, resolve_file
 __all__ = ["BuildPlan", "build", "plan"]
 
 PYTHON = "python"
+_RESERVED = ("artifact.json", "manifest.json")
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,15 @@ def plan(spec: Spec, cache: Cache, force: bool = False) -> BuildPlan:
             found=f"unknown variant {variant!r}",
             wanted=f"one of {', '.join(VARIANTS)}",
         )
-    tools = tool_versions(spec)
-    source_hash = fingerprint(spec, variant, tools)
+    try:
+        tools = tool_versions(spec)
+        source_hash = fingerprint(spec, variant, tools)
+    except OSError as error:
+        raise SpecError(
+            str(error.filename or spec.folder),
+            found=f"it cannot be read: {error.strerror or error}",
+            todo="correct its permissions, or take it out of the model's folder",
+        ) from error
     cached = None if force else cache.find(spec.name, variant, source_hash)
     return BuildPlan(spec, variant, source_hash, tools, cached)
 
@@ -57,6 +65,13 @@ def build(
         try:
             artifact = _build_in(folder, what)
             return cache.store(artifact)
+        except MemoryError as error:
+            raise BuildError(
+                str(what.spec.file),
+                found=f"there is not enough memory: {error}",
+                wanted="room for the network and a few items of its input",
+                todo="correct the shapes, or build on a larger machine",
+            ) from error
         except OSError as error:
             raise BuildError(
                 f"{folder.parent}",
@@ -85,6 +100,12 @@ def _copy_python(spec: Spec, folder: Path) -> Signature:
     shutil.copyfile(resolve_file(network.python, spec, "network.python"), folder / "model.py")
     for reference in network.files:
         source = resolve_file(reference, spec, "network.files")
+        if source.name in _RESERVED or (folder / source.name).exists():
+            raise SpecError(
+                f"{spec.file} network.files",
+                found=f"{source.name!r} is there already, or kept for the build's own file",
+                wanted="names of their own, because all files lie in one version folder",
+            )
         shutil.copyfile(source, folder / source.name)
 
     inputs, outputs = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tritonkit.build.artifact import Signature, TensorInfo
 from tritonkit.build.extras import need
 from tritonkit.build.samples import Batch
 from tritonkit.errors import BuildError, SpecError
-from tritonkit.spec import DataType, Spec
+from tritonkit.spec import DataType, Spec, Tensor
 
 __all__ = ["check_file", "hold_against_spec", "open_session", "read_signature", "run_session"]
 
@@ -24,8 +25,18 @@ def check_file(file: Path, where: str) -> Any:
     """The parsed model, after onnx's own full check; BuildError for a file that is not whole."""
     onnx = need("onnx", "build")
     try:
-        model = onnx.load(file)
+        model = onnx.load(file, load_external_data=False)
+        # Asked before the check, which looks for the other files and blames the first it misses.
+        if any(tensor.external_data for tensor in model.graph.initializer):
+            raise BuildError(
+                where,
+                found=f"{file.name} keeps its weights in other files",
+                wanted="one file",
+                todo=f"onnx.save(onnx.load('{file.name}'), 'single.onnx'), beside those files",
+            )
         onnx.checker.check_model(model, full_check=True)
+    except BuildError:
+        raise
     except Exception as error:
         raise BuildError(
             where,
@@ -78,13 +89,22 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
                 todo="export with a dynamic batch axis, or set serving.max_batch_size: 0",
             )
         dims = dims[1:]
+    if (0, "") in dims:
+        raise BuildError(
+            where,
+            found=f"{side} {value.name} has the shape {[size for size, _ in dims]}, without elements",
+            wanted="sizes of at least 1, as Triton wants them",
+        )
     return TensorInfo(
         value.name, _DTYPES[dtype], tuple(size for size, _ in dims), tuple(name for _, name in dims)
     )
 
 
-def hold_against_spec(signature: Signature, spec: Spec, file: str) -> None:
-    """Inputs and outputs the spec names are those of the file: names, then dtypes, then shapes."""
+def hold_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
+    """Inputs and outputs the spec names are those of the file: names, then dtypes, then shapes.
+
+    Gives the signature with the axis names of the spec, and the sizes the spec fixes for inputs.
+    """
     network = spec.model.network
     for side, wanted, found in (
         ("inputs", network.inputs, signature.inputs),
@@ -112,6 +132,25 @@ def hold_against_spec(signature: Signature, spec: Spec, file: str) -> None:
                     found=f"shape {list(tensor.shape)}",
                     wanted=f"{list(actual.shape)}, as {file} has it",
                 )
+
+    return replace(
+        signature,
+        inputs=tuple(_narrowed(t, network.inputs.get(t.name)) for t in signature.inputs),
+        outputs=tuple(_named(t, network.outputs.get(t.name)) for t in signature.outputs),
+    )
+
+
+def _narrowed(found: TensorInfo, wanted: Tensor | None) -> TensorInfo:
+    named = _named(found, wanted)
+    return replace(named, shape=wanted.dims) if wanted else named
+
+
+def _named(found: TensorInfo, wanted: Tensor | None) -> TensorInfo:
+    """The spec's axis names, under which `free_axes` describes them, before the file's own."""
+    if wanted is None:
+        return found
+    own = TensorInfo.of(found.name, wanted).axes
+    return replace(found, axes=tuple(a or b for a, b in zip(own, found.axes, strict=True)))
 
 
 def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:

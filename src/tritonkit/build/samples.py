@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from tritonkit.build.hooks import load_hook
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec
 
-__all__ = ["NUMPY_DTYPES", "Batch", "batches", "dummy_batch", "real_batches"]
+__all__ = ["NUMPY_DTYPES", "Batch", "batches", "dummy_batch"]
 
 Batch = dict[str, Any]
 """Tensor name -> numpy array, batch axis first; numpy itself is imported where arrays are made."""
@@ -21,11 +22,12 @@ NUMPY_DTYPES = {
     "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
     "FP16": "float16", "FP32": "float32", "FP64": "float64",
 }  # fmt: skip
+_MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 
 
 def batches(spec: Spec, signature: Signature) -> list[Batch]:
     """The spec's real samples, or random ones of several batch and axis sizes."""
-    real = real_batches(spec)
+    real = _real_batches(spec, signature)
     if real is not None:
         return real
     sizes = (1, 3) if signature.batched else (1,)
@@ -35,8 +37,8 @@ def batches(spec: Spec, signature: Signature) -> list[Batch]:
     ]
 
 
-def real_batches(spec: Spec) -> list[Batch] | None:
-    """What the `samples` hook returns, checked: a list of batches, each input name -> array."""
+def _real_batches(spec: Spec, signature: Signature) -> list[Batch] | None:
+    """What the `samples` hook returns, held against the network's inputs."""
     hook = spec.model.quality.samples
     if hook is None:
         return None
@@ -48,7 +50,58 @@ def real_batches(spec: Spec) -> list[Batch] | None:
             found=f"{hook} returned {type(found).__name__}",
             wanted="a list of batches, each a dict of input name -> array with the batch axis first",
         )
-    return list(given)
+    return [_checked(spec, signature, place, batch) for place, batch in enumerate(given)]
+
+
+def _checked(spec: Spec, signature: Signature, place: int, batch: Batch) -> Batch:
+    """One batch of the hook, copied in C order; BuildError names the first input that does not fit."""
+    import numpy as np
+
+    where = f"{spec.file} quality.samples"
+    names = [tensor.name for tensor in signature.inputs]
+    if set(batch) != set(names):
+        raise BuildError(
+            where, found=f"batch {place} has the names {sorted(map(str, batch))}", wanted=f"{names}"
+        )
+    counts: set[int] = set()
+    for tensor in signature.inputs:
+        array = batch[tensor.name]
+        if not isinstance(array, np.ndarray) or not _fits(array, tensor, signature.batched):
+            shape = [*(["batch"] if signature.batched else []), *tensor.shape]
+            raise BuildError(
+                where,
+                found=f"batch {place} has {_described(array)} for {tensor.name}",
+                wanted=f"a numpy array of {tensor.dtype} {shape}, -1 for any size",
+            )
+        counts.update(array.shape[:1] if signature.batched else ())
+    if len(counts) > 1 or 0 in counts:
+        raise BuildError(
+            where,
+            found=f"batch {place} has inputs of {sorted(counts)} items",
+            wanted="the same number of items in every input, at least 1",
+        )
+    return {name: np.array(batch[name], order="C") for name in names}
+
+
+def _fits(array: Any, tensor: TensorInfo, batched: bool) -> bool:
+    """Dtype and shape; a network's BYTES may come as text or bytes, BF16 as whatever holds it."""
+    shape = array.shape[1:] if batched else array.shape
+    known = NUMPY_DTYPES.get(tensor.dtype)
+    dtype_fits = (
+        array.dtype == known if known else tensor.dtype == "BF16" or array.dtype.kind in "OSU"
+    )
+    return (
+        dtype_fits
+        and array.ndim == len(tensor.shape) + batched
+        and all(size in (-1, got) for size, got in zip(tensor.shape, shape, strict=True))
+    )
+
+
+def _described(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return f"a {type(value).__name__}"
+    return f"a {type(value).__name__} of {getattr(value, 'dtype', '?')} {list(shape)}"
 
 
 def dummy_batch(spec: Spec, signature: Signature, size: int, largest: bool, seed: int = 0) -> Batch:
@@ -78,14 +131,23 @@ def _sizes(spec: Spec, tensor: TensorInfo, largest: bool) -> tuple[int, ...]:
 
 
 def _random(random: Any, tensor: TensorInfo, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
     if tensor.dtype not in NUMPY_DTYPES:
         raise BuildError(
             f"input {tensor.name}",
             found=f"no data can be made up for {tensor.dtype}",
             todo="give real data with quality.samples",
         )
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise BuildError(
+            f"input {tensor.name}",
+            found=f"a shape of {list(shape)}",
+            wanted=f"at most {_MOST_ELEMENTS} elements where data is made up",
+            todo="correct the shape, or give real data with quality.samples",
+        )
     dtype = NUMPY_DTYPES[tensor.dtype]
     if tensor.dtype.startswith("FP"):
-        return random.standard_normal(shape).astype(dtype)
+        return np.asarray(random.standard_normal(shape), dtype)
     # Small indices are valid for any embedding table and any class count.
-    return random.integers(0, 2, shape).astype(dtype)
+    return np.asarray(random.integers(0, 2, shape), dtype)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from tritonkit.build.artifact import Signature, TensorInfo
 from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import check_file, read_signature
 from tritonkit.build.samples import NUMPY_DTYPES, dummy_batch
 from tritonkit.build.torch_module import load_module, run_outputs
-from tritonkit.errors import SpecError, UsageError
+from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor
 
 __all__ = ["new_from_onnx", "new_from_torch", "parse_input"]
@@ -37,20 +41,32 @@ def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
         )
     shape: list[int | str] = []
     axes: dict[str, FreeAxis] = {}
-    for size in filter(None, match["shape"].split(",")):
-        axis = _AXIS.fullmatch(size.strip())
-        if axis is not None:
-            axes[axis["name"]] = FreeAxis(min=int(axis["min"]), max=int(axis["max"]))
-            shape.append(axis["name"])
-        elif size.strip().isdigit():
-            shape.append(int(size))
-        else:
-            raise UsageError(
-                f"--input {text}",
-                found=f"size {size!r}",
-                wanted="a number, or NAME(MIN-MAX) for a free axis",
-            )
-    return match["name"], Tensor(dtype=match["dtype"], shape=tuple(shape)), axes  # type: ignore[arg-type]
+    with _told_as(f"--input {text}"):
+        for size in filter(None, match["shape"].split(",")):
+            axis = _AXIS.fullmatch(size.strip())
+            if axis is not None:
+                axes[axis["name"]] = FreeAxis(min=int(axis["min"]), max=int(axis["max"]))
+                shape.append(axis["name"])
+            elif size.strip().isdecimal():
+                shape.append(int(size))
+            else:
+                raise UsageError(
+                    f"--input {text}",
+                    found=f"size {size!r}",
+                    wanted="a number, or NAME(MIN-MAX) for a free axis",
+                )
+        return match["name"], Tensor(dtype=match["dtype"], shape=tuple(shape)), axes  # type: ignore[arg-type]
+
+
+@contextmanager
+def _told_as(where: str) -> Iterator[None]:
+    """What the spec's rules refuse is a mistake on the command line here."""
+    try:
+        yield
+    except ValueError as error:  # pydantic's ValidationError is one
+        problems = error.errors() if isinstance(error, ValidationError) else [{"msg": str(error)}]
+        found, _, wanted = str(problems[0]["msg"]).partition("; wanted ")
+        raise UsageError(where, found=found, wanted=wanted or "what model.yaml may hold") from None
 
 
 def new_from_onnx(root: Path, name: str, file: Path) -> Path:
@@ -81,9 +97,20 @@ def new_from_torch(
             found="none is given",
             wanted="the inputs of the network, such as --input pixels=FP32:3,224,224",
         )
-    parsed = [parse_input(text) for text in inputs]
-    tensors = {name: tensor for name, tensor, _ in parsed}
-    axes = {name: axis for _, _, found in parsed for name, axis in found.items()}
+    if weights is not None and not weights.is_file():
+        raise UsageError("--weights", found=f"there is no file {weights}")
+    tensors: dict[str, Tensor] = {}
+    axes: dict[str, FreeAxis] = {}
+    for text in inputs:
+        tensor_name, tensor, found = parse_input(text)
+        if tensor_name in tensors or any(axes.get(n, a) != a for n, a in found.items()):
+            raise UsageError(
+                f"--input {text}",
+                found="its name, or one of its axes with another range, was given before",
+                wanted="each input once, and one range for a free axis",
+            )
+        tensors[tensor_name] = tensor
+        axes |= found
     hook, code = _factory_code(factory, here)
     files = {weights.name: weights} if weights else {}
     network: dict[str, Any] = {"torch": hook}
@@ -93,17 +120,21 @@ def new_from_torch(
     if axes:
         network["free_axes"] = {n: {"min": a.min, "max": a.max} for n, a in axes.items()}
     with tempfile.TemporaryDirectory() as scratch:
-        probe = _probe(Path(scratch), name, hook, code, tensors, axes)
-        network["outputs"] = probe
+        try:
+            with _told_as(f"--torch {factory}"):
+                network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes)
+        except TritonkitError as error:
+            error.where = f"--torch {factory}"  # the scratch folder is gone when this is read
+            raise
     return _write(root, name, {"network": network}, files, code)
 
 
 def _refuse_taken(root: Path, name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,127}", name):
         raise UsageError(
             f"NAME {name!r}",
             found="not a model's name",
-            wanted="a letter, then letters, digits, _ and -",
+            wanted="a letter, then at most 127 letters, digits, _ and -",
         )
     if (root / "models" / name).exists():
         raise UsageError(
@@ -113,7 +144,7 @@ def _refuse_taken(root: Path, name: str) -> None:
         )
 
 
-def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, str]]:
+def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
     """The hook for model.yaml, and the Python file behind it."""
     module, separator, function = factory.partition(":")
     if not separator or not function.isidentifier():
@@ -124,7 +155,13 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, str]]:
         )
     file = here / f"{module.replace('.', '/')}.py"
     if file.is_file():
-        return f"{file.stem}:{function}", {file.name: file.read_text()}
+        if not file.stem.isidentifier():
+            raise UsageError(
+                f"--torch {factory}",
+                found=f"{file.name} cannot be imported under that name",
+                wanted="a file named with letters, digits and _",
+            )
+        return f"{file.stem}:{function}", {file.name: file.read_bytes()}
     try:
         known = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -136,17 +173,17 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, str]]:
             todo="name a file here or an installed module",
         )
     text = f'"""The network of {module}."""\n\nfrom {module} import {function}\n\n__all__ = ["{function}"]\n'
-    return f"network:{function}", {"network.py": text}
+    return f"network:{function}", {"network.py": text.encode()}
 
 
 def _probe(
-    folder: Path, name: str, hook: str, code: Mapping[str, str],
+    folder: Path, name: str, hook: str, code: Mapping[str, bytes],
     inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis],
 ) -> dict[str, Any]:  # fmt: skip
     """Outputs of the network as a spec writes them, by running it at two sizes of each free axis."""
     need("torch", "build")
     for file, text in code.items():
-        (folder / file).write_text(text)
+        (folder / file).write_bytes(text)
     network = Network(
         torch=hook,
         inputs=dict(inputs),
@@ -159,18 +196,36 @@ def _probe(
     small = run_outputs(spec, module, dummy_batch(spec, signature, 2, largest=False))
     batch = dummy_batch(spec, signature, 2, largest=True)
     large = run_outputs(spec, module, batch)
-    sizes = {
-        batch[n].shape[position + 1]: axis
-        for n, t in inputs.items() for position, axis in enumerate(t.shape) if isinstance(axis, str)
-    }  # fmt: skip
-    outputs = {}
-    for index, (first, second) in enumerate(zip(small, large, strict=True)):
-        shape = [
-            sizes.get(b, -1) if a != b else int(b)
-            for a, b in zip(first.shape[1:], second.shape[1:], strict=True)
-        ]
-        outputs[f"output_{index}"] = {"dtype": _DTYPE_NAMES[str(second.dtype)], "shape": shape}
-    return outputs
+    sizes: dict[int, set[str]] = {}
+    for tensor_name, tensor in inputs.items():
+        for size, axis in zip(batch[tensor_name].shape[1:], tensor.shape, strict=True):
+            if isinstance(axis, str):
+                sizes.setdefault(size, set()).add(axis)
+    if [a.ndim for a in small] != [a.ndim for a in large]:
+        raise BuildError(
+            "",
+            found="the number of outputs or of their axes depends on the sizes of the input",
+            wanted="the same outputs for every input",
+        )
+    return {
+        f"output_{index}": _output(first, second, sizes)
+        for index, (first, second) in enumerate(zip(small, large, strict=True))
+    }
+
+
+def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, Any]:
+    """An output as a spec writes it; an axis that grew has the name of the one input axis of its size."""
+    if str(large.dtype) not in _DTYPE_NAMES:
+        raise BuildError(
+            "", found=f"an output of {large.dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}"
+        )
+    shape: list[int | str] = []
+    for first, second in zip(small.shape[1:], large.shape[1:], strict=True):
+        names = sizes.get(second, set())
+        shape.append(
+            int(second) if first == second else next(iter(names)) if len(names) == 1 else -1
+        )
+    return {"dtype": _DTYPE_NAMES[str(large.dtype)], "shape": shape}
 
 
 def _write(
@@ -178,7 +233,7 @@ def _write(
     name: str,
     settings: Mapping[str, Any],
     files: Mapping[str, Path],
-    code: Mapping[str, str] | None = None,
+    code: Mapping[str, bytes] | None = None,
 ) -> Path:
     """The folder, complete or not at all."""
     import yaml
@@ -187,18 +242,21 @@ def _write(
         {"name": name, **settings}, sort_keys=False, default_flow_style=None, width=100
     )
     folder = root / "models" / name
-    staged = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root / "models"))
+    staged = folder.with_name(f".{name}-{os.getpid()}")  # a hidden folder is no model
     try:
-        (staged / "model.yaml").write_text(text)
+        staged.mkdir()
+        (staged / "model.yaml").write_text(text, encoding="utf-8")
         for file, content in (code or {}).items():
-            (staged / file).write_text(content)
+            (staged / file).write_bytes(content)
         for file, source in files.items():
             shutil.copyfile(source, staged / file)
-        staged.chmod(0o755)
         staged.rename(folder)
     except OSError as error:
-        shutil.rmtree(staged, ignore_errors=True)
         raise SpecError(
-            str(folder), found=f"it cannot be written: {error.strerror or error}"
+            str(folder),
+            found=f"it cannot be written: {error.strerror or error}",
+            todo="free space, or correct the permissions of models/",
         ) from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
     return folder

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.build.extras import need
-from tritonkit.build.hooks import blame, load_hook
+from tritonkit.build.hooks import blame, first_line, load_hook
 from tritonkit.build.samples import Batch
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec, resolve_file
@@ -61,7 +61,15 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
         found = module(*tensors)
     if isinstance(found, dict):
         found = list(found.values())
-    return [result.numpy() for result in (found if isinstance(found, tuple | list) else [found])]
+    results = found if isinstance(found, tuple | list) else [found]
+    if other := [result for result in results if not isinstance(result, torch.Tensor)]:
+        raise BuildError(
+            f"{spec.file} network.torch",
+            found=f"the module returned a {type(other[0]).__name__} among its outputs",
+            wanted="a tensor, or a tuple, list or dict of tensors",
+        )
+    # numpy has no bfloat16; float32 holds each of its values.
+    return [(r.float() if r.dtype == torch.bfloat16 else r).numpy() for r in results]
 
 
 def _seed(torch: Any) -> None:
@@ -87,10 +95,16 @@ def _load_weights(torch: Any, module: Any, file: Path, spec: Spec) -> None:
     except Exception as error:
         raise BuildError(
             where,
-            found=f"{file.name} cannot be read: {str(error).splitlines()[0]}",
+            found=f"{file.name} cannot be read: {first_line(error)}",
             wanted="a .safetensors file, or a checkpoint of tensors only",
             todo="save it again with safetensors.torch.save_file or torch.save(module.state_dict(), ...)",
         ) from error
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise BuildError(
+            where,
+            found=f"{file.name} holds a {type(state).__name__}",
+            wanted="the names of module.state_dict(), each with its tensor",
+        )
     missing, unexpected = _fit(module, state, where)
     if missing or unexpected:
         raise BuildError(

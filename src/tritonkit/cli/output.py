@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +54,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def _is_figure(text: str) -> bool:
-    return text[:1].isdigit() or (text[:1] in "-+" and text[1:2].isdigit()) or text == "-"
+    """A number, with a unit or not: `0.98`, `-1.2e-05`, `86.7 MiB`; or the `-` of a missing one."""
+    return text == "-" or re.fullmatch(r"[-+]?\d[\d.e+-]*( [A-Za-z]+)?", text) is not None
 
 
 def to_plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from tritonkit.serve.process import Triton, describe_exit
 from tritonkit.serve.repository import ServedModel, check_files, read_models
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.run_dir import new_run_dir
+from tritonkit.serve.stubs import clear_dead_runs
 from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 
@@ -60,6 +61,7 @@ def prepare(settings: Settings, tell: Tell) -> Run:
     for model in models:
         check_files(model)
     installation = find_server(settings.root)
+    clear_dead_runs()
     wanted = shm.plan(models, python_run(installation, settings.python_backends))
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.root)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Stub", "find_stubs"]
+from tritonkit.serve.supervisor import SHARED_MEMORY, dead_run, remove_stale_regions, run_prefix
+
+__all__ = ["Stub", "clear_dead_runs", "find_stubs"]
 
 _PROGRAM = "triton_python_backend_stub"
 
 
 @dataclass(frozen=True)
 class Stub:
-    """A stub process; `instance` is Triton's name for it, such as `digits_network_0_1`."""
+    """A stub process; `instance` is Triton's name for it, such as `digits_network_0_1`, and `region`
+    its shared memory, whose name begins with the run's prefix."""
 
     pid: int
     model: str
     instance: str
+    region: str
 
 
 def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
@@ -33,5 +40,18 @@ def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
             continue
         if len(words) > 8 and words[0].endswith(_PROGRAM) and words[2].startswith(prefix):
             # <repository>/<model>/<version>/<file>
-            found.append(Stub(int(folder.name), Path(words[1]).parts[-3], words[8]))
+            found.append(Stub(int(folder.name), Path(words[1]).parts[-3], words[8], words[2]))
     return tuple(sorted(found, key=lambda stub: stub.pid))
+
+
+def clear_dead_runs(regions: Path = SHARED_MEMORY) -> None:
+    """End the stubs and remove the regions of runs whose program and supervisor were both killed.
+
+    A stub mostly notices that its server has gone; one that waits for a lock in their shared memory
+    which the server held at its death waits for good (pb_stub.cc, UpdateHealth).
+    """
+    for stub in find_stubs(run_prefix()):
+        if dead_run(stub.region):
+            with contextlib.suppress(OSError):
+                os.kill(stub.pid, signal.SIGKILL)
+    remove_stale_regions(regions)

@@ -10,8 +10,8 @@ asked to end, then made to.
 
 What Triton leaves, it clears: stubs (they become its children when the server ends: it is a "child
 subreaper", prctl(2)) and the regions in /dev/shm, whose names begin with this run's prefix. Should the
-supervisor itself be killed, the server goes with it (PR_SET_PDEATHSIG), the stubs notice by themselves
-and the regions go at the next start.
+supervisor itself be killed, the server goes with it (PR_SET_PDEATHSIG) and the program clears the rest;
+should both be killed at once, the next start does (`stubs.clear_dead_runs`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SHARED_MEMORY", "children", "main", "remove_regions", "remove_stale_regions", "state"]
+__all__ = [
+    "SHARED_MEMORY",
+    "children",
+    "dead_run",
+    "main",
+    "remove_regions",
+    "remove_stale_regions",
+    "run_prefix",
+    "state",
+]
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
 
@@ -50,8 +59,7 @@ def main() -> None:
     start = orders.wait_for_start()
     if start is None:
         return
-    remove_stale_regions()
-    prefix = f"tritonkit_{_pid_namespace()}_{os.getpid()}_{secrets.token_hex(4)}_"
+    prefix = f"{run_prefix()}{os.getpid()}_{secrets.token_hex(4)}_"
     log = Path(start["log"])
     server = _launch(start, prefix, log)
     if server is None:
@@ -203,12 +211,23 @@ def remove_regions(prefix: str, folder: Path = SHARED_MEMORY) -> None:
 
 
 def remove_stale_regions(folder: Path = SHARED_MEMORY) -> None:
-    """Remove the regions of runs whose supervisor is gone. Those of another PID namespace (a container
-    that shares /dev/shm) are left alone: their numbers mean nothing here."""
-    for region in folder.glob(f"tritonkit_{_pid_namespace()}_*"):
-        number = region.name.split("_")[2]
-        if number.isdecimal() and not Path("/proc", number).exists():
+    """Remove the regions of runs whose supervisor is gone."""
+    for region in folder.glob(f"{run_prefix()}*"):
+        if dead_run(region.name):
             remove_regions(region.name, folder)
+
+
+def run_prefix() -> str:
+    """What the names of all runs' regions begin with. The PID namespace is part of it: in a container
+    that shares /dev/shm, another one's process numbers mean nothing."""
+    namespace = str(Path("/proc/self/ns/pid").readlink())
+    return f"tritonkit_{''.join(filter(str.isdecimal, namespace))}_"
+
+
+def dead_run(region: str) -> bool:
+    """Whether the supervisor that a region's name tells of is gone."""
+    number = region.removeprefix(run_prefix()).partition("_")[0]
+    return number.isdecimal() and state(int(number)) != "running"
 
 
 def _end_children() -> None:
@@ -226,10 +245,6 @@ def _end_children() -> None:
 def _say(message: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
-
-
-def _pid_namespace() -> str:
-    return "".join(filter(str.isdecimal, str(Path("/proc/self/ns/pid").readlink())))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "MAX_SIZE",
@@ -76,6 +76,12 @@ class Tensor(Strict):
     dtype: DataType
     shape: tuple[Annotated[int, Field(ge=-1, le=MAX_SIZE, strict=True)] | str, ...]
     """Sizes; a name stands for an axis whose size changes from request to request."""
+
+    @model_validator(mode="after")
+    def _no_empty_axis(self) -> Self:
+        if 0 in self.shape:
+            raise ValueError(f"shape is {list(self.shape)}; wanted sizes of at least 1, or -1")
+        return self
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -90,6 +90,11 @@ class Network(Strict):
                     raise ValueError(
                         f"input {name} has an axis -1; wanted a name described under free_axes"
                     )
+        for axis in self.free_axes if self.torch else ():
+            if not axis.isidentifier() or axis == "batch":
+                raise ValueError(
+                    f"free_axes has the name {axis!r}; wanted letters, digits and _, and not `batch`"
+                )
         return self
 
 
