@@ -11,6 +11,7 @@ from tritonkit.build.artifact import Artifact, Signature, TensorInfo, sha256_fil
 from tritonkit.build.cache import Cache
 from tritonkit.build.check import gate
 from tritonkit.build.fingerprint import fingerprint, tool_versions
+from tritonkit.build.hooks import blame
 from tritonkit.build.variants import VARIANTS
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.spec import Spec, resolve_file
@@ -97,7 +98,10 @@ def _copy_python(spec: Spec, folder: Path) -> Signature:
     """A model.py for Triton's Python backend: copied with its files, described by the spec alone."""
     network = spec.model.network
     assert network.python is not None  # noqa: S101  the caller chose this source
-    shutil.copyfile(resolve_file(network.python, spec, "network.python"), folder / "model.py")
+    source = resolve_file(network.python, spec, "network.python")
+    with blame(spec, "network.python", f"compiling {source.name}"):
+        compile(source.read_bytes(), source.name, "exec")
+    shutil.copyfile(source, folder / "model.py")
     for reference in network.files:
         source = resolve_file(reference, spec, "network.files")
         if source.name in _RESERVED or (folder / source.name).exists():

@@ -65,7 +65,9 @@ def _told_as(where: str) -> Iterator[None]:
         yield
     except ValueError as error:  # pydantic's ValidationError is one
         problems = error.errors() if isinstance(error, ValidationError) else [{"msg": str(error)}]
-        found, _, wanted = str(problems[0]["msg"]).partition("; wanted ")
+        found, _, wanted = (
+            str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
+        )
         raise UsageError(where, found=found, wanted=wanted or "what model.yaml may hold") from None
 
 

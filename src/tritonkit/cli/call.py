@@ -44,7 +44,11 @@ def command(
     """
     from tritonkit.client import Client
 
-    given = dict(_split(text) for text in inputs)
+    given = dict(pairs := [_split(text) for text in inputs])
+    if len(given) < len(pairs):
+        raise UsageError(
+            "--input", found="one name is given twice", wanted="each input once", todo="drop one"
+        )
     with Client(address, timeout_s=timeout_s) as client:
         handle = client.model(model, version)
         values = {name: _value(name, given[name], handle.signature) for name in given}
@@ -88,7 +92,7 @@ def _read_file(name: str, path: Path) -> Any:
 
             return np.load(path, allow_pickle=False)
         return path.read_bytes()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--input {name}", found=f"{path} cannot be read: {reason}") from None
 

@@ -59,6 +59,12 @@ def command(
         raise UsageError(
             "tritonkit new", found="both or neither of --onnx and --torch", wanted="one of them"
         )
+    if onnx is not None and (inputs or weights):
+        raise UsageError(
+            "tritonkit new",
+            found="--input or --weights beside --onnx",
+            wanted="them with --torch alone",
+        )
     if onnx is not None:
         folder = new_from_onnx(project, name, onnx)
     else:

@@ -16,7 +16,7 @@ from tritonkit.errors import TritonkitError
 
 __all__ = ["note", "print_error", "print_json", "print_table", "to_plain"]
 
-_notes = Console(stderr=True, highlight=False, soft_wrap=True)
+_notes = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def note(text: str) -> None:
@@ -47,7 +47,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*row)
     # Wide enough for any row: a terminal wraps better than a table cuts.
-    wide = Console(highlight=False, markup=False, width=2000, force_terminal=sys.stdout.isatty())
+    wide = Console(
+        highlight=False, markup=False, emoji=False, width=2000, force_terminal=sys.stdout.isatty()
+    )
     with wide.capture() as capture:
         wide.print(table)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))

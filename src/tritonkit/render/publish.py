@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -69,16 +71,59 @@ def publish(
     Unchanged models are not touched. Models that a spec made before and makes no longer are
     removed. PublishError, with everything as it was, when the disk is full or not writable.
     """
-    if not dry_run:
-        _guarded(out, lambda: recover(out))
-    nexts = [_decide(out, rendered) for rendered in models]
+    with _told(out):
+        if dry_run:
+            return _changes(*_next(out, models, all_specs))
+        out.mkdir(parents=True, exist_ok=True)
+        with _locked(out):
+            recover(out)
+            nexts, stale = _next(out, models, all_specs)
+            _write(out, [n for n in nexts if n.change.action != "unchanged"])
+            _remove(out, stale)
+            return _changes(nexts, stale)
+
+
+def _next(
+    out: Path, models: Sequence[Rendered], all_specs: bool
+) -> tuple[list[_Next], Sequence[str]]:
+    """What is to be published, and which models are to go; nothing is written."""
     stale = _stale(out, models, all_specs)
-    changed = [n for n in nexts if n.change.action != "unchanged"]
-    if not dry_run and changed:
-        _guarded(out, lambda: _write(out, changed))
-    if not dry_run:
-        _guarded(out, lambda: _remove(out, stale))
+    for rendered in models:
+        _refuse_foreign(out / rendered.plan.name, rendered, all_specs)
+    return [_decide(out, rendered) for rendered in models], stale
+
+
+def _changes(nexts: Sequence[_Next], stale: Sequence[str]) -> list[Change]:
     return [n.change for n in nexts] + [Change(name, "removed", 0) for name in stale]
+
+
+def _refuse_foreign(folder: Path, rendered: Rendered, all_specs: bool) -> None:
+    """PublishError for a folder in the way that this spec did not make: it is not ours to replace."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    header = _header(folder)
+    numbers = versions(folder)
+    known = any(manifest.read(folder / str(number)) for number in numbers)
+    if header is None and (not known or (folder / CONFIG).exists()):
+        found = "tritonkit did not write it"
+    elif header and header["spec"] != rendered.artifact.model and not all_specs:
+        found = f"it belongs to models/{header['spec']}"
+    else:
+        return
+    raise PublishError(
+        str(folder),
+        found=found,
+        wanted=f"room for the model {rendered.plan.name!r} of models/{rendered.artifact.model}",
+        todo="rename one of the two models, move the folder away, or name another --out",
+    )
+
+
+def _header(folder: Path) -> re.Match[str] | None:
+    """What a config.pbtxt of ours says about its origin; None for any other folder."""
+    try:
+        return _HEADER.match((folder / CONFIG).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
 
 
 def drift(
@@ -109,7 +154,7 @@ def versions(folder: Path) -> list[int]:
 def recorded_cores(out: Path, spec: str) -> int | None:
     """The cores for which a spec's tracked configuration was rendered."""
     for path in sorted(out.glob(f"{spec}*/{CONFIG}")):
-        header = _HEADER.match(path.read_text())
+        header = _header(path.parent)
         if header and header["spec"] == spec:
             return int(header["cores"])
     return None
@@ -126,7 +171,18 @@ def _decide(out: Path, rendered: Rendered) -> _Next:
         version, action = latest, "new configuration"
     else:
         version, action = latest, "unchanged"
+    if not _serves(plan.version_policy, [*present, version]):
+        raise PublishError(
+            str(folder),
+            found=f"version_policy names {list(plan.version_policy.specific)}, and there is no such version",
+            wanted=f"one of {sorted({*present, version})}",
+            todo="correct version_policy: Triton refuses a model of which it may serve nothing",
+        )
     return _Next(rendered, files, version, Change(plan.name, action, version))  # type: ignore[arg-type]
+
+
+def _serves(policy: VersionPolicy, present: Sequence[int]) -> bool:
+    return not policy.specific or not set(policy.specific).isdisjoint(present)
 
 
 def _digests(rendered: Rendered) -> dict[str, str]:
@@ -153,7 +209,8 @@ def _found_beside(folder: Path, rendered: Rendered) -> dict[str, str]:
 
 
 def _write(out: Path, nexts: Sequence[_Next]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+    if not nexts:
+        return
     with Staging(out) as staging:
         for item in nexts:
             _stage(staging.new(item.rendered.plan.name), out / item.rendered.plan.name, item)
@@ -207,7 +264,7 @@ def _stale(out: Path, models: Sequence[Rendered], all_specs: bool) -> list[str]:
     specs = {rendered.artifact.model for rendered in models}
     stale = []
     for path in sorted(out.glob(f"*/{CONFIG}")):
-        header = _HEADER.match(path.read_text(errors="replace"))
+        header = _header(path.parent)
         if header and path.parent.name not in planned and (all_specs or header["spec"] in specs):
             stale.append(path.parent.name)
     return stale
@@ -220,22 +277,36 @@ def _remove(out: Path, names: Sequence[str]) -> None:
             (out / name).rename(staging.folder / name)
 
 
-def _guarded(out: Path, work: Callable[[], object]) -> None:
-    """Run `work`; failures of the file system become one error, with the repository as it was."""
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """One publish at a time into a repository, whichever clone it comes from."""
+    folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        work()
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _told(out: Path) -> Iterator[None]:
+    """Failures of the file system become one error, with the repository as it was."""
+    try:
+        yield
     except OSError as error:
-        free = shutil.disk_usage(_existing(out)).free
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(_existing(out)).free // 1024
+            raise PublishError(
+                str(out),
+                found=f"the disk is full ({free} KiB free)",
+                wanted="room for the new versions beside the old ones",
+                todo="free space and build again: what was served before is still in place",
+            ) from error
         raise PublishError(
-            str(out),
-            found=f"the disk is full ({free // 1024} KiB free)"
-            if full
-            else f"it cannot be written: {error.strerror or error}",
-            wanted="room for the new versions beside the old ones"
-            if full
-            else "a folder this user may write",
-            todo="free space and build again: what was served before is still in place",
+            str(error.filename or out),
+            found=f"it cannot be written: {error.strerror or error}",
+            wanted="a folder this user may write",
+            todo="correct it, or name another --out: what was served before is still in place",
         ) from error
 
 

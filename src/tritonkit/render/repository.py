@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.build import Artifact, BuildPlan, Cache, build, plan
-from tritonkit.errors import RenderError
+from tritonkit.errors import BuildError, RenderError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.render.config import render_config
 from tritonkit.render.plan import plan_models
@@ -78,7 +78,8 @@ def build_repository(
     `names` are folders of `models/`, all by default; `cores` are those of the machine that will
     serve, this one's by default. With `dry_run` nothing is built and nothing written.
     """
-    out = out or default_out(root, target)
+    # Resolved now: a model's Python may change the working folder.
+    out = (out or default_out(root, target)).resolve()
     specs = load_all(root, tuple(names))
     cache = Cache(root / ".tritonkit" / "cache")
     with _one_at_a_time(root, dry_run):
@@ -90,6 +91,7 @@ def build_repository(
             if row.artifact is not None
             for model in _render(spec, row.artifact, root, target, cores or machine_cores())
         ]
+        _refuse_twins(rendered)
         changes = publish(out, rendered, dry_run=dry_run, all_specs=not names and not dry_run)
     notes = tuple(note for model in rendered for note in model.plan.notes)
     return Repository(out, tuple(rows), tuple(changes), notes)
@@ -104,7 +106,7 @@ def check_repository(
     Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
     that are not in the cache are built there; the repository is not written.
     """
-    out = out or default_out(root, target)
+    out = (out or default_out(root, target)).resolve()
     cache = Cache(root / ".tritonkit" / "cache")
     rendered = []
     with _one_at_a_time(root, dry_run=False):
@@ -112,6 +114,7 @@ def check_repository(
             artifact = build(plan(spec, cache), cache, on_start)
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             rendered += _render(spec, artifact, root, target, count)
+    _refuse_twins(rendered)
     return drift(out, rendered, all_specs=not names)
 
 
@@ -126,14 +129,25 @@ def _render(
     spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int
 ) -> list[Rendered]:
     source = str(spec.file.relative_to(root))
-    models = plan_models(spec, artifact, target, cores)
-    names = [model.name for model in models]
-    if len(set(names)) != len(names):
-        raise RenderError(str(spec.file), found=f"two Triton models of one name in {names}")
     return [
         Rendered(model, render_config(model, source=source, target=target, cores=cores), artifact)
-        for model in models
+        for model in plan_models(spec, artifact, target, cores)
     ]
+
+
+def _refuse_twins(models: Sequence[Rendered]) -> None:
+    """Two Triton models of one name: `net` with a step `top_k` beside a spec called `net_top_k`."""
+    owners: dict[str, str] = {}
+    for model in models:
+        name, spec = model.plan.name, model.artifact.model
+        if name in owners:
+            raise RenderError(
+                f"models/{spec}",
+                found=f"a Triton model called {name!r}, as models/{owners[name]} has one",
+                wanted="one model of a name",
+                todo="rename the spec, or give its step a `name`",
+            )
+        owners[name] = spec
 
 
 @contextmanager
@@ -142,8 +156,16 @@ def _one_at_a_time(root: Path, dry_run: bool) -> Iterator[None]:
     if dry_run:
         yield
         return
-    folder = root / ".tritonkit"
-    folder.mkdir(exist_ok=True)
-    with (folder / "build.lock").open("w") as lock:
+    file = root / ".tritonkit" / "build.lock"
+    try:
+        file.parent.mkdir(exist_ok=True)
+        lock = file.open("w")
+    except OSError as error:
+        raise BuildError(
+            str(file),
+            found=f"it cannot be written: {error.strerror or error}",
+            todo="free space, or correct its permissions",
+        ) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

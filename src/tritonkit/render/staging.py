@@ -13,6 +13,7 @@ from pathlib import Path
 __all__ = ["Staging", "recover"]
 
 _COMMIT = "commit.json"
+_HIDDEN = ".staging"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -57,13 +58,15 @@ class Staging:
 
 def recover(out: Path) -> bool:
     """Finish or undo what a killed publish left; whether there was anything."""
-    folder = _place(out)
-    if not folder.is_dir():
-        return False
-    if (folder / _COMMIT).is_file():
-        _finish(folder, out)
-    shutil.rmtree(folder, ignore_errors=True)
-    return True
+    # The place depends on what the repository holds, which a publish changes: look in all of them.
+    found = [
+        p for p in (_beside(out), out / _HIDDEN, *sorted(out.glob(f"*/{_HIDDEN}"))) if p.is_dir()
+    ]
+    for folder in found:
+        if (folder / _COMMIT).is_file():
+            _finish(folder, out)
+        shutil.rmtree(folder, ignore_errors=True)
+    return bool(found)
 
 
 def _finish(folder: Path, out: Path) -> None:
@@ -118,8 +121,11 @@ def _exchange(first: Path, second: Path) -> None:
 
 
 def _place(out: Path) -> Path:
-    beside = out.parent / f".{out.name}.staging"
     if not out.exists() or out.stat().st_dev == out.parent.stat().st_dev:
-        return beside
+        return _beside(out)
     models = sorted(path.parent for path in out.glob("*/config.pbtxt"))
-    return (models[0] if models else out) / ".staging"
+    return (models[0] if models else out) / _HIDDEN
+
+
+def _beside(out: Path) -> Path:
+    return out.parent / f".{out.name}.staging"

@@ -104,7 +104,7 @@ class ControlInput(Strict):
         known = _CORRID_DTYPES if self.kind == "corrid" else _FLAG_DTYPES
         if self.dtype not in known:
             raise ValueError(f"{self.kind} is {self.dtype}; wanted one of {', '.join(known)}")
-        fraction = any(not value.is_integer() for value in self.false_true)
+        fraction = any(value != int(value) for value in self.false_true)
         if self.dtype == "BOOL" and not set(self.false_true) <= {0, 1}:
             raise ValueError(f"false_true is {self.false_true} for BOOL; wanted 0 and 1")
         if self.dtype == "INT32" and fraction:

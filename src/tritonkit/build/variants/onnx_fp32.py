@@ -91,11 +91,11 @@ def _from_onnx(spec: Spec, file: Path) -> tuple[Signature, Measured]:
 
 def _hold_to_static_outputs(spec: Spec, session: object, given: list[Batch], where: str) -> None:
     """Inputs of one shape and other values must give outputs of one shape."""
+    import numpy as np
+
     batch = given[0]
     changed = {name: array[::-1] if array.ndim else array for name, array in batch.items()}
-    zeros = {
-        name: array * array.dtype.type(0) for name, array in batch.items() if array.dtype != object
-    }
+    zeros = {name: np.zeros_like(array) for name, array in batch.items() if array.dtype != object}
     first = run_session(session, batch, where)
     for other in (changed, {**batch, **zeros}):
         for name, array in run_session(session, other, where).items():
