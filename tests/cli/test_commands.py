@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +126,61 @@ def test_an_input_that_cannot_be_read_is_exit_code_2_or_names_it(value: str, sai
 def test_outside_of_a_project_the_message_says_where(tmp_path: Path) -> None:
     """Commands that need the project name --root."""
     assert "--root" in failed(tritonkit("build", cwd=tmp_path), 2)
+
+
+def test_a_relative_out_is_taken_from_where_the_person_stands(relu: Path) -> None:
+    """Also `.`, and also from a folder inside the project."""
+    (relu / "here").mkdir()
+    assert tritonkit("build", "--out", ".", cwd=relu / "here").returncode == 0
+    assert [path.name for path in (relu / "here").iterdir()] == ["relu"]
+
+
+def test_two_specs_with_a_model_of_one_name_are_refused(relu: Path) -> None:
+    """A step's model and another spec's may not share a name."""
+    twin = relu / "models" / "relu_top_k"
+    shutil.copytree(relu / "models" / "relu", twin)
+    (twin / "model.yaml").write_text("name: relu_top_k\nnetwork: {onnx: relu.onnx}\n")
+    (relu / "models" / "relu" / "labels.txt").write_text("a\nb\nc\nd\n")
+    (relu / "models" / "relu" / "model.yaml").write_text(
+        "name: relu\nnetwork: {onnx: relu.onnx}\npipeline:\n  - network\n"
+        "  - {step: top_k, parameters: {k: 1, labels: labels.txt}, inputs: {logits: y}}\n"
+    )
+    assert "one model of a name" in failed(tritonkit("build", "--root", str(relu)), 3)
+    assert not (relu / "model_repository").exists()
+
+
+def test_an_empty_array_file_and_a_name_given_twice_are_exit_code_2(tmp_path: Path) -> None:
+    """Both are found before anything is sent."""
+    (tmp_path / "e.npy").touch()
+    assert "cannot be read" in failed(tritonkit("call", "m", "--input", f"x=@{tmp_path}/e.npy"), 2)
+    assert "twice" in failed(tritonkit("call", "m", "--input", "x=1", "--input", "x=2"), 2)
+
+
+def test_ctrl_c_during_a_build_leaves_nothing(relu: Path) -> None:
+    """Exit code 130, no traceback, no half artifact."""
+    spec = relu / "models" / "relu" / "model.yaml"
+    spec.write_text(spec.read_text() + "quality: {samples: data:wait}\n")
+    (spec.parent / "data.py").write_text(
+        "import time\ndef wait():\n    print('in', flush=True)\n    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(relu)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while process.stderr.readline().strip() != "in":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        message = process.stderr.read()
+    assert process.returncode == 130, message
+    assert "Traceback" not in message
+    assert not list(relu.glob(".tritonkit/cache/*/.building-*"))
+
+
+def test_tables_show_data_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Text that looks like markup or an emoji's name is a model's answer, not ours to change."""
+    from tritonkit.cli.output import print_table
+
+    print_table("t", ["a"], [[":smile: [bold]" + "x" * 300]])
+    assert ":smile: [bold]" + "x" * 300 in capsys.readouterr().out
 
 
 def test_build_repo_is_the_same_command(relu: Path) -> None:

@@ -133,6 +133,65 @@ def test_models_of_a_spec_that_are_gone_are_removed(out: Path, tmp_path: Path) -
     assert sorted(p.name for p in out.iterdir()) == ["mine", "net"]
 
 
+@pytest.mark.parametrize("kind", ["config", "weights", "file"])
+def test_what_a_person_put_there_is_never_replaced(out: Path, tmp_path: Path, kind: str) -> None:
+    """A folder or file of the model's name that tritonkit did not write is refused and left."""
+    out.mkdir()
+    place = {"config": "net/config.pbtxt", "weights": "net/1/model.onnx", "file": "net"}[kind]
+    (out / place).parent.mkdir(parents=True, exist_ok=True)
+    (out / place).write_text('name: "net"\n')
+    for dry_run in (True, False):
+        with pytest.raises(PublishError, match="did not write it"):
+            publish(out, [rendered(tmp_path / "a", b"one")], dry_run=dry_run)
+    assert (out / place).read_text() == 'name: "net"\n'
+
+
+def test_a_model_of_another_spec_is_never_replaced(out: Path, tmp_path: Path) -> None:
+    """Two specs may not take turns in one folder."""
+    publish(out, [rendered(tmp_path / "a", b"one")])
+    config = out / "net" / "config.pbtxt"
+    config.write_text(config.read_text().replace("models/net/", "models/other/"))
+    with pytest.raises(PublishError, match="belongs to models/other"):
+        publish(out, [rendered(tmp_path / "a", b"two")])
+
+
+def test_odd_neighbours_do_no_harm(out: Path, tmp_path: Path) -> None:
+    """Configurations that are folders or no text belong to somebody else."""
+    (out / "net1" / "config.pbtxt").mkdir(parents=True)
+    (out / "net2").mkdir()
+    (out / "net2" / "config.pbtxt").write_bytes(b"\xff\xfe")
+    model = rendered(tmp_path / "a", b"one")
+    publish(out, [model], all_specs=True)
+    assert drift(out, [model], all_specs=True) == {}
+    assert recorded_cores(out, "net") == 3
+    assert sorted(p.name for p in out.iterdir()) == ["net", "net1", "net2"]
+
+
+def test_a_repository_that_is_a_file_is_refused(out: Path, tmp_path: Path) -> None:
+    """--out names a folder."""
+    out.write_text("mine")
+    with pytest.raises(PublishError, match="another --out"):
+        publish(out, [rendered(tmp_path / "a", b"one")])
+    assert out.read_text() == "mine"
+
+
+def test_a_policy_that_serves_nothing_is_refused(out: Path, tmp_path: Path) -> None:
+    """Triton does not start with a model of which no version may be served."""
+    model = rendered(tmp_path / "a", b"one", policy=VersionPolicy(specific=(7,)))
+    with pytest.raises(PublishError, match="no such version"):
+        publish(out, [model])
+    assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize("place", [".staging", "net/.staging", "zebra/.staging"])
+def test_staging_is_found_wherever_a_kill_left_it(out: Path, tmp_path: Path, place: str) -> None:
+    """A mounted repository stages inside itself, in a place that depends on what it held then."""
+    publish(out, [rendered(tmp_path / "a", b"one")])
+    (out / place).mkdir(parents=True)
+    assert recover(out)
+    assert not (out / place).exists()
+
+
 def test_drift_shows_what_a_fresh_render_would_change(out: Path, tmp_path: Path) -> None:
     """A hand-edited config is found; an untouched one is not."""
     model = rendered(tmp_path / "a", b"one")

@@ -117,6 +117,72 @@ def test_what_is_no_yaml_is_refused(write_model: WriteModel) -> None:
     assert "line 1, column" in refused(write_model, "name: [").found
 
 
+def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
+    """`off`, `yes` and dates are text, as in YAML 1.2; true and false alone are bools."""
+    text = (
+        TORCH + "description: 2024-13-45\nserving: {model_warmup: off, dynamic_batching: false}\n"
+    )
+    spec = write_model(text + "example: {x: {text: yes}}\n", network__py=CODE)
+    assert spec.model.description == "2024-13-45"
+    assert spec.model.serving.model_warmup == "off"
+    assert spec.model.serving.dynamic_batching is False
+    assert spec.model.example["x"].text == "yes"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no keys"),
+        ("a: &a [*a]\n", "unknown key 'a'"),
+        ("name: " + "[" * 3000, "nested deeper"),
+        ("name: " + "9" * 5000, "not YAML"),
+        (TORCH + "1: x\n", "Keys should be strings"),
+        (TORCH + "serving: {max_batch_size: true}\n", "valid integer"),
+        (TORCH + "serving: {max_batch_size: 99999999999}\n", "less than or equal to 2147483647"),
+        (TORCH + "quality: {at_least: .nan}\n", "finite number"),
+        (TORCH + f"serving: {{dynamic_batching: {{max_queue_delay: {'9' * 400}s}}}}\n", "64 bits"),
+        (TORCH.replace("[4]", "[0]"), "at least 1, or -1"),
+        (TORCH + "  free_axes: {batch: {max: 4}}\n", "not `batch`"),
+        ('name: net\nnetwork: {onnx: "a\\0b"}\n', "no file's name"),
+        (f"name: net\nnetwork: {{onnx: {'a' * 5000}}}\n", "cannot be followed"),
+        (TORCH.replace("build\n", "build\n  weights: {package: __main__, file: a}\n", 1), "not installed"),
+        (TORCH + "pipeline: [network, {step: top_k, parameters: {k: 1, labels: [a]}}]\n", "wanted: a path"),
+    ],
+)  # fmt: skip
+def test_odd_input_is_refused_and_never_a_traceback(
+    write_model: WriteModel, text: str, said: str
+) -> None:
+    """Values no spec should hold end in a SpecError, whatever library they would have tripped."""
+    assert said in str(refused(write_model, text))
+
+
+def test_a_spec_that_is_not_utf8_is_refused(root: Path, write_model: WriteModel) -> None:
+    """The message says which encoding is read."""
+    spec = write_model(TORCH, network__py=CODE)
+    spec.file.write_bytes(b"name: \xff\xfe")
+    with pytest.raises(SpecError, match="UTF-8"):
+        load_all(root)
+
+
+def test_a_link_to_itself_is_refused(root: Path, write_model: WriteModel) -> None:
+    """A symbolic link that leads nowhere is a missing file, not a traceback."""
+    (root / "models" / "net").mkdir()
+    (root / "models" / "net" / "network.py").symlink_to("network.py")
+    with pytest.raises(SpecError, match="cannot be followed"):
+        write_model(TORCH)
+
+
+def test_hidden_folders_are_no_models_and_names_count_once(
+    root: Path, write_model: WriteModel
+) -> None:
+    """What a killed `tritonkit new` left is not read, and a name given twice is one model."""
+    write_model(TORCH, network__py=CODE)
+    (root / "models" / ".net-1").mkdir()
+    (root / "models" / ".net-1" / "model.yaml").write_text(TORCH)
+    assert [spec.name for spec in load_all(root, ("net", "net"))] == ["net"]
+    assert [spec.name for spec in load_all(root)] == ["net"]
+
+
 def test_unknown_steps_and_parameters_name_the_nearest(write_model: WriteModel) -> None:
     """Step and parameter names are held against the steps' contracts."""
     error = refused(write_model, TORCH + "pipeline: [network, {step: topk}]\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +66,9 @@ def build(
     on_start(what)
     with cache.workplace(what.spec.name) as folder:
         try:
-            artifact = _build_in(folder, what)
+            # What a person's Python prints is no part of a command's own output, such as --json.
+            with contextlib.redirect_stdout(sys.stderr):
+                artifact = _build_in(folder, what)
             return cache.store(artifact)
         except MemoryError as error:
             raise BuildError(

@@ -1,0 +1,102 @@
+"""tritonserver's command line and its backend folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.models import VECTOR, ModelText, write_repository
+from tritonkit.serve.command import PREFIX, arguments, prepare_backends, python_run
+from tritonkit.serve.install import ServerInstallation
+from tritonkit.serve.repository import read_models
+from tritonkit.serve.shm import MIB, ShmPlan
+from tritonkit.serve.values import Ports, Settings
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> ServerInstallation:
+    """An embedded server of empty files."""
+    home = tmp_path / "server"
+    (home / "backends" / "python" / "__pycache__").mkdir(parents=True)
+    (home / "backends" / "python" / "libtriton_python.so").write_text("so")
+    (home / "triton_python_backend_stub").write_text("stub")
+    return ServerInstallation(
+        home / "tritonserver", "1", home / "backends", home / "caches", native=False,
+        stub=home / "triton_python_backend_stub",
+    )  # fmt: skip
+
+
+def command(installation: ServerInstallation, folder: Path, **configs: str) -> list[str]:
+    """The arguments for models given by their configurations."""
+    write_repository(folder, {name: ModelText(text) for name, text in configs.items()})
+    settings = Settings(
+        folder, None, Ports(), "127.0.0.1", 60, folder, folder, 30.0, 5.0, folder
+    )  # fmt: skip
+    shm = ShmPlan((), 3 * MIB, 3 * MIB)
+    return arguments(
+        installation, settings, read_models(folder), Ports(1, 2, 3), folder / "backends", shm
+    )
+
+
+def test_the_server_is_told_what_it_needs(installation: ServerInstallation, tmp_path: Path) -> None:
+    """Loopback on three ports, exactly these models, its own names and sizes of shared memory."""
+    words = command(installation, tmp_path / "repo", one=VECTOR, two=VECTOR)
+    for word in (
+        "--grpc-address=127.0.0.1", "--http-address=127.0.0.1", "--metrics-address=127.0.0.1",
+        "--grpc-port=1", "--http-port=2", "--metrics-port=3", "--model-control-mode=explicit",
+        "--load-model=one", "--load-model=two", "--disable-auto-complete-config",
+        f"--backend-config=python,shm-region-prefix-name={PREFIX}",
+        f"--backend-config=python,shm-default-byte-size={3 * MIB}",
+    ):  # fmt: skip
+        assert word in words
+    assert not [word for word in words if word.startswith(("--cache", "--rate-limit"))]
+
+
+def test_a_cached_model_brings_the_cache(installation: ServerInstallation, tmp_path: Path) -> None:
+    """One configuration that asks for it is enough; one that says false does not ask."""
+    on = "response_cache { enable: true }"
+    off = "response_cache { enable: false }"
+    assert not [
+        w
+        for w in command(installation, tmp_path / "a", one=VECTOR + off)
+        if w.startswith("--cache")
+    ]
+    words = command(installation, tmp_path / "b", one=VECTOR, two=VECTOR + on)
+    assert f"--cache-directory={installation.caches}" in words
+    assert "--cache-config=local,size=67108864" in words
+
+
+def test_a_limited_model_brings_the_limiter(
+    installation: ServerInstallation, tmp_path: Path
+) -> None:
+    """Without this argument Triton ignores a model's rate limiter."""
+    text = VECTOR + 'instance_group { rate_limiter { resources { name: "R" count: 1 } } }'
+    assert "--rate-limit=execution_count" in command(installation, tmp_path / "repo", one=text)
+
+
+def test_backends_are_real_files(installation: ServerInstallation, tmp_path: Path) -> None:
+    """Triton refuses links that lead out of its backend folder; what they point to is copied."""
+    source = tmp_path / "elsewhere"
+    (source / "__pycache__").mkdir(parents=True)
+    (source / "model.py").write_text("model")
+    (tmp_path / "mine" / "backends").mkdir(parents=True)
+    (tmp_path / "mine" / "backends" / "twin").symlink_to(source)
+    folder = prepare_backends(installation, tmp_path / "mine", tmp_path / "run")
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    assert set(files) == {
+        "python", "python/libtriton_python.so", "python/triton_python_backend_stub",
+        "twin", "twin/model.py",
+    }  # fmt: skip
+    assert not [path for path in files.values() if path.is_symlink()]
+    assert python_run(installation, tmp_path / "mine") == {"python", "twin"}
+
+
+def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:
+    """There the native backends serve, and our stand-ins do not count."""
+    native = ServerInstallation(tmp_path, "1", tmp_path / "theirs", tmp_path, native=True)
+    mine = tmp_path / "mine" / "backends" / "onnxruntime"
+    mine.mkdir(parents=True)
+    (mine / "model.py").touch()
+    assert prepare_backends(native, tmp_path / "mine", tmp_path / "run") == tmp_path / "theirs"
+    assert python_run(native, tmp_path / "mine") == {"python"}

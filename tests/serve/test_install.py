@@ -1,0 +1,146 @@
+"""Finding a server, and saying what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tritonkit.errors import ServerNotFound
+from tritonkit.serve import install, libpython
+from tritonkit.serve.install import VENV_VARIABLE, environment_at, find_server
+from tritonkit.serve.libpython import check_glibc, find_libpython, need_libpython
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No server on PATH, in the environment, the working directory or this checkout."""
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.delenv(VENV_VARIABLE, raising=False)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    monkeypatch.setattr(install, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+
+
+def write_venv(folder: Path, python: str = "3.11", stub: str = "3.11") -> Path:
+    """The parts of a server environment that matter, with a libpython of its own."""
+    packages = folder / "lib" / f"python{python}" / "site-packages"
+    triton = packages / "pytriton" / "tritonserver"
+    for file in (
+        triton / "bin" / "tritonserver",
+        triton / "backends" / "python" / "libtriton_python.so",
+        triton / "python_backend_stubs" / stub / "triton_python_backend_stub",
+        packages / "nvidia_pytriton-0.7.0.dist-info" / "METADATA",
+        folder / "base" / "lib" / f"libpython{python}.so.1.0",
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (folder / "pyvenv.cfg").write_text(f"home = {folder}/base/bin\nversion = {python}.7\n")
+    return folder
+
+
+def test_no_server_says_how_to_get_one(tmp_path: Path) -> None:
+    """The message has the command for a clone and for anyone else."""
+    with pytest.raises(ServerNotFound) as caught:
+        find_server(tmp_path)
+    assert "make setup" in caught.value.todo
+    assert "pip install -r python_backends/requirements.txt" in caught.value.todo
+
+
+def test_the_environment_below_the_project_is_found(tmp_path: Path) -> None:
+    """All its parts are named by their places."""
+    venv = write_venv(tmp_path / ".venv-server")
+    found = find_server(tmp_path)
+    assert found.binary.is_file()
+    assert found.stub is not None
+    assert found.stub.is_file()
+    assert found.python_bin == venv / "bin"
+    assert (found.python, found.version, found.native) == ("3.11", "nvidia-pytriton 0.7.0", False)
+    assert venv / "base" / "lib" in found.libraries
+
+
+def test_the_variable_goes_before_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRITONKIT_SERVER_VENV names another environment."""
+    write_venv(tmp_path / ".venv-server")
+    other = write_venv(tmp_path / "other", python="3.12", stub="3.12")
+    monkeypatch.setenv(VENV_VARIABLE, str(other))
+    assert find_server(tmp_path).python == "3.12"
+
+
+def test_nvidias_own_goes_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tritonserver on PATH keeps its backends and its version."""
+    write_venv(tmp_path / ".venv-server")
+    home = tmp_path / "opt" / "tritonserver"
+    (home / "bin").mkdir(parents=True)
+    (home / "backends").mkdir()
+    (home / "bin" / "tritonserver").touch(mode=0o755)
+    (home / "TRITON_VERSION").write_text("2.61.0\n")
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    found = find_server(tmp_path)
+    assert (found.native, found.version, found.backends) == (True, "2.61.0", home / "backends")
+    (home / "backends").rmdir()
+    with pytest.raises(ServerNotFound, match="backends"):
+        find_server(tmp_path)
+
+
+def test_an_environment_without_the_wheel_is_incomplete(tmp_path: Path) -> None:
+    """The folder is there and holds no server."""
+    (tmp_path / "venv").mkdir()
+    with pytest.raises(ServerNotFound, match="nvidia-pytriton"):
+        environment_at(tmp_path / "venv")
+
+
+def test_a_python_without_a_stub_is_refused(tmp_path: Path) -> None:
+    """The Pythons that there are stubs for are listed."""
+    with pytest.raises(ServerNotFound, match=r"3\.11") as caught:
+        environment_at(write_venv(tmp_path, python="3.14"))
+    assert "3.14" in caught.value.found
+
+
+def test_another_environments_packages_stay_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONPATH would put numpy 2 before the server's own; its bin comes first on PATH."""
+    for variable in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        monkeypatch.setenv(variable, "/elsewhere")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    venv = write_venv(tmp_path / "venv")
+    env = environment_at(venv).environment()
+    assert not {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"} & set(env)
+    assert env["PATH"].startswith(f"{venv}/bin:")
+    assert env["LD_LIBRARY_PATH"].endswith(f"{venv}/base/lib:/mine")
+
+
+def test_libpython_of_the_interpreter_comes_first(tmp_path: Path) -> None:
+    """Its own folder, then the loader's cache, which has the version asked for and no other."""
+    library = tmp_path / "libpython3.99.so.1.0"
+    cache = (
+        "\tlibpython3.9.so.1.0 (libc6,x86-64) => /wrong\n"
+        "\tlibpython3.99.so.1.0 (libc6,x86-64) => /somewhere/libpython3.99.so.1.0\n"
+    )
+    assert find_libpython("3.99", [tmp_path], cache) == Path("/somewhere/libpython3.99.so.1.0")
+    library.touch()
+    assert find_libpython("3.99", [tmp_path], cache) == library
+    assert find_libpython("3.98", [tmp_path], cache) is None
+
+
+def test_a_missing_libpython_names_the_package(tmp_path: Path) -> None:
+    """The Debian package is the way out most people have."""
+    with pytest.raises(ServerNotFound, match=r"apt-get install libpython3\.98"):
+        need_libpython("3.98", [tmp_path])
+
+
+@pytest.mark.parametrize("version", ["2.31", "2.34", "unknown"])
+def test_an_old_c_library_is_refused(version: str) -> None:
+    """Debian 11 has 2.31; the server's binaries want 2.35. A libc that is not glibc counts as old."""
+    with pytest.raises(ServerNotFound, match=r"glibc 2\.35"):
+        check_glibc(version)
+
+
+def test_a_newer_c_library_will_do() -> None:
+    """Versions are numbers: 2.100 is newer than 2.35."""
+    assert check_glibc("2.100") == "2.100"
+    assert tuple(map(int, check_glibc().split("."))) >= libpython.GLIBC

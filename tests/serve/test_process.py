@@ -1,0 +1,149 @@
+"""The supervisor, with small programs in the server's place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tritonkit.errors import ServerStartError
+from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.run_dir import KEEP, clear, new_run_dir
+from tritonkit.serve.supervisor import (
+    dead_run,
+    remove_stale_regions,
+    run_prefix,
+    state,
+)
+
+# Leaves a child behind that ignores SIGTERM, and writes the child's number to standard output.
+PARENT = """import subprocess, sys, time
+stub = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+print(subprocess.Popen([sys.executable, "-c", stub]).pid, flush=True)
+"""
+DRAINS = """import signal, sys, time
+def end(*_):
+    print("All models are stopped, unloading models", flush=True)
+    time.sleep(60)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+Launch = Callable[[str], Triton]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """Run Python code in tritonserver's place."""
+
+    def run(code: str) -> Triton:
+        argv = [sys.executable, "-c", code, "{prefix}"]
+        return Triton(argv, dict(os.environ), tmp_path, tmp_path / "log")
+
+    return run
+
+
+def output(triton: Triton) -> str:
+    """What the program has written, once it has."""
+    deadline = time.monotonic() + 10
+    while not (text := triton.log.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return text
+
+
+def test_the_end_is_reported_with_what_it_wrote(launch: Launch) -> None:
+    """Exit code, both output streams, and the prefix in its arguments."""
+    triton = launch("import sys; print(sys.argv[1]); print('wrong', file=sys.stderr); sys.exit(3)")
+    assert triton.ended.wait(10)
+    assert (triton.exit_code, triton.drained) == (3, False)
+    assert set(triton.log.read_text().split()) == {triton.prefix, "wrong"}
+
+
+def test_what_the_server_leaves_is_ended(launch: Launch) -> None:
+    """A child that outlives the server, as a stub may, is gone before the end is reported."""
+    triton = launch(PARENT)
+    assert triton.ended.wait(10)
+    assert state(int(output(triton))) != "running"
+
+
+def test_a_drained_server_is_not_waited_for(launch: Launch) -> None:
+    """When the log says that no request is left and no stub lives, it is over."""
+    triton = launch(DRAINS)
+    output(triton)
+    start = time.monotonic()
+    triton.stop(drain_s=30, finalize_s=30)
+    assert triton.ended.wait(10)
+    assert triton.drained
+    assert time.monotonic() - start < 5
+
+
+def test_a_server_that_does_not_drain_is_ended(launch: Launch) -> None:
+    """After the time for requests in flight."""
+    triton = launch(DRAINS.replace("All models", "Some models"))
+    output(triton)
+    triton.stop(drain_s=0.3, finalize_s=30)
+    assert triton.ended.wait(10)
+    assert (triton.exit_code, triton.drained) == (-signal.SIGKILL, False)
+
+
+def test_killing_comes_through_while_it_drains(launch: Launch) -> None:
+    """A second order does not wait for the first."""
+    triton = launch(DRAINS.replace("All models", "Some models"))
+    output(triton)
+    triton.stop(drain_s=60, finalize_s=60)
+    triton.kill()
+    assert triton.ended.wait(5)
+
+
+def test_a_program_that_cannot_run_is_told(tmp_path: Path) -> None:
+    """The error names it; no supervisor stays."""
+    with pytest.raises(ServerStartError, match="no-such-server"):
+        Triton([str(tmp_path / "no-such-server")], {}, tmp_path, tmp_path / "log")
+
+
+def test_how_it_ended_is_said_in_words() -> None:
+    """An exit code, a signal, or the supervisor's death."""
+    assert describe_exit(1).endswith("exit code 1")
+    assert "SIGSEGV" in describe_exit(-signal.SIGSEGV)
+    assert "supervisor" in describe_exit(None)
+
+
+def test_regions_of_dead_runs_go(tmp_path: Path) -> None:
+    """Those of the living, of other PID namespaces and of other programs stay."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    mine = run_prefix()
+    stay = {f"{mine}{os.getpid()}_ab_x", f"tritonkit_1_{ended.pid}_ab_x", "other", f"{mine}x_y"}
+    for name in (*stay, f"{mine}{ended.pid}_ab_x"):
+        (tmp_path / name).touch()
+    remove_stale_regions(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == stay
+    assert dead_run(f"{mine}{ended.pid}_ab_x")
+
+
+def test_a_run_folder_is_private_and_few_stay(tmp_path: Path) -> None:
+    """Only this user may read the log; of runs that have ended, the last few are kept."""
+    first = new_run_dir(tmp_path)
+    assert first.stat().st_mode & 0o777 == 0o700
+    (first / "owner").write_text(str(os.getpid()))
+    (first / "backends").mkdir()
+    for _ in range(KEEP + 3):
+        new_run_dir(tmp_path)
+    assert first.exists()
+    clear(first)
+    assert list(first.iterdir()) == []
+    assert len(list(first.parent.iterdir())) <= KEEP + 1
+
+
+def test_a_run_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """Here a file is in the way."""
+    (tmp_path / ".tritonkit").touch()
+    with pytest.raises(ServerStartError, match="cannot be written"):
+        new_run_dir(tmp_path)

@@ -1,0 +1,114 @@
+"""Reading a model repository: which models, in which order, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.models import VECTOR, ModelText, ensemble, write_repository
+from tritonkit.errors import ServerStartError, UsageError
+from tritonkit.serve.repository import check_files, parse_config, read_models
+
+
+def names(repository: Path, *asked: str) -> list[str]:
+    """The names that serving `asked` comes to."""
+    return [model.name for model in read_models(repository, asked or None)]
+
+
+def test_everything_is_served_by_default(tmp_path: Path) -> None:
+    """All folders with a config.pbtxt count, and each comes after what it calls; others do not."""
+    write_repository(tmp_path, {"a_both": ensemble("x", "y"), "x": ModelText(), "y": ModelText()})
+    (tmp_path / ".staging" / "half").mkdir(parents=True)
+    (tmp_path / "notes").mkdir()
+    assert names(tmp_path) == ["x", "y", "a_both"]
+
+
+def test_an_ensemble_brings_its_parts_through_other_ensembles(tmp_path: Path) -> None:
+    """The parts of parts are found too, once each."""
+    write_repository(
+        tmp_path,
+        {
+            "x": ModelText(), "y": ModelText(), "unused": ModelText(),
+            "inner": ensemble("x", "y"), "outer": ensemble("inner", "x"),
+        },
+    )  # fmt: skip
+    assert names(tmp_path, "outer", "x") == ["x", "y", "inner", "outer"]
+
+
+def test_ensembles_in_a_circle_end(tmp_path: Path) -> None:
+    """Two that call each other are read; Triton refuses them."""
+    write_repository(tmp_path, {"one": ensemble("two"), "two": ensemble("one")})
+    assert set(names(tmp_path, "one")) == {"one", "two"}
+
+
+def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:
+    """A misspelt model is the caller's mistake, and what was meant is said."""
+    write_repository(tmp_path, {"digits": ModelText()})
+    with pytest.raises(UsageError, match="'digits'"):
+        read_models(tmp_path, ["digts"])
+
+
+@pytest.mark.parametrize("folder", ["missing", "."])
+def test_a_folder_without_models_is_a_mistake(tmp_path: Path, folder: str) -> None:
+    """No such folder, or none with models: build first."""
+    with pytest.raises(UsageError, match="tritonkit build"):
+        read_models(tmp_path / folder)
+
+
+def test_a_missing_part_names_the_ensemble(tmp_path: Path) -> None:
+    """The file to look at is the ensemble's, not the missing one."""
+    write_repository(tmp_path, {"net": ModelText(), "both": ensemble("net", "nit")})
+    with pytest.raises(ServerStartError, match=r"both/config\.pbtxt.*'nit'") as caught:
+        read_models(tmp_path)
+    assert "'net'" in caught.value.wanted
+
+
+@pytest.mark.parametrize("text", [b"max_batch_size: many", b"nonsense: 1", b"\xff"])
+def test_what_is_no_configuration_is_told(tmp_path: Path, text: bytes) -> None:
+    """The file is named, whatever is wrong with it."""
+    file = tmp_path / "config.pbtxt"
+    file.write_bytes(text)
+    with pytest.raises(ServerStartError, match=r"config\.pbtxt"):
+        parse_config(file)
+
+
+@pytest.mark.parametrize(
+    ("policy", "versions"),
+    [
+        ("", (12,)),
+        ("version_policy { latest { num_versions: 2 } }", (3, 12)),
+        ("version_policy { all { } }", (1, 3, 12)),
+        ("version_policy { specific { versions: [1, 7] } }", (1,)),
+    ],
+)
+def test_the_policy_decides_which_versions_count(
+    tmp_path: Path, policy: str, versions: tuple[int, ...]
+) -> None:
+    """Numbers are compared as numbers; folders of other names are no versions."""
+    write_repository(tmp_path, {"net": ModelText(f'backend: "python"\n{VECTOR}{policy}\n')})
+    for name in ("3", "12", "warmup", "1.staged"):
+        (tmp_path / "net" / name).mkdir()
+    (model,) = read_models(tmp_path)
+    assert model.versions == versions
+
+
+def test_a_served_version_needs_its_python(tmp_path: Path) -> None:
+    """The file that Triton would wait for is named; a version that is not served does not matter."""
+    write_repository(tmp_path, {"net": ModelText()})
+    (tmp_path / "net" / "0").mkdir()
+    (model,) = read_models(tmp_path)
+    check_files(model)
+    (tmp_path / "net" / "2").mkdir()
+    (model,) = read_models(tmp_path)
+    with pytest.raises(ServerStartError, match=r"net/2/model\.py"):
+        check_files(model)
+
+
+def test_a_model_needs_a_version(tmp_path: Path) -> None:
+    """A folder with a configuration alone cannot be served."""
+    write_repository(tmp_path, {"net": ModelText(code=None)})
+    (tmp_path / "net" / "1").rmdir()
+    (model,) = read_models(tmp_path)
+    with pytest.raises(ServerStartError, match="no version"):
+        check_files(model)

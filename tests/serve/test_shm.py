@@ -1,0 +1,153 @@
+"""Shared memory: what a repository needs, and refusing a file system that is too small."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.server.models import ModelText, ensemble, write_repository
+from tritonkit.errors import ServerStartError
+from tritonkit.serve.repository import read_models
+from tritonkit.serve.shm import MIB, ShmPlan, StubMemory, check_room, plan, tensor_bytes
+
+
+def planned(folder: Path, **configs: str) -> ShmPlan:
+    """The plan of models given by their configurations alone."""
+    write_repository(folder, {name: ModelText(text, None) for name, text in configs.items()})
+    return plan(read_models(folder), ("python", "onnxruntime"))
+
+
+def vector(size: int, batch: int = 1, more: str = "", backend: str = "python") -> str:
+    """A model float32 [size] -> float32 [size]."""
+    tensor = f"data_type: TYPE_FP32 dims: [{size}]"
+    return (
+        f'backend: "{backend}" max_batch_size: {batch} input {{ name: "x" {tensor} }}'
+        f' output {{ name: "y" {tensor} }} {more}'
+    )  # fmt: skip
+
+
+def test_a_small_model_needs_a_minimal_region(tmp_path: Path) -> None:
+    """1 MiB is the least that Triton takes, and enough for small tensors."""
+    assert planned(tmp_path, net=vector(16, 8)) == ShmPlan((StubMemory("net", 1, MIB),), MIB, MIB)
+
+
+def test_a_batch_counts_with_inputs_outputs_gaps_and_growth(tmp_path: Path) -> None:
+    """8 items of 1 MiB in and 1 MiB out: 1.5 x 16 MiB, half a MiB of overhead, one growth."""
+    (need,) = planned(tmp_path, net=vector(MIB // 4, 8)).models
+    assert need.bytes_each == (25 + 1) * MIB
+
+
+@pytest.mark.parametrize(
+    ("more", "backend", "stubs"),
+    [
+        ("", "python", 1),
+        ("", "onnxruntime", 2),
+        ("instance_group { count: 3 kind: KIND_CPU }", "onnxruntime", 3),
+        (
+            "instance_group { count: 2 kind: KIND_CPU } instance_group { kind: KIND_CPU }",
+            "python",
+            3,
+        ),
+        ("instance_group { count: 2 kind: KIND_GPU gpus: [0, 1] }", "python", 4),
+    ],
+)
+def test_every_instance_has_a_stub(tmp_path: Path, more: str, backend: str, stubs: int) -> None:
+    """Counts times devices, and Triton's defaults where the configuration is silent."""
+    made = planned(tmp_path, net=vector(4, more=more, backend=backend))
+    assert made.models[0].stubs == stubs
+    assert made.total_bytes == stubs * MIB
+
+
+def test_every_served_version_has_its_stubs(tmp_path: Path) -> None:
+    """Two versions at once need twice the memory."""
+    write_repository(
+        tmp_path, {"net": ModelText(vector(4, more="version_policy { all { } }"), None)}
+    )
+    (tmp_path / "net" / "2").mkdir()
+    assert plan(read_models(tmp_path)).models[0].stubs == 2
+
+
+def test_only_what_python_runs_counts(tmp_path: Path) -> None:
+    """Ensembles and native backends need none."""
+    made = planned(tmp_path, net=vector(4, backend="openvino"), both=ensemble("net").config)
+    assert made == ShmPlan((), MIB, 0)
+
+
+def test_regions_start_with_the_least_need(tmp_path: Path) -> None:
+    """One setting holds for all, and a region never shrinks."""
+    made = planned(tmp_path, small=vector(MIB // 4, 2), large=vector(MIB // 4, 8))
+    assert made.default_bytes == min(need.bytes_each for need in made.models)
+    assert made.total_bytes == sum(need.bytes_each for need in made.models)
+
+
+def test_open_axes_are_as_long_as_the_longest_warm_up(tmp_path: Path) -> None:
+    """The warm-up's largest length counts for outputs too; without one, 128 does."""
+    text = (
+        'backend: "python" max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [-1] }'
+        ' output { name: "y" data_type: TYPE_FP32 dims: [-1, 1024] }'
+    )
+    warmups = "".join(
+        f'model_warmup {{ name: "l{size}" batch_size: 1 inputs {{ key: "x" value'
+        f" {{ data_type: TYPE_FP32 dims: [{size}] zero_data: true }} }} }}"
+        for size in (64, 512)
+    )
+    made = planned(tmp_path, silent=text, told=text + warmups)
+    sizes = {need.model: need.bytes_each // MIB for need in made.models}
+    # 8 items of 128 (512) x 1025 floats are 4.0 (16.0) MiB.
+    assert sizes == {"silent": 7 + 1, "told": 25 + 1}
+
+
+def test_a_sample_says_how_large_a_text_is(tmp_path: Path) -> None:
+    """BYTES are taken for 64 KiB unless the warm-up sample is larger."""
+    text = (
+        'backend: "python" max_batch_size: 8 input { name: "x" data_type: TYPE_STRING dims: [1] }'
+        ' output { name: "y" data_type: TYPE_INT64 dims: [1] } model_warmup { name: "w" batch_size: 1'
+        ' inputs { key: "x" value { data_type: TYPE_STRING dims: [1] input_data_file: "x" } } }'
+    )
+    large = ModelText(text, None, {"warmup/x": bytes(2 * MIB)})
+    write_repository(tmp_path, {"small": ModelText(text, None), "large": large})
+    sizes = {need.model: need.bytes_each // MIB for need in plan(read_models(tmp_path)).models}
+    assert sizes == {"small": 2 + 1, "large": 25 + 1}
+
+
+def test_the_size_of_an_item() -> None:
+    """The open axis and the size of a BYTES value are the caller's; a scalar has one value."""
+    assert tensor_bytes("TYPE_FP16", [2, -1, 3], 10, 0) == 2 * 10 * 3 * 2
+    assert tensor_bytes("TYPE_STRING", [3], 1, 100) == 3 * 104
+    assert tensor_bytes("TYPE_INT64", [], 1, 0) == 8
+
+
+NEEDS_9 = ShmPlan((StubMemory("net", 2, 4 * MIB), StubMemory("step", 1, MIB)), MIB, 9 * MIB)
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Path:
+    """A file system of 8 MiB; only root may mount one."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path)],  # noqa: S607
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("mounting needs root")
+    return tmp_path
+
+
+def test_a_file_system_that_is_too_small_is_refused(tmpfs: Path) -> None:
+    """8 MiB for a need of 9: both are said, with the models and how to get more; for 8 it is enough."""
+    try:
+        with pytest.raises(ServerStartError, match=r"8 MiB are free.* 9 MiB") as caught:
+            check_room(NEEDS_9, tmpfs)
+        check_room(ShmPlan((), MIB, 8 * MIB), tmpfs)
+    finally:
+        subprocess.run(["umount", str(tmpfs)], check=True)  # noqa: S607
+    assert caught.value.details.splitlines() == ["net: 2 x 4 MiB", "step: 1 x 1 MiB"]
+    assert "size=18m" in caught.value.todo
+
+
+def test_a_need_beyond_any_file_system_is_refused(tmp_path: Path) -> None:
+    """The same without a mount."""
+    with pytest.raises(ServerStartError, match="net: 1 x"):
+        check_room(ShmPlan((StubMemory("net", 1, 1 << 60),), MIB, 1 << 60), tmp_path)
