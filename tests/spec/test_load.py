@@ -145,7 +145,6 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         (TORCH + "  free_axes: {batch: {max: 4}}\n", "not `batch`"),
         ('name: net\nnetwork: {onnx: "a\\0b"}\n', "no file's name"),
         (f"name: net\nnetwork: {{onnx: {'a' * 5000}}}\n", "cannot be followed"),
-        (TORCH.replace("build\n", "build\n  weights: {package: __main__, file: a}\n", 1), "not installed"),
         (TORCH + "pipeline: [network, {step: top_k, parameters: {k: 1, labels: [a]}}]\n", "wanted: a path"),
     ],
 )  # fmt: skip
