@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROJECT
 from tritonkit.build import Artifact, Signature, sha256_file
 from tritonkit.errors import PublishError
 from tritonkit.render import ModelPlan, recover
-from tritonkit.render.publish import Rendered, drift, publish, recorded_cores, versions
+from tritonkit.render.existing import recorded_cores, versions
+from tritonkit.render.publish import Rendered, drift, publish
 from tritonkit.render.staging import Staging
 from tritonkit.spec import VersionPolicy
 
@@ -316,3 +318,25 @@ def test_a_mounted_repository_takes_several_models(small_disk: Path, tmp_path: P
         assert (small_disk / name / "config.pbtxt").read_text().endswith(f'name: "{name}"\n')
         assert versions(small_disk / name) == [2, 3]
         assert not (small_disk / name / ".staging").exists()
+
+
+def test_recovering_waits_for_a_publish_that_is_going_on(out: Path, tmp_path: Path) -> None:
+    """A server that starts while a build writes does not take its staging folder away."""
+    publish(out, [rendered(tmp_path / "a", b"one")])
+    code = f"""
+import sys, time
+sys.path.insert(0, {str(PROJECT / "src")!r})
+from pathlib import Path
+from tritonkit.render.publish import _locked
+from tritonkit.render.staging import Staging
+out = Path({str(out)!r})
+with _locked(out), Staging(out) as place:
+    print("staged", flush=True)
+    time.sleep(0.5)
+    assert place.folder.is_dir()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"staged\n"
+        assert not recover(out), "by then the publish has cleared up itself"
+    assert process.returncode == 0

@@ -2,8 +2,9 @@
 
 from tritonkit.render.batching import DEFAULT_MAX_BATCH_SIZE
 from tritonkit.render.config import check_text, render_config
+from tritonkit.render.existing import versions
 from tritonkit.render.plan import plan_models
-from tritonkit.render.publish import Change, versions
+from tritonkit.render.publish import Change, recover
 from tritonkit.render.repository import (
     BuildRow,
     Repository,
@@ -11,7 +12,6 @@ from tritonkit.render.repository import (
     check_repository,
     default_out,
 )
-from tritonkit.render.staging import recover
 from tritonkit.render.values import (
     EnsembleStep,
     InstancePlan,

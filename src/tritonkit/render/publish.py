@@ -6,7 +6,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,17 +15,13 @@ from typing import Literal
 
 from tritonkit.build import Artifact, sha256_file
 from tritonkit.errors import PublishError
-from tritonkit.render import manifest
-from tritonkit.render.staging import Staging, recover
+from tritonkit.render import manifest, staging
+from tritonkit.render.existing import CONFIG, left_over, refuse_foreign, versions
+from tritonkit.render.staging import Staging
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
 
-__all__ = ["Change", "Rendered", "drift", "publish", "recorded_cores", "versions"]
-
-CONFIG = "config.pbtxt"
-_HEADER = re.compile(
-    r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
-)
+__all__ = ["Change", "Rendered", "drift", "publish", "recover"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ def publish(
             return _changes(*_next(out, models, all_specs))
         out.mkdir(parents=True, exist_ok=True)
         with _locked(out):
-            recover(out)
+            staging.recover(out)
             nexts, stale = _next(out, models, all_specs)
             _write(out, [n for n in nexts if n.change.action != "unchanged"])
             _remove(out, stale)
@@ -89,41 +84,28 @@ def _next(
     """What is to be published, and which models are to go; nothing is written."""
     stale = _stale(out, models, all_specs)
     for rendered in models:
-        _refuse_foreign(out / rendered.plan.name, rendered, all_specs)
+        refuse_foreign(out / rendered.plan.name, rendered.artifact.model, all_specs)
     return [_decide(out, rendered) for rendered in models], stale
+
+
+def _stale(out: Path, models: Sequence[Rendered], all_specs: bool) -> list[str]:
+    planned = {rendered.plan.name for rendered in models}
+    return left_over(out, planned, {rendered.artifact.model for rendered in models}, all_specs)
+
+
+def recover(out: Path) -> bool:
+    """Finish or undo what a killed publish left in a repository; whether there was anything.
+
+    Waits for a publish that is going on.
+    """
+    if not out.is_dir():
+        return False
+    with _told(out), _locked(out):
+        return staging.recover(out)
 
 
 def _changes(nexts: Sequence[_Next], stale: Sequence[str]) -> list[Change]:
     return [n.change for n in nexts] + [Change(name, "removed", 0) for name in stale]
-
-
-def _refuse_foreign(folder: Path, rendered: Rendered, all_specs: bool) -> None:
-    """PublishError for a folder in the way that this spec did not make: it is not ours to replace."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    header = _header(folder)
-    numbers = versions(folder)
-    known = any(manifest.read(folder / str(number)) for number in numbers)
-    if header is None and (not known or (folder / CONFIG).exists()):
-        found = "tritonkit did not write it"
-    elif header and header["spec"] != rendered.artifact.model and not all_specs:
-        found = f"it belongs to models/{header['spec']}"
-    else:
-        return
-    raise PublishError(
-        str(folder),
-        found=found,
-        wanted=f"room for the model {rendered.plan.name!r} of models/{rendered.artifact.model}",
-        todo="rename one of the two models, move the folder away, or name another --out",
-    )
-
-
-def _header(folder: Path) -> re.Match[str] | None:
-    """What a config.pbtxt of ours says about its origin; None for any other folder."""
-    try:
-        return _HEADER.match((folder / CONFIG).read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return None
 
 
 def drift(
@@ -143,21 +125,6 @@ def drift(
     for name in _stale(out, models, all_specs):
         different[str(out / name / CONFIG)] = ((out / name / CONFIG).read_text(), "")
     return different
-
-
-def versions(folder: Path) -> list[int]:
-    """Version numbers of a model's folder, as Triton reads them: numeric, without a leading 0."""
-    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    return sorted(int(name) for name in names if name.isdigit() and not name.startswith("0"))
-
-
-def recorded_cores(out: Path, spec: str) -> int | None:
-    """The cores for which a spec's tracked configuration was rendered."""
-    for path in sorted(out.glob(f"{spec}*/{CONFIG}")):
-        header = _header(path.parent)
-        if header and header["spec"] == spec:
-            return int(header["cores"])
-    return None
 
 
 def _decide(out: Path, rendered: Rendered) -> _Next:
@@ -211,10 +178,10 @@ def _found_beside(folder: Path, rendered: Rendered) -> dict[str, str]:
 def _write(out: Path, nexts: Sequence[_Next]) -> None:
     if not nexts:
         return
-    with Staging(out) as staging:
+    with Staging(out) as place:
         for item in nexts:
-            _stage(staging.new(item.rendered.plan.name), out / item.rendered.plan.name, item)
-        staging.commit([item.rendered.plan.name for item in nexts])
+            _stage(place.new(item.rendered.plan.name), out / item.rendered.plan.name, item)
+        place.commit([item.rendered.plan.name for item in nexts])
 
 
 def _stage(staged: Path, current: Path, item: _Next) -> None:
@@ -255,26 +222,11 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _stale(out: Path, models: Sequence[Rendered], all_specs: bool) -> list[str]:
-    """Folders that tritonkit rendered for these specs before and that no plan holds now.
-
-    With `all_specs`, also those of specs that are gone.
-    """
-    planned = {rendered.plan.name for rendered in models}
-    specs = {rendered.artifact.model for rendered in models}
-    stale = []
-    for path in sorted(out.glob(f"*/{CONFIG}")):
-        header = _header(path.parent)
-        if header and path.parent.name not in planned and (all_specs or header["spec"] in specs):
-            stale.append(path.parent.name)
-    return stale
-
-
 def _remove(out: Path, names: Sequence[str]) -> None:
     """Take models out of the repository, each in one step, then delete them."""
     for name in names:
-        with Staging(out) as staging:
-            (out / name).rename(staging.folder / name)
+        with Staging(out) as place:
+            (out / name).rename(place.folder / name)
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from tritonkit.build import Artifact, BuildPlan, Cache, build, plan
 from tritonkit.errors import BuildError, RenderError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.render.config import render_config
+from tritonkit.render.existing import recorded_cores
 from tritonkit.render.plan import plan_models
-from tritonkit.render.publish import Change, Rendered, drift, publish, recorded_cores
+from tritonkit.render.publish import Change, Rendered, drift, publish
 from tritonkit.render.values import Target
 from tritonkit.spec import Spec, load_all
 
