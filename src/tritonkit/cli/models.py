@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from tritonkit.cli.options import Address, AsJson, Timeout
 from tritonkit.cli.output import print_json, print_table
 
+if TYPE_CHECKING:
+    from tritonkit.client import ModelStatus
+
 __all__ = ["command"]
+
+_NOT_LOADED = "this server was not asked to load it"
 
 
 def command(
@@ -25,7 +31,14 @@ def command(
         print_json({"address": address, "models": [asdict(status) for status in statuses]})
         return
     rows = [
-        [s.name, s.version or "-", "ready" if s.ready else s.state.lower(), s.reason]
+        [s.name, s.version or "-", "ready" if s.ready else s.state.lower(), _why(s)]
         for s in statuses
     ]
     print_table(f"Models at {address}", ["model", "version", "state", "reason"], rows)
+
+
+def _why(status: ModelStatus) -> str:
+    """Why a model is not ready, in one line; --json has the rest."""
+    if status.state == "UNLOADED" and not status.reason:
+        return _NOT_LOADED
+    return next(iter(status.reason.splitlines()), "")

@@ -20,6 +20,7 @@ from tritonkit.render.existing import CONFIG, left_over, refuse_foreign, version
 from tritonkit.render.staging import Staging
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
+from tritonkit.spec.units import format_bytes
 
 __all__ = ["Change", "Rendered", "drift", "publish", "recover"]
 
@@ -178,10 +179,33 @@ def _found_beside(folder: Path, rendered: Rendered) -> dict[str, str]:
 def _write(out: Path, nexts: Sequence[_Next]) -> None:
     if not nexts:
         return
+    _hold_room(out, nexts)
     with Staging(out) as place:
         for item in nexts:
             _stage(place.new(item.rendered.plan.name), out / item.rendered.plan.name, item)
         place.commit([item.rendered.plan.name for item in nexts])
+
+
+def _hold_room(out: Path, nexts: Sequence[_Next]) -> None:
+    """PublishError, before anything is written, if the new versions do not fit on the disk."""
+    needed = sum(
+        source.stat().st_size
+        for item in nexts
+        if item.change.action == "new version"
+        for source in item.rendered.plan.version_files.values()
+    )
+    if needed > shutil.disk_usage(_existing(out)).free:
+        raise _disk_full(out, f"{format_bytes(needed)} for the new versions beside the old ones")
+
+
+def _disk_full(out: Path, wanted: str) -> PublishError:
+    free = shutil.disk_usage(_existing(out)).free
+    return PublishError(
+        str(out),
+        found=f"the disk is full: {format_bytes(free)} are free",
+        wanted=wanted,
+        todo="free space and build again: what was served before is still in place",
+    )
 
 
 def _stage(staged: Path, current: Path, item: _Next) -> None:
@@ -247,13 +271,7 @@ def _told(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(_existing(out)).free // 1024
-            raise PublishError(
-                str(out),
-                found=f"the disk is full ({free} KiB free)",
-                wanted="room for the new versions beside the old ones",
-                todo="free space and build again: what was served before is still in place",
-            ) from error
+            raise _disk_full(out, "room for the new versions beside the old ones") from error
         raise PublishError(
             str(error.filename or out),
             found=f"it cannot be written: {error.strerror or error}",

@@ -111,7 +111,9 @@ def _explain(
     problem = problems[0]
     path = _document_path(problem["loc"], lines)
     where = f"{file}:{lines.get(path, 1)} {'.'.join(map(str, path))}".rstrip()
-    others = "\n".join(_one_line(p) for p in problems[1:6])
+    others = "\n".join(
+        _one_line(p) for p in problems[1:6] if _document_path(p["loc"], lines) != path
+    )
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         known = _fields_at(kind, path[:-1])
