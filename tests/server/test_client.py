@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 from tritonclient.grpc import InferenceServerClient, InferInput
 
-from tritonkit.client import Client
+from tritonkit.client import Client, ModelStatistics
 from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, ModelNotFound
 
 
@@ -111,11 +112,22 @@ def test_the_server_tells_about_itself(client: Client, pixels: Any) -> None:
     assert not client.is_ready("nope")
     assert {"digits", "digits_network"} <= {each.name for each in client.models() if each.ready}
     assert client.server_metadata().name == "triton"
-    (before,) = client.statistics("digits_network")
+    before = settled(client)
     client.model("digits_network").predict(pixels=pixels)
-    (after,) = client.statistics("digits_network")
+    after = settled(client)
     assert after.inference_count - before.inference_count == 4
     assert after.execution_count - before.execution_count == 1
+
+
+def settled(client: Client) -> ModelStatistics:
+    """Counters once they stand still: Triton counts a request after it has answered it."""
+    (last,) = client.statistics("digits_network")
+    while True:
+        time.sleep(0.2)
+        (now,) = client.statistics("digits_network")
+        if now == last:
+            return now
+        last = now
 
 
 def test_threads_share_one_connection(client: Client, pixels: Any) -> None:

@@ -36,6 +36,7 @@ MOST_DEATHS = 5
 _PERIOD_S = 60.0
 _RESCAN_TICKS = 6
 _RELOAD_S = 300.0
+_ANSWER_S = 30.0
 _RETIRE_S = 10.0
 
 
@@ -99,12 +100,13 @@ class StubWatch:
             self._tell(ServeEvent("stub_lost", text, stub.model))
             return
         threading.Thread(
-            target=self._recover, args=(stub.model,), name=f"reload-{stub.model}", daemon=True
+            target=self._recover, args=(stub,), name=f"reload-{stub.model}", daemon=True
         ).start()
 
-    def _recover(self, name: str) -> None:
+    def _recover(self, dead: Stub) -> None:
         """Load the model anew, ask it, and tell; then end what is left of its former stubs."""
-        start = time.monotonic()
+        start, name = time.monotonic(), dead.model
+        answers: bool | None = None  # None: it was not even loaded
         with self._lock:
             former = {stub for stub in self._known if stub.model == name}
             self._known -= former
@@ -112,28 +114,39 @@ class StubWatch:
         try:
             with connect(self._address) as service:
                 service.reload(name, _RELOAD_S)
-                asked = self._ask(service, name)
+                answers = self._answers(service, name)
         except NotAnswered as error:
-            self._tell(ServeEvent("stub_lost", f"it does not answer: {error}", name))
-        else:
-            spent = time.monotonic() - start
-            self._tell(ServeEvent("stub_back", f"{asked} after {spent:.1f} s", name))
+            self._tell(ServeEvent("stub_lost", f"it cannot be loaded again: {error}", name))
+        if answers:
+            text = f"it answers again after {time.monotonic() - start:.1f} s"
+            self._tell(ServeEvent("stub_back", text, name))
         with self._lock:
             self._rescan()
-            self._recovering.discard(name)
+            # A stub that died again before it was seen has left nothing to look at: /proc shows no
+            # command line of a zombie.
+            seen = any(stub.model == name for stub in self._known)
+            died_again = answers is False or (answers and not seen)
+            if not died_again:
+                self._recovering.discard(name)
         _retire(former)
+        if died_again:
+            self._report(dead)
 
-    def _ask(self, service: Service, name: str) -> str:
+    def _answers(self, service: Service, name: str) -> bool:
+        """Whether the model, loaded anew, answers its warm request; true where it has none."""
         model = self._models.get(name)
         if model is None:
-            return "it is loaded again"
+            return True
         try:
             request = warm_request(model, self._models, os.getpid())
         except NoSample:
-            return "it is loaded again"
+            return True
         decoupled = model.config.model_transaction_policy.decoupled
-        service.infer(request, decoupled=decoupled, timeout_s=_RELOAD_S)
-        return "it answers again"
+        try:
+            service.infer(request, decoupled=decoupled, timeout_s=_ANSWER_S)
+        except NotAnswered:
+            return False
+        return True
 
 
 def _retire(former: set[Stub]) -> None:

@@ -1,0 +1,103 @@
+"""What a container that serves a repository needs, and the small file from which compose reads it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritonkit.serve.shm import MIB, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from tritonkit.serve.repository import ServedModel
+
+__all__ = ["ContainerNeeds", "compose_text", "container_needs", "made_of_python"]
+
+SERVER_BYTES = 512 * MIB
+"""tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
+
+STUB_BYTES = 64 * MIB
+"""A Python stub with numpy, Pillow or tokenizers: 20 to 32 MiB were seen, beside what it shares."""
+
+WEIGHTS = 3
+"""Memory over file size of an ONNX model: 2.7 was seen for all-MiniLM-L6-v2 (87 MiB, 238 MiB resident)."""
+
+ACTIVATIONS_BYTES = 256 * MIB
+"""What one run of a network makes and throws away: 32 texts of 256 tokens through that model, 150 MiB."""
+
+GENERATIONS = 2
+"""A new version is loaded before the old one goes: for that moment both are there."""
+
+_STEP = 64 * MIB
+
+
+@dataclass(frozen=True)
+class ContainerNeeds:
+    """The limits of a container.
+
+    Args:
+        shm_bytes: the size of its /dev/shm.
+        memory_bytes: all its memory, /dev/shm included.
+        region_bytes: what each stub's region starts with (`shm-default-byte-size`).
+    """
+
+    shm_bytes: int
+    memory_bytes: int
+    region_bytes: int
+
+
+def made_of_python(python_backends: Path) -> frozenset[str]:
+    """The backends that Python stubs run in the CPU image: `python`, and those made of a model.py."""
+    twins = (python_backends / "backends").glob("*/model.py")
+    return frozenset({"python", *(file.parent.name for file in twins)})
+
+
+def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) -> ContainerNeeds:
+    """Shared memory as `shm.plan` has it, and the memory of the processes, both for two generations.
+
+    The figures for processes are upper bounds from what was seen, not measurements of these models.
+    """
+    shm = plan(models, python_run)
+    stubs = sum(need.stubs for need in shm.models)
+    networks = sum(_network_bytes(model) for model in models)
+    processes = SERVER_BYTES + GENERATIONS * (stubs * STUB_BYTES + networks)
+    shm_bytes = GENERATIONS * shm.total_bytes
+    return ContainerNeeds(
+        shm_bytes=shm_bytes,
+        memory_bytes=math.ceil((processes + shm_bytes) / _STEP) * _STEP,
+        region_bytes=shm.default_bytes,
+    )
+
+
+def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:
+    """A compose file with the limits of the service `triton`, for others to extend.
+
+    Args:
+        needs: the limits.
+        source: the repository, for the header.
+        cores: those its configuration was rendered for, for the header; None where it does not say.
+    """
+    made_for = "" if cores is None else f" (cores {cores})"
+    return (
+        f"# Written by `tritonkit manifests --target compose` from {source}{made_for}.\n"
+        "# Do not edit: run it again.\n"
+        "services:\n"
+        "  triton:\n"
+        f"    shm_size: {needs.shm_bytes // MIB}m\n"
+        f"    mem_limit: {needs.memory_bytes // MIB}m\n"
+    )
+
+
+def _network_bytes(model: ServedModel) -> int:
+    """The networks of a model, in every instance of every version that is served."""
+    instances = sum(group.count or 1 for group in model.config.instance_group) or 1
+    total = 0
+    for version in model.versions:
+        files = list((model.folder / str(version)).glob("*.onnx*"))
+        if files:
+            size = sum(file.stat().st_size for file in files)
+            total += WEIGHTS * size + ACTIVATIONS_BYTES
+    return instances * total
