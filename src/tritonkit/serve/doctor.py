@@ -29,7 +29,7 @@ Status = Literal["ok", "warn", "fail"]
 
 _SHM_ENOUGH = 64 * MIB
 _DISK_ENOUGH = 5 << 30
-_OLDEST_PYTHON = (3, 10)
+_OLDEST_PYTHON = (3, 11)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _carefully(name: str, check: Callable[[], Check]) -> Check:
 def _python() -> Check:
     found = platform.python_version()
     if sys.version_info < _OLDEST_PYTHON:
-        return Check("python", "fail", found, "use Python 3.10 or newer")
+        return Check("python", "fail", found, "use Python 3.11 to 3.13")
     return Check("python", "ok", found)
 
 
