@@ -21,7 +21,7 @@ setup:
 	@echo "Setting up .venv, the project's environment (a minute or two, 1.7 GB) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
-	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,dev]"
+	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,dev]"
 	@touch $@
 
 .venv-server/.ready: python_backends/requirements.txt
@@ -39,7 +39,7 @@ lint: setup
 	@$(BIN)/mypy
 
 unit: setup
-	@$(BIN)/python -m pytest --ignore tests/server
+	@$(BIN)/python -m pytest --ignore tests/server --ignore tests/loadtest --ignore tests/deploy
 
 test: lint
 	@$(BIN)/python -m pytest

@@ -6,12 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import overhead, serving
+from bench import container, locust, overhead, serving
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
 from tritonkit.errors import TritonkitError
 
-BENCHES = {"overhead": overhead.run, "serving": serving.run}
+BENCHES = {
+    "overhead": overhead.run,
+    "serving": serving.run,
+    "container": container.run,
+    "locust": locust.run,
+}
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -14,6 +14,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def main() -> None:
     options = _parser().parse_args()
     with Client(options.address) as client:
         signature = client.model(options.model).signature
-        requests = _requests(signature, options.length)
+        requests = _requests(signature, options.length, options.item)
         print(json.dumps(asyncio.run(_measure(client, options, requests))))
 
 
@@ -90,7 +91,10 @@ async def _caller(call: Any, requests: Iterator[bytes], end: float, log: _Log) -
         log.seconds.append(answered - sent)
 
 
-def _requests(signature: ModelSignature, length: int) -> list[bytes]:
+def _requests(signature: ModelSignature, length: int, item: Path | None) -> list[bytes]:
+    if item is not None:
+        given = {name: item.read_bytes() for name in signature.inputs}
+        return [encode_request(signature, given).SerializeToString()]
     shapes = {name: spec.dims for name, spec in signature.inputs.items()}
     whole = frozenset(n for n, spec in signature.inputs.items() if spec.datatype == "INT64")
     return [
@@ -136,6 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model")
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--length", type=int, default=DEFAULT_LENGTH, help="size of open axes")
+    parser.add_argument(
+        "--item", type=Path, metavar="FILE", help="the BYTES of one item; default: made-up numbers"
+    )
     parser.add_argument("--warm-seconds", type=float, default=0.5, help="not counted")
     parser.add_argument("--seconds", type=float, default=3.0, help="counted")
     return parser

@@ -40,7 +40,12 @@ def test_without_a_name_the_measurements_are_listed() -> None:
     """Each is named with one line on what it measures."""
     done = run("bench")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["overhead", "serving"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "overhead",
+        "serving",
+        "container",
+        "locust",
+    ]
 
 
 def test_overhead_writes_a_report(serve: Any, tmp_path: Path) -> None:

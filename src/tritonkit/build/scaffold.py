@@ -127,6 +127,7 @@ def new_from_torch(
                 network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes)
         except TritonkitError as error:
             error.where = f"--torch {factory}"  # the scratch folder is gone when this is read
+            error.todo = "correct --input, or the Python of the network"
             raise
     return _write(root, name, {"network": network}, files, code)
 

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from tritonkit.cli import build, call, demo, doctor, models, new, serve
+from tritonkit.cli import build, call, demo, doctor, load, manifests, models, new, reload, serve
 from tritonkit.cli.output import print_error
 from tritonkit.errors import TritonkitError
 
@@ -27,6 +27,9 @@ app.command("build")(build.command)
 app.command("serve")(serve.command)
 app.command("call")(call.command)
 app.command("models")(models.command)
+app.command("reload")(reload.command)
+app.command("load")(load.command)
+app.command("manifests")(manifests.command)
 app.command("new")(new.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)

@@ -72,6 +72,12 @@ def _split(text: str) -> tuple[str, Any]:
 def _value(name: str, text: Any, signature: ModelSignature) -> Any:
     """The value of one input: BYTES are taken as they stand, numbers as JSON."""
     spec = signature.inputs.get(name)
+    if isinstance(text, bytes) and spec is not None and spec.datatype != "BYTES":
+        raise UsageError(
+            f"--input {name}",
+            found="the bytes of a file",
+            wanted=f"{spec.datatype} numbers of shape {list(spec.dims)}: @FILE.npy or JSON",
+        )
     # An unknown name goes on as it is: the client knows the nearest one.
     if not isinstance(text, str) or spec is None or spec.datatype == "BYTES":
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tritonkit.cli.options import Address, AsJson, Timeout
+from tritonkit.cli.options import Address, AsJson, KeyFile, Timeout, read_key
 from tritonkit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ _NOT_LOADED = "this server was not asked to load it"
 
 
 def command(
-    address: Address = "127.0.0.1:8001", timeout_s: Timeout = 5.0, as_json: AsJson = False
+    address: Address = "127.0.0.1:8001",
+    key_file: KeyFile = None,
+    timeout_s: Timeout = 5.0,
+    as_json: AsJson = False,
 ) -> None:
     """List the models of a server: versions, ready or why not.
 
@@ -25,7 +28,7 @@ def command(
     """
     from tritonkit.client import Client
 
-    with Client(address, timeout_s=timeout_s) as client:
+    with Client(address, timeout_s=timeout_s, admin_key=read_key(key_file, address)) as client:
         statuses = client.models()
     if as_json:
         print_json({"address": address, "models": [asdict(status) for status in statuses]})

@@ -24,7 +24,7 @@ def command(
         str | None,
         typer.Option(
             metavar="MODULE:FACTORY",
-            help="A function that returns a torch.nn.Module.",
+            help="Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
             show_default=False,
         ),
     ] = None,
@@ -33,7 +33,7 @@ def command(
         typer.Option(
             "--input",
             metavar="NAME=DTYPE:SHAPE",
-            help="With --torch: an input without its batch axis; NAME(MIN-MAX) is a free size.",
+            help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)'.",
             show_default=False,
         ),
     ] = None,
@@ -73,7 +73,8 @@ def command(
     if as_json:
         print_json({"name": name, "folder": str(folder)})
         return
-    note(f"wrote {folder.relative_to(project)}/model.yaml")
+    for file in sorted(folder.iterdir()):
+        note(f"wrote {file.relative_to(project)}")
     note(f"next: tritonkit build {name} && tritonkit serve --model {name}")
 
 

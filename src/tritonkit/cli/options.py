@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["Address", "AsJson", "Root", "Timeout"]
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.spec import find_root
+
+__all__ = ["Address", "AsJson", "KeyFile", "Root", "Timeout", "read_key"]
 
 Root = Annotated[
     Path | None,
@@ -16,3 +21,49 @@ Root = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        envvar="TRITONKIT_KEY_FILE",
+        help="File with the server's admin key; that of docker compose for one on this machine.",
+        show_default=False,
+    ),
+]
+
+
+_COMPOSE_KEY = Path("deploy/docker/keys/admin-key")
+_LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
+
+
+def read_key(file: Path | None, address: str) -> str | None:
+    """The key in a file; without one that of this project's docker compose, if it has one and the
+    server is on this machine: a key is not sent elsewhere unasked.
+
+    Raises:
+        UsageError: it cannot be read, is empty, or not one line of ASCII.
+    """
+    if file is None:
+        own = _compose_key(address)
+        if own is None:
+            return None
+        file = own
+    try:
+        key = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not ASCII"
+        raise UsageError(f"--key-file {file}", found=f"it cannot be read: {reason}") from None
+    if not key or not key.isprintable():
+        raise UsageError(
+            f"--key-file {file}", found="no key in it", wanted="the server's admin key, in one line"
+        )
+    return key
+
+
+def _compose_key(address: str) -> Path | None:
+    if not address.removeprefix("grpc://").startswith(_LOOPBACK):
+        return None
+    with contextlib.suppress(SpecError, UsageError):
+        file = find_root() / _COMPOSE_KEY
+        return file if os.access(file, os.R_OK) else None
+    return None

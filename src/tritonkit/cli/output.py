@@ -40,7 +40,7 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table as wide as its content; figures to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(_is_figure(row[index]) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
@@ -51,6 +51,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         highlight=False, markup=False, emoji=False, width=2000, force_terminal=sys.stdout.isatty()
     )
     with wide.capture() as capture:
+        wide.print(title, style="bold")
         wide.print(table)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 

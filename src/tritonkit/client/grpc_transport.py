@@ -61,6 +61,12 @@ _ERRORS: dict[grpc.StatusCode, tuple[type[ClientError], str]] = {
 
 _ALIVE_TIMEOUT_S = 1.0
 
+_KEY_HEADER = "triton-grpc-protocol-admin-key"
+"""Triton puts the first three words before the name given in `--grpc-restricted-protocol`."""
+
+_RESTRICTED: frozenset[Method] = frozenset({"RepositoryIndex", "RepositoryModelLoad"})
+"""Calls that tritonkit's container answers only with the key; no other call carries it."""
+
 
 def parse_address(address: str) -> str:
     """`host:port` out of `host:port` or `grpc://host:port`.
@@ -98,10 +104,12 @@ class GrpcTransport:
 
     Args:
         address: `host:port` or `grpc://host:port`, without TLS.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, admin_key: str | None = None) -> None:
         self._address = parse_address(address)
+        self._key = ((_KEY_HEADER, admin_key),) if admin_key else None
         self._pid = os.getpid()
         self._closed = False
         self._channel = grpc.insecure_channel(self._address, options=_OPTIONS)
@@ -116,7 +124,8 @@ class GrpcTransport:
         """See `Transport.call`; also a `UsageError` after `close` or in a forked process."""
         self._check_usable()
         try:
-            return getattr(self._stub, method)(request, timeout=timeout_s)
+            key = self._key if method in _RESTRICTED else None
+            return getattr(self._stub, method)(request, timeout=timeout_s, metadata=key)
         except grpc.RpcError as error:
             raise self._translated(error, request, timeout_s) from error
         except ValueError as error:
@@ -156,6 +165,14 @@ class GrpcTransport:
             return InferenceError(where, found="the client was closed while the call was under way")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             details = f"no answer within {timeout_s:.3g} s"
+        # Triton refuses a call without its key with the status of a server that is not there.
+        if "protocol is restricted" in details:
+            return InferenceError(
+                where,
+                found=f"{code.name}: {details}" + (", and was sent another" if self._key else ""),
+                wanted="the server's admin key",
+                todo="give the file with the key: --key-file, or admin_key= in Python",
+            )
         if code is grpc.StatusCode.UNAVAILABLE and self._alive():
             return InferenceError(
                 where,

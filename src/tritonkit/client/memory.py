@@ -122,6 +122,10 @@ class MemoryTransport:
             response.models.add(name=name, version=model.version, state="READY")
         return response
 
+    def _load(self, request: Any) -> Any:
+        self._find(request.model_name, "")
+        return messages().RepositoryModelLoadResponse()
+
     def _metadata(self, request: Any) -> Any:
         model = self._find(request.name, request.version)
         response = messages().ModelMetadataResponse(name=request.name, versions=[model.version])
@@ -174,6 +178,7 @@ _HANDLERS: dict[Method, str] = {
     "ModelReady": "_model_ready",
     "ModelStatistics": "_statistics",
     "RepositoryIndex": "_index",
+    "RepositoryModelLoad": "_load",
     "ServerLive": "_live",
     "ServerMetadata": "_server",
     "ServerReady": "_ready",

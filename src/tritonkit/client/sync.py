@@ -46,6 +46,7 @@ class Client:
         address: the server's gRPC address, `host:port` or `grpc://host:port`. Nothing is sent yet.
         timeout_s: seconds each call may take where it says nothing else.
         transport: what carries the calls, instead of an address: a `MemoryTransport` in tests.
+        admin_key: for servers that restrict `models()` and `load()`, such as tritonkit's container.
 
     Raises:
         UsageError: a bad address or timeout, or not exactly one of address and transport.
@@ -57,9 +58,10 @@ class Client:
         *,
         timeout_s: float = 30.0,
         transport: Transport | None = None,
+        admin_key: str | None = None,
     ) -> None:
         self._timeout_s = checked_timeout(timeout_s, "Client")
-        self._transport = _transport(address, transport)
+        self._transport = _transport(address, transport, admin_key)
         self._models: dict[_Key, Model] = {}
         self._signatures: dict[_Key, tuple[ModelSignature, float]] = {}
 
@@ -105,6 +107,20 @@ class Client:
     def models(self) -> tuple[ModelStatus, ...]:
         """Every model version in the server's repository, ready or not and why."""
         return statuses_from(self._call("RepositoryIndex", messages().RepositoryIndexRequest()))
+
+    def load(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Load a model, or its newest version, with what an ensemble needs; ready when this returns.
+
+        The old version answers until the new one is loaded and warm. A server that was not started
+        with explicit model control refuses.
+
+        Raises:
+            InferenceError: it could not be loaded, and why; what was served before still is.
+            DeadlineExceeded: not loaded in time; the server goes on loading.
+        """
+        request = messages().RepositoryModelLoadRequest(model_name=name)
+        left_s = checked_timeout(timeout_s or self._timeout_s, f"model {name}")
+        self._transport.call("RepositoryModelLoad", request, left_s)
 
     def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""
@@ -266,7 +282,9 @@ class Model:
         return self._client._predict(self._key, given, outputs, timeout_s)
 
 
-def _transport(address: str | None, transport: Transport | None) -> Transport:
+def _transport(
+    address: str | None, transport: Transport | None, admin_key: str | None
+) -> Transport:
     if (address is None) == (transport is None):
         raise UsageError(
             "Client",
@@ -278,7 +296,7 @@ def _transport(address: str | None, transport: Transport | None) -> Transport:
     # gRPC takes a fifth of a second to import: paid by those who connect.
     from tritonkit.client.grpc_transport import GrpcTransport
 
-    return GrpcTransport(address or "")
+    return GrpcTransport(address or "", admin_key)
 
 
 def _merged(model: str, inputs: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:

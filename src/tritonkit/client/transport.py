@@ -20,6 +20,7 @@ Method: TypeAlias = Literal[
     "ModelReady",
     "ModelStatistics",
     "RepositoryIndex",
+    "RepositoryModelLoad",
     "ServerLive",
     "ServerMetadata",
     "ServerReady",

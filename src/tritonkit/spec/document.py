@@ -111,9 +111,9 @@ def _explain(
     problem = problems[0]
     path = _document_path(problem["loc"], lines)
     where = f"{file}:{lines.get(path, 1)} {'.'.join(map(str, path))}".rstrip()
-    others = "\n".join(
-        _one_line(p) for p in problems[1:6] if _document_path(p["loc"], lines) != path
-    )
+    # What the other members of a union say of this place, or of what holds it, helps nobody.
+    elsewhere = [p for p in problems[1:] if not _holds(_document_path(p["loc"], lines), path)]
+    others = "\n".join(_one_line(p) for p in elsewhere[:5])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         known = _fields_at(kind, path[:-1])
@@ -127,6 +127,10 @@ def _explain(
     found, _, wanted = message.partition("; wanted ")
     todo = "correct it; docs/model.schema.json says what may stand there"
     return SpecError(where, found=found, wanted=wanted, todo=todo, details=others)
+
+
+def _holds(outer: tuple[_Key, ...], inner: tuple[_Key, ...]) -> bool:
+    return inner[: len(outer)] == outer
 
 
 def _one_line(problem: Any) -> str:

@@ -1,0 +1,124 @@
+"""What a container refuses before it works: a key others can read, a repository it cannot serve.
+
+Runs in the images: the standard library only, and nothing of tritonkit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MIB", "Refused", "check_key", "check_memory", "check_repository", "read_needs"]
+
+MIB = 1 << 20
+_KEY = re.compile(r"[A-Za-z0-9._~-]{16,256}")
+
+
+class Refused(Exception):
+    """A mistake to mend before the next start: where, what was found, what to do."""
+
+    def __init__(self, where: Path, found: str, todo: str) -> None:
+        super().__init__(f"error: {where}: {found}\n  do: {todo}")
+
+
+def check_key(file: Path) -> str:
+    """The key in a file. Refused where it is missing, weak, or open to other users."""
+    try:
+        mode = file.stat().st_mode
+        text = file.read_text().strip()
+    except FileNotFoundError:
+        raise Refused(
+            file, "there is no key file",
+            "docker compose up builder makes one; or mount a file of yours there",
+        ) from None  # fmt: skip
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(
+            file, f"the key cannot be read: {error}",
+            f"give it to user {os.getuid()}: chown {os.getuid()} FILE && chmod 400 FILE",
+        ) from None  # fmt: skip
+    if mode & stat.S_IRWXO:
+        raise Refused(
+            file, f"every user can read or change the key (mode {stat.S_IMODE(mode):o})",
+            "chmod o-rwx FILE, and change the key: someone may have read it",
+        )  # fmt: skip
+    if not _KEY.fullmatch(text):
+        raise Refused(
+            file, f"not a key: {len(text)} characters",
+            "16 to 256 letters, digits or ._~- in one line: openssl rand -hex 24 > FILE",
+        )  # fmt: skip
+    return text
+
+
+def check_repository(folder: Path) -> list[str]:
+    """The names of the models in a repository. Refused where it is empty, half built or unreadable."""
+    try:
+        configs = sorted(folder.glob("*/config.pbtxt"))
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    if not configs:
+        found = "no NAME/config.pbtxt in it" if entries else "the model repository is empty"
+        raise Refused(folder, found, "build the models: docker compose up builder")
+    for config in configs:
+        _check_model(config.parent)
+    return [config.parent.name for config in configs]
+
+
+def read_needs(file: Path) -> dict[str, Any]:
+    """What the builder computed from the repository; empty where no builder ran."""
+    try:
+        needs = json.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise Refused(file, f"it cannot be read: {error}", "docker compose up builder") from None
+    return needs if isinstance(needs, dict) else {}
+
+
+def check_memory(needs: dict[str, Any], folder: Path) -> None:
+    """Refused where /dev/shm is too small for the Python stubs: one would die in mid-service."""
+    state = os.statvfs(folder)
+    size = state.f_blocks * state.f_frsize
+    wanted = int(needs.get("shm_bytes", 0))
+    if size < wanted:
+        raise Refused(
+            folder, f"{size // MIB} MiB, and the repository's Python stubs need {wanted // MIB} MiB",
+            "tritonkit manifests --target compose, then docker compose up again"
+            f" (docker run: --shm-size={wanted // MIB}m)",
+        )  # fmt: skip
+
+
+def _check_model(folder: Path) -> None:
+    try:
+        versions = [path for path in folder.iterdir() if path.name.isdecimal()]
+        (folder / "config.pbtxt").read_bytes()
+        missing = [file for version in versions for file in _missing(version)]
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from None
+    if not versions:
+        missing = [folder / "1"]
+    if missing:
+        raise Refused(
+            folder, f"half built: there is no {missing[0].relative_to(folder)}",
+            "build the models: docker compose up builder",
+        )  # fmt: skip
+
+
+def _missing(version: Path) -> list[Path]:
+    """The files its manifest names that are not there; an OSError where one cannot be read."""
+    manifest = version / "manifest.json"
+    names = json.loads(manifest.read_text()).get("files", {}) if manifest.exists() else {}
+    files = [version / name for name in names]
+    for file in files:
+        if file.exists():
+            file.open("rb").close()
+    return [file for file in files if not file.exists()]
+
+
+def _unreadable(folder: Path, error: Exception) -> Refused:
+    user = f"user {os.getuid()}"
+    return Refused(folder, f"{user} cannot read it: {error}", "chmod -R a+rX model_repository")

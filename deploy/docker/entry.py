@@ -1,0 +1,150 @@
+"""Serves the repository at /models: checks it, starts tritonserver, and looks after its Python stubs.
+
+    entry.py [--repository DIR] [--key-file FILE] [--needs FILE] [TRITONSERVER ARGUMENT ...]
+
+Every model there is loaded by name; later versions come by explicit load requests (`tritonkit
+reload`). What can change the server needs the key: as the gRPC metadata `triton-grpc-protocol-admin-key`
+or the HTTP header `admin-key`. SIGTERM answers the requests in flight and ends. After the death of a
+stub, or of the server, it is started anew. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from checks import Refused, check_key, check_memory, check_repository, read_needs
+from health import dead_stubs
+
+__all__ = ["arguments", "main"]
+
+HOME = Path("/opt/tritonserver")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
+REGIONS = "tritonkit_"
+RESTRICTED = "model-repository,shared-memory,logging,trace"
+CACHE_BYTES = 64 << 20
+
+DRAIN_S = 30
+"""For the requests in flight at the end; `stop_grace_period` must be longer."""
+_FINALIZE_S = 8.0
+# Long enough for other models' answers; Triton itself would wait forever for the dead stub's model.
+_DRAIN_DEAD_S = 5.0
+_TICK_S = 0.5
+_MOST_DEATHS, _PERIOD_S = 5, 60.0
+
+
+def main() -> int:
+    """Serve until told to end: 0; 4 if it cannot."""
+    options, extra = _parser().parse_known_args()
+    try:
+        argv = arguments(options.repository, options.key_file, options.needs)
+    except Refused as refusal:
+        _say(str(refusal))
+        return 4
+    return _supervise([*argv, *extra])
+
+
+def arguments(repository: Path, key_file: Path, needs_file: Path) -> list[str]:
+    """The command line. Refused where the repository, the key or /dev/shm will not do."""
+    models = check_repository(repository)
+    key = check_key(key_file)
+    needs = read_needs(needs_file)
+    check_memory(needs, SHARED_MEMORY)
+    configs = "".join((repository / name / "config.pbtxt").read_text() for name in models)
+    flags: dict[str, Any] = {
+        "model-repository": repository,
+        "backend-directory": HOME / "backends",
+        "model-control-mode": "explicit",
+        # With one bad model the others still come up; the container is not healthy then.
+        "exit-on-error": "false",
+        "exit-timeout-secs": DRAIN_S,
+        "grpc-restricted-protocol": f"{RESTRICTED}:admin-key={key}",
+        "http-restricted-api": f"{RESTRICTED}:admin-key={key}",
+    }
+    if not Path("/dev/nvidiactl").exists():
+        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
+    if re.search(r"response_cache\s*{\s*enable:\s*true", configs):
+        flags |= {
+            "cache-directory": HOME / "caches",
+            "cache-config": f"local,size={CACHE_BYTES}",
+        }
+    if "rate_limiter" in configs:
+        flags["rate-limit"] = "execution_count"
+    region = int(needs.get("region_bytes", 1 << 20))
+    return [
+        str(HOME / "bin" / "tritonserver"),
+        "--disable-auto-complete-config",
+        *(f"--{name}={value}" for name, value in flags.items()),
+        *(f"--load-model={name}" for name in models),
+        f"--backend-config=python,shm-region-prefix-name={REGIONS}",
+        f"--backend-config=python,shm-default-byte-size={region}",
+    ]
+
+
+def _supervise(argv: list[str]) -> int:
+    asked: list[int] = []
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, lambda number, _: asked.append(number))
+    deaths: deque[float] = deque(maxlen=_MOST_DEATHS)
+    while True:
+        server = subprocess.Popen(argv)
+        reason = _watch(server, asked)
+        if asked:
+            return _end(server, DRAIN_S + _FINALIZE_S)
+        _say(f"error: {reason}; starting anew")
+        _end(server, _DRAIN_DEAD_S)
+        for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
+            region.unlink(missing_ok=True)
+        deaths.append(time.monotonic())
+        if len(deaths) == _MOST_DEATHS and deaths[-1] - deaths[0] < _PERIOD_S:
+            _say(f"error: {_MOST_DEATHS} times within {_PERIOD_S:.0f} s: giving up")
+            return 4
+
+
+def _watch(server: subprocess.Popen[bytes], asked: list[int]) -> str:
+    """Wait until it should be ended or has ended; why."""
+    before: set[int] = set()
+    while not asked:
+        try:
+            return f"tritonserver ended with exit code {server.wait(_TICK_S)}"
+        except subprocess.TimeoutExpired:
+            pass
+        dead = dead_stubs()
+        # Seen twice: a stub that Triton ended itself is a zombie for a moment only.
+        if dead & before:
+            return f"the Python stub {min(dead & before)} has died"
+        before = dead
+    return ""
+
+
+def _end(server: subprocess.Popen[bytes], within_s: float) -> int:
+    """Let it answer what is in flight, then end it; its exit code."""
+    server.terminate()
+    try:
+        return server.wait(within_s)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        return server.wait()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="entry.py", description=__doc__)
+    parser.add_argument("--repository", type=Path, default=Path("/models"))
+    parser.add_argument("--key-file", type=Path, default=Path("/handover/admin-key"))
+    parser.add_argument("--needs", type=Path, default=Path("/handover/needs.json"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

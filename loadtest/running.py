@@ -1,0 +1,139 @@
+"""The run under way in this process: what it sends, to whom, and what came back."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import rest
+import workloads
+
+from tritonkit.client import Client
+from tritonkit.errors import TritonkitError
+from tritonkit.measure import Recorder, Report, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from settings import Settings
+
+__all__ = ["RUN", "Item", "Run", "reach"]
+
+_TIMEOUT_S = 10.0
+_REACH_S = 5.0
+_GONE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """One request in the forms that both kinds of users send."""
+
+    model: str
+    request: Request
+    rest: rest.RestCall
+
+
+class Run:
+    """State that Locust's hooks and users share; a new run starts it anew."""
+
+    def __init__(self) -> None:
+        self.settings: Any = None
+        self.client: Any = None
+        self.items: dict[str, list[Item]] = {}
+        self.think_time_s = 0.0
+        self.failed = ""
+        self.began = 0.0
+        self._started: float | None = None
+        self._ended = self._workers_s = 0.0
+        self._gone_since: float | None = None
+        self._recorder = Recorder()
+
+    def prepare(self, root: Path, settings: Settings, protocols: Collection[str]) -> None:
+        """Connect, and make every request with its known answer; errors as `reach` and
+        `workloads.prepare` raise them."""
+        if self.client is not None:
+            self.client.close()
+        reach(settings, protocols)
+        self.settings, self.think_time_s = settings, settings.think_time_s
+        self.client = Client(settings.address, timeout_s=_TIMEOUT_S)
+        self.items = {}
+        for model in settings.weights:
+            signature = self.client.model(model).signature
+            requests = workloads.prepare(model, root, self.client).requests
+            self.items[model] = [
+                Item(model, request, rest.encode(signature, request.inputs)) for request in requests
+            ]
+
+    def begin(self) -> None:
+        """Users start now."""
+        self._started = time.monotonic()
+        self.reset()
+
+    def second(self) -> float:
+        """Since users started; 0 while the run is being prepared, which is no part of its shape."""
+        return 0.0 if self._started is None else time.monotonic() - self._started
+
+    def reset(self) -> None:
+        """From now on requests count; what was before does not."""
+        self._recorder = Recorder()
+        self._gone_since = None
+        self.began, self._ended, self._workers_s = time.monotonic(), 0.0, 0.0
+
+    def end(self) -> None:
+        """The users are told to stop."""
+        self._ended = time.monotonic()
+        self._started = None
+
+    def record(
+        self, request_type: str, name: str, response_time: float, response_length: int,
+        exception: Exception | None, **_: Any,
+    ) -> None:  # fmt: skip
+        """Count a request; takes what Locust's `request` event gives."""
+        self._recorder.add(request_type, name, response_time, response_length, _words(exception))
+
+    def is_gone(self, unavailable: bool) -> bool:
+        """Whether nothing has answered for a while, told with each request if it found nobody."""
+        if not unavailable:
+            self._gone_since = None
+            return False
+        now = time.monotonic()
+        self._gone_since = self._gone_since or now
+        return now - self._gone_since > _GONE_S
+
+    def give(self, client_id: str, data: dict[str, Any]) -> None:
+        """On a worker: put what was counted since the last time into the message to the master."""
+        data["tritonkit"] = {"took_s": self._took_s(), "counted": self._recorder.take()}
+
+    def take(self, client_id: str, data: dict[str, Any]) -> None:
+        """On the master: add what a worker counted."""
+        given = data["tritonkit"]
+        # A worker's own time: before it, the worker prepares what it will send.
+        self._workers_s = max(self._workers_s, given["took_s"])
+        self._recorder.merge(given["counted"])
+
+    def report(self) -> Report:
+        """The run so far, or the one that ended."""
+        return self._recorder.report(self._workers_s or self._took_s())
+
+    def _took_s(self) -> float:
+        return (self._ended or time.monotonic()) - self.began if self.began else 0.0
+
+
+RUN = Run()
+
+
+def reach(settings: Settings, protocols: Collection[str]) -> None:
+    """See whether the server answers and serves the models; ClientError, UsageError if not."""
+    with Client(settings.address, timeout_s=_REACH_S) as client:
+        for model in settings.weights:
+            client.model(model)
+    if "http" in protocols:
+        rest.check_ready(settings.http_address, _REACH_S)
+
+
+def _words(error: Exception | None) -> str:
+    if isinstance(error, TritonkitError):
+        return f"{type(error).__name__}: {error.where}: {error.found}"
+    return "" if error is None else str(error) or type(error).__name__

@@ -1,0 +1,130 @@
+"""What a load is told on Locust's command line, by environment variables or in its web page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import UsageError
+from tritonkit.measure import SHAPES, Limits, limits_for, read_thresholds
+from tritonkit.spec.document import nearest
+from tritonkit.spec.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ADDRESS", "Settings", "add_options", "read_settings"]
+
+ADDRESS = "127.0.0.1:8001"
+_HTTP_PORT = 8000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options that were read and hold together.
+
+    Args:
+        address: Triton's gRPC address, host:port.
+        http_address: its HTTP address.
+        weights: how often each model is called, beside the others.
+        think_time_s: a user's pause, on average.
+        limits: what is asked of each model.
+    """
+
+    address: str
+    http_address: str
+    weights: dict[str, int]
+    think_time_s: float
+    limits: dict[str, Limits]
+
+
+def add_options(parser: Any, default_models: Sequence[str]) -> None:
+    """Declare the options with Locust's parser; those for the web page appear there, too."""
+    option = parser.add_argument
+    option(
+        "--http-host", env_var="LOADTEST_HTTP_HOST", default="", metavar="HOST:PORT",
+        help=f"Triton's HTTP address, for RestUser; port {_HTTP_PORT} of --host by default",
+    )  # fmt: skip
+    option(
+        "--models", env_var="LOADTEST_MODELS", default=",".join(default_models),
+        metavar="NAME,NAME", help="Models to call, of those in models/",
+    )  # fmt: skip
+    option(
+        "--weights", env_var="LOADTEST_WEIGHTS", default="", metavar="NAME=N,NAME=N",
+        help="How often each model is called beside the others; 1 by default",
+    )  # fmt: skip
+    option(
+        "--think-time", env_var="LOADTEST_THINK_TIME", default="100ms", metavar="TIME",
+        help="A user's pause before its next request, on average: 100ms, 1s, 0ms for none",
+    )  # fmt: skip
+    option(
+        "--shape", env_var="LOADTEST_SHAPE", default="steady", choices=list(SHAPES),
+        help="How the number of users changes during the run",
+    )  # fmt: skip
+    option(
+        "--thresholds", env_var="LOADTEST_THRESHOLDS", metavar="FILE", include_in_web_ui=False,
+        default=str(Path(__file__).parent / "thresholds.yaml"),
+        help="Limits for each model; a run that misses one ends with exit code 1",
+    )  # fmt: skip
+    option(
+        "--tier", env_var="LOADTEST_TIER", default="", metavar="NAME", include_in_web_ui=False,
+        help="Judge every model by this tier of the thresholds file",
+    )  # fmt: skip
+    option(
+        "--report-json", env_var="LOADTEST_REPORT_JSON", default="", metavar="FILE",
+        include_in_web_ui=False, help="Write the report and the missed limits there",
+    )  # fmt: skip
+
+
+def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Settings:
+    """The options of a run as a value.
+
+    Args:
+        options: what Locust's parser gave.
+        host: Triton's gRPC address, as Locust has it; None or empty is `ADDRESS`.
+        known: the models there are.
+
+    Raises:
+        UsageError, SpecError: a model, weight, pause or threshold that cannot be.
+    """
+    models = [name.strip() for name in options.models.split(",") if name.strip()]
+    if not models:
+        raise UsageError("--models", found="no name", wanted=f"some of {', '.join(known)}")
+    for model in models:
+        _need(model, known, "--models")
+    thresholds = read_thresholds(Path(options.thresholds), known)
+    address = (host or ADDRESS).removeprefix("grpc://").rstrip("/")
+    http_address = options.http_host or f"{address.rpartition(':')[0]}:{_HTTP_PORT}"
+    return Settings(
+        address=address,
+        http_address=http_address.removeprefix("http://").rstrip("/"),
+        weights=_weights(options.weights, models),
+        think_time_s=_think_time_s(options.think_time),
+        limits={m: limits_for(thresholds, m, options.tier or None) for m in models},
+    )
+
+
+def _weights(text: str, models: Sequence[str]) -> dict[str, int]:
+    weights = dict.fromkeys(models, 1)
+    for pair in filter(None, text.split(",")):
+        name, _, number = pair.partition("=")
+        _need(name.strip(), models, "--weights")
+        if not number.strip().isdecimal() or not 0 < int(number) <= 1000:
+            raise UsageError(
+                "--weights", found=repr(pair), wanted="NAME=N with a whole number from 1 to 1000"
+            )
+        weights[name.strip()] = int(number)
+    return weights
+
+
+def _think_time_s(text: str) -> float:
+    try:
+        return parse_duration(text) / 1e6
+    except ValueError as error:
+        raise UsageError("--think-time", found=str(error)) from None
+
+
+def _need(name: str, known: Sequence[str], where: str) -> None:
+    if name not in known:
+        raise UsageError(where, found=f"there is no model {name!r}", wanted=nearest(name, known))

@@ -1,0 +1,138 @@
+"""Real requests for the models in `models/`, each with what its answer must be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonkit.build import load_hook
+from tritonkit.errors import InferenceError, UsageError
+from tritonkit.measure import Request, Workload, expect_embedding, expect_label, expect_like
+from tritonkit.spec import load, resolve_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tritonkit.client import Client
+
+__all__ = ["PAIRS", "SHIPPED", "prepare"]
+
+_IMAGES = 360  # the held-out fifth
+_RIGHT = 0.97
+
+PAIRS = (
+    ("Where is my parcel?", "My order has not been delivered yet and I want to know where it is."),
+    ("Reset my password", "I forgot my login details and cannot get into my account any more."),
+    (
+        "Interest rates went up.",
+        "The central bank raised interest rates by a quarter of a point, the third such step this "
+        "year, and said that borrowing would stay expensive until prices stop rising so quickly. ",
+    ),
+    (
+        "Bake the bread for forty minutes.",
+        "Preheat the oven and put the loaf on the middle shelf. Bake the bread for forty minutes, "
+        "until the crust is brown and the loaf sounds hollow when you knock on its bottom. "
+        "Let the baked bread cool on a rack before you cut it. " * 2,
+    ),
+    (
+        "Plants make sugar from sunlight.",
+        "Photosynthesis is how plants turn sunlight, water and carbon dioxide into sugar and "
+        "oxygen. The green leaves of a plant catch the light, and the sugar feeds the plant. " * 4,
+    ),
+    (
+        "A probe reached Mars.",
+        "The spacecraft entered orbit around Mars this morning after a journey of seven months. "
+        "From its orbit the probe will map the red planet and look for water under its dust. " * 8,
+    ),
+)
+"""Two texts of one meaning each, from 3 words to some 270: a short and a long one lie nearer to each
+other than to all the rest, so the answers that a load is checked against are themselves checked."""
+
+
+def digits(root: Path, client: Client) -> Workload:
+    """PNG images of the digits held out from training, and their labels.
+
+    The network does not read all of them right; those that it misreads in a first look are left
+    out, so that each wrong label later is the server's doing. ServerUnavailable and its like if it
+    does not answer; InferenceError if it misreads too many.
+    """
+    hook = load_hook(load(root / "models" / "digits", root), "data:held_out_images", "load test")
+    images: list[tuple[bytes, str]] = hook(_IMAGES)
+    model = client.model("digits")
+    size = max(1, model.signature.max_batch_size)
+    parts = [images[start : start + size] for start in range(0, len(images), size)]
+    labels = [
+        best.decode()
+        for part in parts
+        for best in model.predict(image=[png for png, _ in part])["label"][:, 0]
+    ]
+    right = [pair for pair, label in zip(images, labels, strict=True) if pair[1] == label]
+    if len(right) < _RIGHT * len(images):
+        raise InferenceError(
+            f"model digits at {client.address}",
+            found=f"it reads {len(right)} of {len(images)} held-out images right",
+            wanted=f"at least {_RIGHT:.0%} of them",
+            todo="look at what is served before loading it",
+        )
+    requests = [Request({"image": png}, expect_label(label)) for png, label in right]
+    return Workload("digits", tuple(requests))
+
+
+def sentences(_root: Path, client: Client) -> Workload:
+    """The texts of `PAIRS`; each answer must be the first one again.
+
+    InferenceError if the first answers do not put the texts of one meaning together.
+    """
+    texts = [text for pair in PAIRS for text in pair]
+    model = client.model("sentences")
+    known = np.concatenate([model.predict(text=text)["embedding"] for text in texts])
+    cosines = known @ known.T - 2 * np.eye(len(texts), dtype=known.dtype)
+    partners = np.arange(len(texts)) ^ 1
+    # Written so that NaN, which compares with nothing, is wrong too.
+    if not bool((cosines.argmax(axis=1) == partners).all() and np.isfinite(cosines).all()):
+        raise InferenceError(
+            f"model sentences at {client.address}",
+            found="texts of one meaning are not each other's nearest",
+            wanted="embeddings that mean something",
+            todo="look at what is served before loading it",
+        )
+    requests = [
+        Request({"text": text}, expect_embedding(embedding))
+        for text, embedding in zip(texts, known, strict=True)
+    ]
+    return Workload("sentences", tuple(requests))
+
+
+SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {
+    "digits": digits,
+    "sentences": sentences,
+}
+"""What makes the workload of each model that ships."""
+
+
+def prepare(name: str, root: Path, client: Client) -> Workload:
+    """The workload of a model: of its own kind if it ships, else its example from model.yaml.
+
+    Raises:
+        UsageError: the model neither ships nor has an example for each input.
+        ClientError: the server does not answer, or answers with nonsense.
+    """
+    if name in SHIPPED:
+        return SHIPPED[name](root, client)
+    spec = load(root / "models" / name, root)
+    inputs = {
+        key: example.text if example.file is None
+        else resolve_file(example.file, spec, f"example.{key}.file").read_bytes()
+        for key, example in spec.model.example.items()
+    }  # fmt: skip
+    model = client.model(name)
+    if missing := [key for key in model.signature.inputs if key not in inputs]:
+        raise UsageError(
+            f"{spec.file} example",
+            found=f"no example for input {missing[0]}",
+            wanted="real data to send",
+            todo="add it, or add a function to loadtest/workloads.py",
+        )
+    return Workload(name, (Request(inputs, expect_like(model.predict(inputs=inputs).outputs)),))

@@ -1,0 +1,82 @@
+"""`tritonkit manifests`: the limits of a container, computed from the repository."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.options import Root
+from tritonkit.cli.output import note, print_json
+from tritonkit.errors import RenderError
+from tritonkit.spec import find_root
+
+__all__ = ["ManifestTarget", "command"]
+
+
+class ManifestTarget(StrEnum):
+    """Who reads the file."""
+
+    compose = "compose"
+
+
+_FILES = {ManifestTarget.compose: Path("deploy/docker/resources.yml")}
+
+
+def command(
+    target: Annotated[ManifestTarget, typer.Option(help="Who reads it.")] = ManifestTarget.compose,
+    repository: Annotated[
+        Path | None,
+        typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write; deploy/docker/resources.yml by default.", show_default=False
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Fail if the file differs; write nothing.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON; write nothing.")
+    ] = False,
+    root: Root = None,
+) -> None:
+    """Write what a container that serves the repository needs: shared memory and memory.
+
+    Example: tritonkit manifests --target compose --check
+    """
+    from tritonkit.serve import read_models
+    from tritonkit.serve.manifests import compose_text, container_needs, made_of_python
+
+    project = (root or find_root()).resolve()
+    folder = (repository or project / "model_repository").resolve()
+    file = out or project / _FILES[target]
+    needs = container_needs(read_models(folder), made_of_python(project / "python_backends"))
+    if as_json:
+        print_json(asdict(needs))
+        return
+    text = compose_text(needs, folder.name, _cores(folder))
+    now = file.read_text() if file.is_file() else ""
+    if check and now != text:
+        raise RenderError(
+            str(file), found="it differs from what the repository needs",
+            todo="tritonkit manifests --target compose, and commit what it wrote",
+        )  # fmt: skip
+    if now == text:
+        note(f"{file}: nothing to change")
+    else:
+        file.write_text(text)
+        note(f"wrote {file}")
+
+
+def _cores(repository: Path) -> int | None:
+    """The cores that the repository's configuration was rendered for, where one says so."""
+    from tritonkit.render.existing import recorded_cores
+
+    specs = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
+    return next((cores for cores in (recorded_cores(repository, s) for s in specs) if cores), None)

@@ -1,0 +1,95 @@
+"""Making a running server take the newest versions of its models, without a failed request."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import InferenceError, ModelNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tritonkit.client.sync import Client
+
+__all__ = ["Reloaded", "reload_models"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reloading did to one model: the versions that were ready before and are now."""
+
+    model: str
+    before: tuple[str, ...]
+    now: tuple[str, ...]
+    seconds: float
+
+    @property
+    def changed(self) -> bool:
+        """Whether other versions answer now."""
+        return self.before != self.now
+
+
+def reload_models(
+    client: Client, names: Sequence[str] = (), *, timeout_s: float = 120.0
+) -> tuple[Reloaded, ...]:
+    """Load the newest versions of models, all of the repository by default.
+
+    Ensembles come first: loading one brings its parts along in one step, so that a changed network
+    and the changed steps around it appear together. A load returns when the new version is warm
+    (`model_warmup` has run), and only then does Triton let go of the old one.
+
+    Args:
+        client: of a server with explicit model control, with its key if it wants one.
+        names: models, or ensembles with all their parts.
+        timeout_s: seconds for each model.
+
+    Returns:
+        One value for each model that was asked for or changed.
+
+    Raises:
+        ModelNotFound: the repository has no such model.
+        InferenceError: a model did not load, and Triton's reason; what answered before still does.
+    """
+    before = _ready(client)
+    unknown = sorted(set(names) - before.keys())
+    if unknown:
+        raise ModelNotFound(
+            f"model {unknown[0]} at {client.address}",
+            found="the server's repository has no such model",
+            wanted=f"one of {', '.join(before) or 'none'}",
+            todo="build it: tritonkit build",
+        )
+    taken = {}
+    for name in sorted(names or before, key=lambda name: (not _is_ensemble(client, name), name)):
+        started = time.perf_counter()
+        client.load(name, timeout_s=timeout_s)
+        taken[name] = time.perf_counter() - started
+    now = _ready(client)
+    done = tuple(
+        Reloaded(name, before.get(name, ()), versions, taken.get(name, 0.0))
+        for name, versions in now.items()
+        if name in taken or before.get(name) != versions
+    )
+    for model in done:
+        if model.model in taken and not model.now:
+            raise InferenceError(
+                f"model {model.model} at {client.address}",
+                found="it was loaded and no version of it is ready",
+                todo="see why: tritonkit models",
+            )
+    return done
+
+
+def _ready(client: Client) -> dict[str, tuple[str, ...]]:
+    """The ready versions of every model in the repository, oldest first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for status in client.models():
+        found[status.name] = found.get(status.name, ()) + ((status.version,) * status.ready)
+    return found
+
+
+def _is_ensemble(client: Client, name: str) -> bool:
+    """Whether a model is a loaded ensemble; one that is not loaded yet is asked for its parts later."""
+    return client.is_ready(name) and client.config(name).platform == "ensemble"

@@ -1,0 +1,171 @@
+"""One load against a server that runs: Locust in a process of its own, its outcome as a value."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ClientError, TritonkitError, UsageError
+from tritonkit.measure.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LoadPlan", "Outcome", "run_load"]
+
+_REPORT = "report.json"
+_MARGIN_S = 60.0  # for a start, the last answers and the reports
+_STOP_S = 10.0
+_ERRORS: dict[int, type[TritonkitError]] = {2: UsageError, 5: ClientError}
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """What to send where, and what is asked of it.
+
+    Args:
+        root: the project, with `loadtest/` and `models/`.
+        models: names of models in `models/` that the server serves.
+        address: the server's gRPC address.
+        http_address: its HTTP address: half of the users then call over that.
+        users: how many call at the same time, each waiting for its answer.
+        duration_s: how long, in whole seconds above 0.
+        shape: a key of `tritonkit.measure.SHAPES`.
+        think_time_us: a user's pause between an answer and its next request, on average.
+        thresholds: the file with limits; `loadtest/thresholds.yaml` of the project by default.
+        tier: judge every model by this tier of that file instead.
+        report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
+    """
+
+    root: Path
+    models: tuple[str, ...]
+    address: str
+    http_address: str | None = None
+    users: int = 20
+    duration_s: int = 20
+    shape: str = "steady"
+    think_time_us: int = 100_000
+    thresholds: Path | None = None
+    tier: str | None = None
+    report: Path | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a load showed, and one line for each limit that was missed."""
+
+    report: Report
+    missed: tuple[str, ...]
+
+
+def run_load(plan: LoadPlan) -> Outcome:
+    """Run a load to its end.
+
+    Raises:
+        UsageError: Locust or the project's locustfile is missing, or something in the plan is wrong.
+        ClientError: the server does not answer, or does not serve a model.
+        TritonkitError: Locust ended otherwise without a report.
+    """
+    file = plan.root / "loadtest" / "locustfile.py"
+    if not file.is_file():
+        raise UsageError(str(file), found="there is no such file", wanted="a clone of tritonkit")
+    if importlib.util.find_spec("locust") is None:
+        raise UsageError(
+            "Locust", found="it is not installed", todo='pip install "tritonkit[loadtest]"'
+        )
+    with _folder(plan) as folder:
+        report = folder / _REPORT
+        report.unlink(missing_ok=True)
+        code, said = _run(_command(plan, file, folder), plan)
+        if not report.is_file():
+            raise _failure(code, said)
+        facts = json.loads(report.read_text(encoding="utf-8"))
+    return Outcome(Report.from_dict(facts), tuple(facts["missed"]))
+
+
+@contextlib.contextmanager
+def _folder(plan: LoadPlan) -> Iterator[Path]:
+    if plan.report is None:
+        with tempfile.TemporaryDirectory(prefix="tritonkit-load-") as folder:
+            yield Path(folder)
+        return
+    try:
+        plan.report.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            str(plan.report), found=f"it cannot be made: {error.strerror}", wanted="a folder"
+        ) from None
+    yield plan.report
+
+
+def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
+    thresholds = plan.thresholds or plan.root / "loadtest" / "thresholds.yaml"
+    command = [
+        sys.executable, "-m", "locust", "-f", str(file),
+        "--headless", "--only-summary", "--loglevel", "WARNING",
+        "--host", plan.address,
+        "--users", str(plan.users),
+        "--spawn-rate", str(plan.users),
+        "--run-time", f"{plan.duration_s}s",
+        "--stop-timeout", "5",
+        "--models", ",".join(plan.models),
+        "--shape", plan.shape,
+        "--think-time", f"{plan.think_time_us}us",
+        "--thresholds", str(thresholds),
+        "--report-json", str(folder / _REPORT),
+    ]  # fmt: skip
+    if plan.tier is not None:
+        command += ["--tier", plan.tier]
+    if plan.report is not None:
+        command += ["--html", str(folder / "report.html"), "--csv", str(folder / "locust")]
+    if plan.http_address is None:
+        return [*command, "TritonUser"]
+    return [*command, "--http-host", plan.http_address, "TritonUser", "RestUser"]
+
+
+def _run(command: list[str], plan: LoadPlan) -> tuple[int, str]:
+    """Exit code and standard error."""
+    # A setting meant for another run of Locust must not change this one.
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("LOCUST_", "LOADTEST_"))}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=plan.root,
+        env=env,
+    ) as process:
+        try:
+            said = process.communicate(timeout=plan.duration_s + _MARGIN_S)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise TritonkitError(
+                "Locust", found=f"not at its end {_MARGIN_S:.0f} s after the run should have been"
+            ) from None
+        except KeyboardInterrupt:
+            # The terminal told Locust too, which ends by itself.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_S)
+            process.kill()
+            raise
+    return process.returncode, said
+
+
+def _failure(code: int, said: str) -> TritonkitError:
+    """The error for a run without a report: what the locustfile said of it, if it did."""
+    lines = said.strip().splitlines()
+    reason = next((line for line in lines if line.startswith("error: ")), "")
+    return _ERRORS.get(code, TritonkitError)(
+        "Locust",
+        found=reason.removeprefix("error: ") or f"it ended with exit code {code} and no report",
+        details="" if reason else "\n".join(lines[-12:]),
+    )

@@ -1,0 +1,63 @@
+"""What a load showed, as a value that can be written and read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Report", "Series"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One model over one protocol.
+
+    Args:
+        protocol: "grpc" or "http".
+        model: the model called.
+        requests: how many were answered or failed.
+        failures: those that failed; a wrong answer is one.
+        rate_per_s: right answers per second, over the whole run.
+        p50_ms, p95_ms, p99_ms, largest_ms: times of the right answers; None where there is none.
+        mean_bytes: of a right answer's tensors.
+        first_failure: what the first failure said.
+    """
+
+    protocol: str
+    model: str
+    requests: int
+    failures: int
+    rate_per_s: float
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    largest_ms: float | None
+    mean_bytes: float | None
+    first_failure: str = ""
+
+    @property
+    def error_rate(self) -> float:
+        """Failures over requests, 0 to 1."""
+        return self.failures / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run."""
+
+    duration_s: float
+    series: tuple[Series, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        series = [asdict(each) | {"error_rate": each.error_rate} for each in self.series]
+        return {"duration_s": self.duration_s, "series": series}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Report:
+        """Read what `to_dict` gave."""
+        series = [
+            Series(**{key: value for key, value in each.items() if key != "error_rate"})
+            for each in facts["series"]
+        ]
+        return cls(facts["duration_s"], tuple(series))

@@ -1,0 +1,148 @@
+"""What is asked of a model under load: `loadtest/thresholds.yaml`, and whether a report holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.spec.base import Strict
+from tritonkit.spec.document import nearest, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tritonkit.measure.report import Report, Series
+
+__all__ = ["Limits", "ModelLimits", "Thresholds", "judge", "limits_for", "read_thresholds"]
+
+Milliseconds = Annotated[float, Field(gt=0, strict=True)]
+
+
+class Limits(Strict):
+    """Limits of one model; what is left out is not asked for."""
+
+    p50_ms: Milliseconds | None = None
+    """Half of the right answers come within."""
+    p95_ms: Milliseconds | None = None
+    p99_ms: Milliseconds | None = None
+    error_rate: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
+    """The most requests that may fail or be answered wrong, 0 to 1."""
+    min_rate: Annotated[float, Field(ge=0, strict=True)] | None = None
+    """Right answers per second, at least."""
+
+
+class ModelLimits(Limits):
+    """Limits of one model: those of a tier, and what stands beside it instead."""
+
+    tier: str | None = None
+
+
+class Thresholds(Strict):
+    """The whole file."""
+
+    tiers: dict[str, Limits] = {}
+    models: dict[str, ModelLimits] = {}
+
+    @model_validator(mode="after")
+    def _known_tiers(self) -> Self:
+        for model, limits in self.models.items():
+            if limits.tier is not None and limits.tier not in self.tiers:
+                raise ValueError(
+                    f"models.{model} names the tier {limits.tier!r}; "
+                    f"wanted {nearest(limits.tier, list(self.tiers))}"
+                )
+        return self
+
+
+def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
+    """Read a thresholds file.
+
+    Args:
+        file: its path.
+        known: names of the models there are.
+
+    Raises:
+        SpecError: it cannot be read, has an unknown key, tier or model, or a limit out of range.
+    """
+    try:
+        thresholds = read_document(file, Thresholds)
+    except SpecError as error:
+        raise SpecError(
+            error.where,
+            found=error.found,
+            wanted=error.wanted,
+            todo="correct it; docs/loadtest.md says what may stand in a thresholds file",
+            details=error.details,
+        ) from None
+    for model in thresholds.models:
+        if model not in known:
+            raise SpecError(
+                f"{file} models.{model}",
+                found=f"there is no model {model!r}",
+                wanted=nearest(model, known),
+                todo="correct the name, or remove it",
+            )
+    return thresholds
+
+
+def limits_for(thresholds: Thresholds, model: str, tier: str | None = None) -> Limits:
+    """The limits of a model: of the tier if one is named here, else those the file gives.
+
+    A model the file does not name must answer without errors, in whatever time.
+
+    Raises:
+        UsageError: the file has no such tier.
+    """
+    if tier is not None:
+        if tier not in thresholds.tiers:
+            raise UsageError(
+                f"tier {tier!r}",
+                found="the thresholds file has no such tier",
+                wanted=nearest(tier, list(thresholds.tiers)),
+            )
+        return thresholds.tiers[tier]
+    given = thresholds.models.get(model, ModelLimits())
+    base = thresholds.tiers[given.tier] if given.tier else Limits()
+    own = given.model_dump(exclude_unset=True, exclude={"tier"})
+    return base.model_copy(update=own)
+
+
+def judge(report: Report, limits: Mapping[str, Limits]) -> list[str]:
+    """One line per missed limit; none if all hold.
+
+    A model is judged by its gRPC requests where there are any, else by those over HTTP. A model
+    without any request misses.
+    """
+    missed: list[str] = []
+    for model, wanted in limits.items():
+        series = next(
+            (s for p in ("grpc", "http") for s in report.series if (s.protocol, s.model) == (p, model)),
+            None,
+        )  # fmt: skip
+        if series is None:
+            missed.append(f"{model}: no request was answered")
+        else:
+            missed += [
+                f"{model} over {series.protocol}: {text}" for text in _missed(series, wanted)
+            ]
+    return missed
+
+
+def _missed(series: Series, limits: Limits) -> list[str]:
+    lines = []
+    if series.error_rate > limits.error_rate:
+        lines.append(
+            f"error rate {series.error_rate:.4f}, at most {limits.error_rate:g} "
+            f"({series.failures} of {series.requests}; first: {series.first_failure})"
+        )
+    for name in ("p50_ms", "p95_ms", "p99_ms"):
+        most, found = getattr(limits, name), getattr(series, name)
+        if most is not None and (found is None or found > most):
+            shown = "no right answer" if found is None else f"{found:.2f} ms"
+            lines.append(f"{name.removesuffix('_ms')} {shown}, at most {most:g} ms")
+    if limits.min_rate is not None and series.rate_per_s < limits.min_rate:
+        lines.append(f"{series.rate_per_s:.1f} right answers/s, at least {limits.min_rate:g}")
+    return lines

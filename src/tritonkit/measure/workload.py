@@ -1,0 +1,97 @@
+"""Requests with known answers: a load that counts wrong answers as right measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "LEAST_COSINE",
+    "Check",
+    "Outputs",
+    "Request",
+    "Workload",
+    "expect_embedding",
+    "expect_label",
+    "expect_like",
+]
+
+Outputs: TypeAlias = Mapping[str, NDArray[Any]]
+Check: TypeAlias = Callable[[Outputs], str]
+"""Takes an answer's outputs, batch axis first; gives what is wrong with it, or nothing.
+
+The words are few and the same for the same mistake: they are counted by their text.
+"""
+
+LEAST_COSINE = 0.999
+"""To the known embedding: batches and paddings of other sizes move an embedding by less than 1e-4."""
+
+_LENGTH_OFF = 1e-3
+
+
+@dataclass(frozen=True)
+class Request:
+    """One item to send, by input name, and how its answer is checked."""
+
+    inputs: Mapping[str, Any]
+    check: Check
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The requests that a model is sent, in any order and as often as needed."""
+
+    model: str
+    requests: tuple[Request, ...]
+
+
+def expect_label(label: str, output: str = "label") -> Check:
+    """The best label, the first of bytes [1, k], is this one."""
+    wanted = label.encode()
+
+    def check(outputs: Outputs) -> str:
+        found = outputs[output].ravel()[0]
+        return "" if found == wanted else f"label {_text(found)}, expected {label}"
+
+    return check
+
+
+def expect_embedding(known: NDArray[Any], output: str = "embedding") -> Check:
+    """float32 [1, width] has length 1 and points where `known` [width], of length 1, does."""
+
+    def check(outputs: Outputs) -> str:
+        found = outputs[output].ravel()
+        if found.shape != known.shape:
+            return f"{output} has {found.size} numbers, expected {known.size}"
+        # Written so that NaN, which compares with nothing, is wrong too.
+        if not abs(float(np.linalg.norm(found)) - 1.0) <= _LENGTH_OFF:
+            return f"{output} is not of length 1"
+        if not float(found @ known) >= LEAST_COSINE:
+            return f"{output} has a cosine below {LEAST_COSINE} to the known one"
+        return ""
+
+    return check
+
+
+def expect_like(first: Outputs) -> Check:
+    """The outputs have the names, types and shapes of a first answer, and no NaN or infinity."""
+    wanted = {name: (array.dtype, array.shape) for name, array in first.items()}
+
+    def check(outputs: Outputs) -> str:
+        for name, (dtype, shape) in wanted.items():
+            found = outputs.get(name)
+            if found is None or (found.dtype, found.shape) != (dtype, shape):
+                return f"{name} is not {dtype} {list(shape)}, as it was at first"
+            if dtype.kind == "f" and not np.isfinite(found).all():
+                return f"{name} holds NaN or infinity"
+        return ""
+
+    return check
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

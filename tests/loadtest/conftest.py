@@ -1,0 +1,79 @@
+"""A project to load, made-up models behind a real gRPC connection, and Locust as a person starts it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.client.conftest import serve
+from tests.conftest import PROJECT
+from tritonkit.build import load_hook
+from tritonkit.client import FakeModel
+from tritonkit.spec import load
+
+__all__ = ["serve"]
+
+FakeDigits = Callable[..., FakeModel]
+
+
+def locust(*arguments: str, root: Path = PROJECT) -> subprocess.CompletedProcess[str]:
+    """Run Locust without its web page on a project's locustfile."""
+    command = [sys.executable, "-m", "locust", "-f", str(root / "loadtest" / "locustfile.py")]
+    return subprocess.run(
+        [*command, "--headless", "--only-summary", "--loglevel", "WARNING", *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        cwd=root, env={k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")},
+    )  # fmt: skip
+
+
+def free_port() -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def said(done: subprocess.CompletedProcess[str], start: str) -> list[str]:
+    """Lines of standard error that begin so."""
+    return [line for line in done.stderr.splitlines() if line.startswith(start)]
+
+
+@pytest.fixture(scope="session")
+def labels() -> dict[bytes, str]:
+    """The held-out PNG images of the digits and their labels."""
+    hook = load_hook(load(PROJECT / "models" / "digits", PROJECT), "data:held_out_images", "test")
+    return dict(hook(360))
+
+
+@pytest.fixture
+def fake_digits(labels: dict[bytes, str]) -> FakeDigits:
+    """A model that knows every label; after so many images it reads all of them wrong. It puts
+    those it has seen into a list, if it is given one."""
+
+    def make(right_images: int = 2**31, seen: list[bytes] | None = None) -> FakeModel:
+        seen = [] if seen is None else seen
+
+        def read(given: Any) -> Any:
+            best = []
+            for png in given["image"].ravel():
+                seen.append(png)
+                best.append([labels[png] if len(seen) <= right_images else "?", "x"])
+            return {"label": best, "score": np.ones((len(best), 2), np.float32)}
+
+        return FakeModel(
+            inputs={"image": ("BYTES", [1])},
+            outputs={"label": ("BYTES", [2]), "score": ("FP32", [2])},
+            function=read,
+            max_batch_size=64,
+        )
+
+    return make

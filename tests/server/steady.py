@@ -1,0 +1,69 @@
+"""A steady stream of requests while something else happens to the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tritonkit.errors import TritonkitError
+
+__all__ = ["Stream", "steady"]
+
+_CALLERS = 8
+
+
+@dataclass
+class Stream:
+    """What came back: how often each answer, what failed, and the longest wait from the moment at
+    which a request was due."""
+
+    answers: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    longest_s: float = 0.0
+
+    @property
+    def sent(self) -> int:
+        """Requests that were answered or failed."""
+        return self.answers.total() + len(self.failures)
+
+
+@contextmanager
+def steady(call: Callable[[], str], per_s: float) -> Iterator[Stream]:
+    """Call `per_s` times a second for the length of the block, from several threads, on a schedule that
+    does not wait for answers (as long as no more than eight are under way)."""
+    stream, ended, lock = Stream(), threading.Event(), threading.Lock()
+    start = time.monotonic()
+
+    def caller(first: int) -> None:
+        number = first
+        while not ended.wait(max(0.0, start + number / per_s - time.monotonic())):
+            _one(call, stream, lock, start + number / per_s)
+            number += _CALLERS
+
+    threads = [threading.Thread(target=caller, args=(first,)) for first in range(_CALLERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield stream
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def _one(call: Callable[[], str], stream: Stream, lock: threading.Lock, due: float) -> None:
+    answer = failure = None
+    try:
+        answer = call()
+    except TritonkitError as error:
+        failure = str(error)
+    with lock:
+        stream.longest_s = max(stream.longest_s, time.monotonic() - due)
+        if answer is not None:
+            stream.answers[answer] += 1
+        if failure is not None:
+            stream.failures.append(failure)

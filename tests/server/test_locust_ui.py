@@ -1,0 +1,140 @@
+"""Locust's web page in a real browser: a run is started by clicking, and its charts show it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROJECT
+from tests.loadtest.conftest import free_port
+
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1400,1500",
+]  # fmt: skip
+DRAWN = """
+return Array.from(document.querySelectorAll('canvas')).map(canvas => {
+  const data = canvas.getContext('2d').getImageData(0, 60, canvas.width, canvas.height - 60).data;
+  let coloured = 0;
+  for (let i = 0; i < data.length; i += 4) {
+    const [r, g, b, a] = data.slice(i, i + 4);
+    if (a > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 80) coloured += 1;
+  }
+  return coloured;
+});
+"""
+"""Pixels of each chart, below its legend, that are neither white, black nor grey: its lines."""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """Debian's Chromium with an empty profile."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert chromium is not None, "apt-get install chromium"
+    assert driver is not None, "apt-get install chromium-driver"
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"]:
+        options.add_argument(flag)
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+@pytest.fixture
+def page(digits_server: Any) -> Iterator[str]:
+    """Locust waiting to be started on its web page."""
+    port = free_port()
+    command = [
+        sys.executable, "-m", "locust", "-f", str(PROJECT / "loadtest" / "locustfile.py"),
+        "--web-host", "127.0.0.1", "--web-port", str(port), "--loglevel", "WARNING",
+        "--users", "6", "--spawn-rate", "6", "--host", digits_server.grpc, "--http-host", digits_server.http,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: answers(url), "the web page")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def answers(url: str) -> bool:
+    """Whether the page is there."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def until(true: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
+    """Wait until something is so."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if found := true():
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"waited {timeout_s} s for {what}")
+
+
+def rows(url: str) -> dict[tuple[str, str], int]:
+    """Requests by protocol and model, as the page gets them."""
+    with urllib.request.urlopen(f"{url}/stats/requests", timeout=5) as response:  # noqa: S310
+        stats = json.load(response)["stats"]
+    return {(row["method"], row["name"]): row["num_requests"] for row in stats if row["method"]}
+
+
+def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> None:
+    """Both kinds of users appear in the table and in the ratio; every chart has a line; Stop stops."""
+    from selenium.webdriver.common.by import By
+
+    def text() -> str:
+        return str(browser.find_element(By.TAG_NAME, "body").text)
+
+    def click(kind: str, words: str) -> None:
+        found = until(
+            lambda: [
+                each
+                for each in browser.find_elements(By.CSS_SELECTOR, kind)
+                if each.text.strip().lower().startswith(words)
+            ],
+            words,
+        )
+        found[0].click()
+
+    browser.get(page)
+    click("button", "start")
+    both = {(protocol, model) for protocol in ("grpc", "http") for model in ("digits", "sentences")}
+    until(lambda: set(rows(page)) == both and min(rows(page).values()) > 2, "answers", 40)
+    until(lambda: "grpc" in text() and "http" in text() and "RUNNING" in text(), "the table")
+    click("[role=tab]", "charts")
+    # Two points make a line, and a point comes every few seconds.
+    drawn = until(
+        lambda: (found := browser.execute_script(DRAWN)) and min(found) > 300 and found,
+        "lines in every chart",
+    )
+    assert len(drawn) == 3, "requests per second, response times, users"
+    click("[role=tab]", "current ratio")
+    until(lambda: "TritonUser" in text() and "RestUser" in text(), "both kinds of users")
+    click("button", "stop")
+    until(lambda: "STOPPED" in text(), "the end")
+    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]

@@ -1,0 +1,164 @@
+"""Publishing while a server runs, and making it take what was published."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cli.test_commands import failed, tritonkit
+from tests.server.steady import steady
+from tritonkit.client import Client
+from tritonkit.client.reload import reload_models
+from tritonkit.errors import InferenceError, ModelNotFound
+from tritonkit.render import build_repository
+from tritonkit.serve import Endpoint, serve
+
+PER_S = 200
+
+MODEL = """
+name: constant
+network:
+  onnx: net.onnx
+  inputs: {pixels: {dtype: FP32, shape: [1, 8, 8]}}
+  outputs: {logits: {dtype: FP32, shape: [10]}}
+serving: {max_batch_size: 8}
+pipeline:
+  - step: decode_image
+    parameters: {height: 8, width: 8, channels: 1}
+  - network
+  - step: top_k
+    parameters: {k: 1, labels: labels.txt}
+example: {image: {file: seven.png}}
+"""
+
+
+def always(digit: int) -> bytes:
+    """An ONNX file that takes every image for the same digit."""
+    favour = [float(number == digit) for number in range(10)]
+    nodes = [
+        helper.make_node("Constant", [], ["favour"], value_floats=favour),
+        helper.make_node("Constant", [], ["all"], value_ints=[1, 2, 3]),
+        helper.make_node("Constant", [], ["flat"], value_ints=[-1, 1]),
+        helper.make_node("ReduceMin", ["pixels", "all"], ["low"], keepdims=0),
+        helper.make_node("Reshape", ["low", "flat"], ["column"]),
+        helper.make_node("Add", ["column", "favour"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["batch", 1, 8, 8])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
+    )  # fmt: skip
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    ).SerializeToString()
+
+
+class Project:
+    """A project whose one model, an ensemble, says which version of its network answered."""
+
+    def __init__(self, root: Path, shipped: Path) -> None:
+        self.root = root
+        self.folder = root / "models" / "constant"
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "model.yaml").write_text(MODEL)
+        for file in ("labels.txt", "examples/seven.png"):
+            source = shipped / "models" / "digits" / file
+            (self.folder / source.name).write_bytes(source.read_bytes())
+        self.image = (self.folder / "seven.png").read_bytes()
+        self.publish(0)
+
+    def publish(self, digit: int) -> None:
+        """Build and publish a version that answers with this digit."""
+        (self.folder / "net.onnx").write_bytes(always(digit))
+        build_repository(self.root, ("constant",))
+
+
+@pytest.fixture
+def published(root: Path, project: Path) -> Project:
+    """The project with its first version published."""
+    (root / ".venv-server").symlink_to(project / ".venv-server")
+    return Project(root, project)
+
+
+@pytest.fixture
+def endpoint(published: Project) -> Iterator[Endpoint]:
+    """A server of that project."""
+    ports = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
+    repository = published.root / "model_repository"
+    with serve(repository, **ports, root=published.root, finalize_timeout_s=0) as endpoint:
+        yield endpoint
+
+
+def test_no_request_fails_while_versions_change(published: Project, endpoint: Endpoint) -> None:
+    """200 requests a second over two new versions: none fails, none waits long, and every version
+    was seen: the ensemble's answer tells which network gave it."""
+    with Client(endpoint.grpc) as client:
+        model = client.model("constant")
+
+        def call() -> str:
+            return str(model.predict(image=published.image)["label"][0, 0].decode())
+
+        started = time.monotonic()
+        with steady(call, PER_S) as stream:
+            for digit in (1, 2):
+                time.sleep(2)
+                published.publish(digit)
+                done = tritonkit("reload", "constant", "--address", endpoint.grpc, "--json")
+                assert done.returncode == 0, done.stderr
+                # The command has returned: from now on the new version answers.
+                assert call() == str(digit)
+            time.sleep(2)
+        taken = time.monotonic() - started
+    assert stream.failures == []
+    assert set(stream.answers) == {"0", "1", "2"}
+    assert stream.sent > 0.9 * PER_S * taken
+    assert stream.longest_s < 2
+
+
+def test_an_ensemble_brings_its_parts(published: Project, endpoint: Endpoint) -> None:
+    """Reloading the ensemble says what became of the network below it; without a change nothing is
+    loaded; unknown names are refused."""
+    published.publish(1)
+    with Client(endpoint.grpc) as client:
+        done = {model.model: model for model in reload_models(client, ["constant"])}
+        assert done["constant_network"].before == ("1",)
+        assert done["constant_network"].now == ("2",)
+        assert not done["constant"].changed
+        again = reload_models(client)
+        assert {model.changed for model in again} == {False}
+        assert len(again) == 4
+        with pytest.raises(ModelNotFound, match="no such model") as caught:
+            reload_models(client, ["constnat"])
+        assert "constant_network" in caught.value.wanted
+
+
+def test_a_version_that_does_not_load_leaves_the_old_one(
+    published: Project, endpoint: Endpoint
+) -> None:
+    """The command ends with Triton's reason and exit code 5, and the former version answers on."""
+    repository = published.root / "model_repository"
+    (repository / "constant_network" / "2").mkdir()
+    (repository / "constant_network" / "2" / "model.onnx").write_bytes(b"not a model")
+    stderr = failed(tritonkit("reload", "--address", endpoint.grpc), 5)
+    assert "constant" in stderr
+    with Client(endpoint.grpc) as client:
+        answer = client.model("constant").predict(image=published.image)["label"][0, 0]
+        assert answer == b"0"
+        with pytest.raises(InferenceError):
+            client.load("constant_network")
+
+
+def test_json_names_versions_and_seconds(published: Project, endpoint: Endpoint) -> None:
+    """`tritonkit reload --json` gives one entry per model."""
+    done = tritonkit("reload", "--address", endpoint.grpc, "--json")
+    facts = json.loads(done.stdout)
+    assert facts["address"] == endpoint.grpc
+    assert {entry["model"] for entry in facts["models"]} == {
+        "constant", "constant_decode_image", "constant_network", "constant_top_k",
+    }  # fmt: skip
+    assert all(entry["before"] == entry["now"] == ["1"] for entry in facts["models"])
