@@ -6,12 +6,13 @@ TORCH ?= torch==2.13.0
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 
-.PHONY: setup demo test lint unit check clean
+.PHONY: help setup demo test docker lint unit check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   build the models, start Triton, send it real input"
 	@echo "make test   lint, types and all tests"
+	@echo "make docker the compose stack, tested on a real Docker daemon"
 	@echo "make setup  the two Python environments that both need"
 
 setup:
@@ -42,7 +43,11 @@ unit: setup
 	@$(BIN)/python -m pytest --ignore tests/server --ignore tests/loadtest --ignore tests/deploy
 
 test: lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --ignore tests/deploy
+
+# Needs a Docker daemon, or root and Debian's docker.io to start one.
+docker: setup
+	@$(BIN)/python -m pytest tests/deploy
 
 check: setup
 	@$(BIN)/python tools/build_repo.py --check
