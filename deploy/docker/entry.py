@@ -11,19 +11,24 @@ stub, or of the server, it is started anew. Standard library only.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
+import json
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from checks import Refused, check_key, check_memory, check_repository, read_needs
 from health import dead_stubs
 
-__all__ = ["arguments", "main"]
+__all__ = ["arguments", "drain", "main"]
 
 HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
@@ -31,9 +36,11 @@ REGIONS = "tritonkit_"
 RESTRICTED = "model-repository,shared-memory,logging,trace"
 CACHE_BYTES = 64 << 20
 
-DRAIN_S = 30
-"""For the requests in flight at the end; `stop_grace_period` must be longer."""
+DRAIN_S = 20
+"""For the requests in flight at the end, after those of ensembles have had `_ENSEMBLES_S`."""
+_ENSEMBLES_S = 20.0
 _FINALIZE_S = 8.0
+# 48 s in all: `stop_grace_period` must be longer.
 # Long enough for other models' answers; Triton itself would wait forever for the dead stub's model.
 _DRAIN_DEAD_S = 5.0
 _TICK_S = 0.5
@@ -43,12 +50,17 @@ _MOST_DEATHS, _PERIOD_S = 5, 60.0
 def main() -> int:
     """Serve until told to end: 0; 4 if it cannot."""
     options, extra = _parser().parse_known_args()
+
+    def command() -> list[str]:
+        return [*arguments(options.repository, options.key_file, options.needs), *extra]
+
     try:
-        argv = arguments(options.repository, options.key_file, options.needs)
+        check_repository(options.repository)
+        key = check_key(options.key_file)
+        return _supervise(command, partial(drain, options.repository, key))
     except Refused as refusal:
         _say(str(refusal))
         return 4
-    return _supervise([*argv, *extra])
 
 
 def arguments(repository: Path, key_file: Path, needs_file: Path) -> list[str]:
@@ -88,15 +100,17 @@ def arguments(repository: Path, key_file: Path, needs_file: Path) -> list[str]:
     ]
 
 
-def _supervise(argv: list[str]) -> int:
+def _supervise(command: Callable[[], list[str]], before_end: Callable[[], None]) -> int:
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
     deaths: deque[float] = deque(maxlen=_MOST_DEATHS)
     while True:
-        server = subprocess.Popen(argv)
+        # Made anew each time: models may have been published since the last start.
+        server = subprocess.Popen(command())
         reason = _watch(server, asked)
         if asked:
+            before_end()
             return _end(server, DRAIN_S + _FINALIZE_S)
         _say(f"error: {reason}; starting anew")
         _end(server, _DRAIN_DEAD_S)
@@ -106,6 +120,39 @@ def _supervise(argv: list[str]) -> int:
         if len(deaths) == _MOST_DEATHS and deaths[-1] - deaths[0] < _PERIOD_S:
             _say(f"error: {_MOST_DEATHS} times within {_PERIOD_S:.0f} s: giving up")
             return 4
+
+
+def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
+    """Let the requests of ensembles finish, and take no new ones.
+
+    A server that was told to end refuses also the requests that an ensemble sends to its next step;
+    an ensemble that is unloaded answers what it has begun, while its steps are still there.
+    """
+    ensembles = {
+        file.parent.name
+        for file in repository.glob("*/config.pbtxt")
+        if "ensemble_scheduling" in file.read_text()
+    }
+    deadline = time.monotonic() + within_s
+    # The server may have ended already: then there is nothing to wait for.
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        for name in sorted(ensembles):
+            _ask(f"models/{name}/unload", key)
+        while time.monotonic() < deadline:
+            index = json.loads(_ask("index", key))
+            busy = {entry["name"] for entry in index if entry.get("reason") != "unloaded"}
+            if not busy & ensembles:
+                return
+            time.sleep(_TICK_S / 5)
+
+
+def _ask(path: str, key: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", 8000, timeout=5)
+    try:
+        connection.request("POST", f"/v2/repository/{path}", headers={"admin-key": key})
+        return connection.getresponse().read()
+    finally:
+        connection.close()
 
 
 def _watch(server: subprocess.Popen[bytes], asked: list[int]) -> str:

@@ -39,12 +39,14 @@ class ContainerNeeds:
     """The limits of a container.
 
     Args:
-        shm_bytes: the size of its /dev/shm.
+        shm_bytes: the size of its /dev/shm, for two generations.
+        stubs_bytes: what one generation needs of it: with less the container refuses to start.
         memory_bytes: all its memory, /dev/shm included.
         region_bytes: what each stub's region starts with (`shm-default-byte-size`).
     """
 
     shm_bytes: int
+    stubs_bytes: int
     memory_bytes: int
     region_bytes: int
 
@@ -67,6 +69,7 @@ def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) 
     shm_bytes = GENERATIONS * shm.total_bytes
     return ContainerNeeds(
         shm_bytes=shm_bytes,
+        stubs_bytes=shm.total_bytes,
         memory_bytes=math.ceil((processes + shm_bytes) / _STEP) * _STEP,
         region_bytes=shm.default_bytes,
     )

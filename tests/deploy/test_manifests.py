@@ -1,0 +1,94 @@
+"""The compose file and the figures it reads; no daemon is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.test_commands import failed, tritonkit
+from tests.deploy.conftest import run
+from tests.server.models import ModelText, write_repository
+from tritonkit.render import build_repository
+from tritonkit.serve import plan, read_models
+from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs, made_of_python
+from tritonkit.serve.shm import MIB
+
+LINES = r"\A# Written by .* \(cores (\d+)\)\.\n"
+
+
+def test_the_tracked_figures_are_those_of_the_repository(project: Path, tmp_path: Path) -> None:
+    """deploy/docker/resources.yml is what `tritonkit manifests` writes for a fresh build, for the
+    cores that the file names."""
+    tracked = project / "deploy/docker/resources.yml"
+    cores = re.match(LINES, tracked.read_text())
+    assert cores is not None
+    out = tmp_path / "model_repository"
+    build_repository(project, ("digits", "sentences"), out=out, cores=int(cores[1]))
+    fresh = tmp_path / "fresh.yml"
+    done = tritonkit("manifests", "--repository", str(out), "--out", str(fresh))
+    assert done.returncode == 0, done.stderr
+    assert fresh.read_text() == tracked.read_text()
+
+
+def test_check_tells_drift_and_writes_nothing(project: Path, root: Path) -> None:
+    """`--check` ends with exit code 3 and says what to do; without it the file is written once."""
+    write_repository(root / "model_repository", {"net": ModelText()})
+    file = root / "resources.yml"
+    arguments = ("manifests", "--root", str(root), "--out", str(file))
+    assert "tritonkit manifests" in failed(tritonkit(*arguments, "--check"), 3)
+    assert not file.exists()
+    assert tritonkit(*arguments).returncode == 0
+    assert tritonkit(*arguments, "--check").returncode == 0
+    limits = yaml.safe_load(file.read_text())["services"]["triton"]
+    facts = json.loads(tritonkit("manifests", "--root", str(root), "--json").stdout)
+    assert limits["shm_size"] == f"{facts['shm_bytes'] // MIB}m"
+    assert limits["mem_limit"] == f"{facts['memory_bytes'] // MIB}m"
+
+
+def test_two_generations_have_room(project: Path, tmp_path: Path) -> None:
+    """Shared memory and memory count every stub twice: a new version is loaded beside the old one."""
+    models = read_models(write_repository(tmp_path, {"a": ModelText(), "b": ModelText()}))
+    backends = made_of_python(project / "python_backends")
+    assert backends == {"python", "onnxruntime"}
+    one, two = container_needs(models[:1], backends), container_needs(models, backends)
+    assert two.shm_bytes == GENERATIONS * plan(models, backends).total_bytes
+    assert two.memory_bytes - one.memory_bytes >= GENERATIONS * STUB_BYTES
+    assert two.region_bytes == MIB
+
+
+@pytest.mark.parametrize("tool", [("docker", "compose"), ("docker-compose",)])
+def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
+    """Both compose v2 and docker-compose 1.29 take it, with all profiles; the limits arrive."""
+    if shutil.which(tool[0]) is None or run(*tool, "version").returncode != 0:
+        pytest.skip(f"{' '.join(tool)} is not installed")
+    done = run(*tool, "--profile", "gpu", "--profile", "load", "config", cwd=project)
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert set(services) == {
+        "builder",
+        "triton",
+        "prometheus",
+        "locust",
+        "builder-gpu",
+        "triton-gpu",
+    }
+    assert {"shm_size", "mem_limit"} <= services["triton"].keys() & services["triton-gpu"].keys()
+    devices = services["triton-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert devices[0]["driver"] == "nvidia"
+    for name in ("triton", "locust", "prometheus", "triton-gpu"):
+        assert services[name]["read_only"], name
+        assert services[name]["cap_drop"] == ["ALL"], name
+
+
+def test_every_image_has_a_pinned_default(project: Path) -> None:
+    """No image without a tag, none called latest, and each can be changed by a variable."""
+    text = (project / "docker-compose.yml").read_text()
+    images = re.findall(r"^\s+(?:image|BASE|GPU_BASE): (.+)$", text, re.MULTILINE)
+    assert len(images) == 7
+    for image in images:
+        assert re.fullmatch(r"\$\{TRITONKIT_\w+:-[\w./-]+:[\w.-]*\d[\w.-]*\}", image), image

@@ -1,0 +1,176 @@
+"""What the images and scripts refuse: one clear message, the documented exit code, nothing half done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import failed, tritonkit
+from tests.deploy.conftest import (
+    SERVER_IMAGE,
+    SERVER_USER,
+    Stack,
+    compose_command,
+    copy_checkout,
+    run,
+)
+
+pytestmark = pytest.mark.timeout(900)
+
+KEY = "0123456789abcdef0123456789abcdef\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository of one model, and what the builder hands over, for the server's user."""
+    version = tmp_path / "models" / "net" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text('name: "net"\n')
+    (version / "model.py").write_text("")
+    (version / "manifest.json").write_text('{"files": {"model.py": ""}}')
+    handover = tmp_path / "handover"
+    handover.mkdir()
+    (handover / "admin-key").write_text(KEY)
+    (handover / "admin-key").chmod(0o400)
+    if os.geteuid() == 0:
+        os.chown(handover / "admin-key", SERVER_USER, SERVER_USER)
+    return tmp_path
+
+
+def start(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the server's image on a folder, as compose does."""
+    user = [] if os.geteuid() == 0 else ["--user", str(os.getuid())]
+    return run(
+        "docker", "run", "--rm", "--read-only", *user, *options,
+        "--volume", f"{folder}/models:/models:ro", "--volume", f"{folder}/handover:/handover:ro",
+        SERVER_IMAGE,
+    )  # fmt: skip
+
+
+def spoil(folder: Path, what: str) -> None:
+    """One thing wrong with the folder."""
+    net, key = folder / "models" / "net", folder / "handover" / "admin-key"
+    if what == "empty":
+        shutil.rmtree(net)
+    elif what == "no version":
+        shutil.rmtree(net / "1")
+    elif what == "half a version":
+        (net / "1" / "model.py").unlink()
+    elif what == "not readable":
+        net.chmod(0o000)
+    elif what == "no key":
+        key.unlink()
+    elif what == "open key":
+        key.chmod(0o444)
+    elif what == "key of another":
+        os.chown(key, 0, 0)
+    elif what == "short key":
+        key.chmod(0o600)
+        key.write_text("secret")
+        key.chmod(0o400)
+    elif what == "small memory":
+        (folder / "handover" / "needs.json").write_text(
+            f'{{"stubs_bytes": {65 << 20}, "shm_bytes": {130 << 20}}}'
+        )
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("empty", "the model repository is empty"),
+        ("no version", "half built: there is no 1"),
+        ("half a version", "half built: there is no 1/model.py"),
+        ("not readable", "cannot read it"),
+        ("no key", "there is no key file"),
+        ("open key", "every user can read or change the key (mode 444)"),
+        ("key of another", "the key cannot be read"),
+        ("short key", "not a key: 6 characters"),
+        ("small memory", "64 MiB, and the repository's Python stubs want 130 MiB"),
+    ],
+)
+def test_the_server_refuses(images: None, folder: Path, what: str, words: str) -> None:
+    """Exit code 4, what was found, and what to do about it, before tritonserver is started."""
+    if what in ("key of another", "not readable") and os.geteuid() != 0:
+        pytest.skip("only root can make a file that its own user cannot read")
+    spoil(folder, what)
+    done = start(folder)
+    (folder / "models" / "net").exists() and (folder / "models" / "net").chmod(0o755)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("error: /")
+    assert words in done.stderr
+    assert "\n  do: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_builder_refuses_an_open_key(
+    images: None, settings: str, project: Path, tmp_path: Path
+) -> None:
+    """Nothing is built or served with a key that everybody can read."""
+    checkout = copy_checkout(project, tmp_path / "checkout", os.getuid())
+    key = checkout / "deploy/docker/keys/admin-key"
+    key.write_text(KEY)
+    key.chmod(0o644)
+    (checkout / ".env").write_text(settings)
+    name = f"tritonkit-refused-{os.getpid()}"
+    try:
+        done = run(*compose_command(), "-p", name, "run", "--rm", "builder", cwd=checkout)
+    finally:
+        run(*compose_command(), "-p", name, "down", "-v", cwd=checkout)
+    assert done.returncode == 2
+    assert "every user can read or change the key (mode 644)" in done.stdout + done.stderr
+    assert not list((checkout / "model_repository").glob("*/1"))
+
+
+def test_a_taken_port_is_named(stack: Stack) -> None:
+    """Docker itself says which port somebody else has."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run(
+            "docker", "run", "--rm", "--publish", f"127.0.0.1:{port}:8001", SERVER_IMAGE
+        )  # fmt: skip
+    assert done.returncode == 125
+    assert str(port) in done.stderr
+    assert "in use" in done.stderr
+
+
+def test_an_image_that_was_not_built_is_named(daemon: None, project: Path) -> None:
+    """The bench says which image is missing and how to build it."""
+    done = run(
+        str(project / ".venv/bin/python"), "-m", "bench", "container", cwd=project,
+        TRITONKIT_SERVER_IMAGE="tritonkit/never-built:0",
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert "never-built:0: it was not built" in done.stderr
+    assert "docker compose build triton" in done.stderr
+
+
+def test_without_docker_or_its_daemon_scripts_say_so(project: Path, tmp_path: Path) -> None:
+    """No program: install it. No daemon: start it. Exit code 4, also of the bench."""
+    script, python = str(project / "deploy/docker/local-base.sh"), str(project / ".venv/bin/python")
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
+    if os.geteuid() == 0 and shutil.which("debootstrap"):
+        done = run(script, **nowhere)
+        assert done.returncode == 4
+        assert "daemon does not answer" in done.stderr
+    done = run(python, "-m", "bench", "container", cwd=project, **nowhere)
+    assert done.returncode == 4
+    # Without the program, the same message begins with what to install.
+    assert "daemon does not answer" in done.stderr or "not installed" in done.stderr
+    done = run(python, "-m", "bench", "container", cwd=project, PATH=str(tmp_path))
+    assert done.returncode == 4
+    assert "docker: it is not installed" in done.stderr
+
+
+def test_a_key_file_that_is_no_key_is_refused(tmp_path: Path) -> None:
+    """A missing or empty --key-file is a mistake on the command line."""
+    missing = tmp_path / "missing"
+    assert "cannot be read" in failed(tritonkit("reload", "--key-file", str(missing)), 2)
+    missing.write_text("\n")
+    assert "no key in it" in failed(tritonkit("reload", "--key-file", str(missing)), 2)

@@ -1,0 +1,205 @@
+"""`docker compose up`: built, served, watched, drained, revived, and closed to whom it should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import failed, tritonkit
+from tests.deploy.conftest import OWNER, SERVER_IMAGE, SERVER_USER, Stack, docker, give
+from tests.server.steady import steady
+from tests.server.test_reload import PER_S, Project
+from tritonkit.client import Client
+from tritonkit.errors import InferenceError
+
+pytestmark = pytest.mark.timeout(900)
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where POSIX shared memory is on Linux)
+
+
+def digit(stack: Stack) -> bytes:
+    """What the shipped model says about the picture of a seven."""
+    image = (stack.checkout / "models/digits/examples/seven.png").read_bytes()
+    with Client(stack.grpc) as client:
+        label: bytes = client.model("digits").predict(image=image)["label"][0, 0]
+        return label
+
+
+def test_a_fresh_checkout_comes_up_and_answers(stack: Stack) -> None:
+    """The builder filled the repository, Triton serves both models, and what the builder wrote belongs
+    to the owner of the checkout."""
+    assert stack.state("{{.State.ExitCode}}", "builder") == "0"
+    assert digit(stack) == b"7"
+    with Client(stack.grpc) as client:
+        embedding = client.model("sentences").predict(text="Where is my parcel?")["embedding"]
+    assert embedding.shape == (1, 384)
+    if os.geteuid() == 0:
+        made = [*(stack.checkout / "model_repository").rglob("*"), stack.key_file]
+        assert {path.stat().st_uid for path in made} == {OWNER}
+    assert stack.key_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_prometheus_has_triton_s_counters(stack: Stack) -> None:
+    """It scrapes `nv_inference_request_success` of what was asked."""
+    digit(stack)
+    query = urllib.parse.quote('nv_inference_request_success{model="digits"}')
+    url = f"http://127.0.0.1:{stack.ports['PROMETHEUS_PORT']}/api/v1/query?query={query}"
+    deadline = time.monotonic() + 30
+    value = 0.0
+    while value < 1:
+        assert time.monotonic() < deadline, "it never had the counter"
+        time.sleep(0.5)
+        found = json.loads(urllib.request.urlopen(url, timeout=5).read())["data"]["result"]
+        value = max((float(entry["value"][1]) for entry in found), default=0.0)
+
+
+def test_the_second_builder_run_does_nothing(stack: Stack) -> None:
+    """It says so, and no file of the repository is touched."""
+
+    def state() -> dict[Path, tuple[int, int]]:
+        folder = stack.checkout / "model_repository"
+        return {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.rglob("*")}
+
+    before = state()
+    done = stack.compose("run", "--rm", "builder")
+    assert done.returncode == 0, done.stderr
+    assert "nothing to change" in done.stdout + done.stderr
+    assert state() == before
+
+
+def test_the_server_is_confined(stack: Stack) -> None:
+    """Not root, no capabilities, a root filesystem nobody can write, the limits that were computed."""
+    for place in ("/x", "/opt/tritonserver/x", "/models/x", "/handover/x"):
+        assert "Read-only" in stack.inside("touch", place).stderr
+    assert stack.inside("touch", "/tmp/x").returncode == 0  # noqa: S108 (a tmpfs)
+    status = stack.inside("sh", "-c", "cat /proc/[0-9]*/status").stdout
+    assert set(re.findall(r"Uid:\s+(\d+)", status)) == {str(SERVER_USER)}
+    assert set(re.findall(r"CapEff:\s+(\w+)", status)) == {"0" * 16}
+    limits = (stack.checkout / "deploy/docker/resources.yml").read_text()
+    shm, memory = (int(mib) << 20 for mib in re.findall(r": (\d+)m", limits))
+    assert stack.state("{{.HostConfig.ShmSize}} {{.HostConfig.Memory}}") == f"{shm} {memory}"
+    ports = stack.state("{{json .HostConfig.PortBindings}}")
+    assert {b["HostIp"] for bound in json.loads(ports).values() for b in bound} == {"127.0.0.1"}
+
+
+def test_the_server_image_is_small_and_without_torch(images: None) -> None:
+    """Under 1.2 GB, and nothing of PyTorch in its Python."""
+    assert int(docker("image", "inspect", "-f", "{{.Size}}", SERVER_IMAGE)) < 1.2e9
+    code = "import importlib.util as u; print(*[m for m in ('torch', 'onnx') if u.find_spec(m)])"
+    argv = ("--entrypoint", "python3", SERVER_IMAGE, "-c", code)
+    assert docker("run", "--rm", *argv) == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "repository/index"),
+        ("POST", "repository/models/digits/load"),
+        ("POST", "repository/models/digits/unload"),
+        ("GET", "systemsharedmemory/status"),
+        ("GET", "cudasharedmemory/status"),
+        ("GET", "logging"),
+        ("GET", "trace/setting"),
+    ],
+)
+def test_http_calls_that_change_the_server_need_the_key(
+    stack: Stack, method: str, path: str
+) -> None:
+    """Without the key, and with another one, Triton answers 403."""
+    for headers in ({}, {"admin-key": "0" * 48}):
+        request = urllib.request.Request(f"{stack.http}/v2/{path}", method=method, headers=headers)  # noqa: S310
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=5)  # noqa: S310
+        caught.value.close()
+        assert caught.value.code == 403
+
+
+def test_the_key_opens_them(stack: Stack) -> None:
+    """Over gRPC: an error that says which key is missing, and an answer with it."""
+    key = stack.key_file.read_text().strip()
+    for wrong in (None, "0" * 48):
+        with Client(stack.grpc, admin_key=wrong) as client:
+            with pytest.raises(InferenceError, match="restricted") as caught:
+                client.models()
+            assert "--key-file" in caught.value.todo
+            with pytest.raises(InferenceError, match="restricted"):
+                client.load("digits")
+    with Client(stack.grpc, admin_key=key) as client:
+        assert all(status.ready for status in client.models())
+    assert "restricted" in failed(tritonkit("models", "--address", stack.grpc, cwd=Path("/")), 5)
+    done = tritonkit("models", "--address", stack.grpc, "--key-file", str(stack.key_file))
+    assert done.returncode == 0, done.stderr
+
+
+def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path) -> None:
+    """A model the server had not seen is loaded; then 200 requests a second over two new versions of
+    it: none fails, and each version was seen."""
+    published = Project(stack.checkout, project)
+    key = ("--address", stack.grpc, "--key-file", str(stack.key_file))
+    assert tritonkit("reload", "constant", *key).returncode == 0
+    with Client(stack.grpc) as client:
+        model = client.model("constant")
+
+        def call() -> str:
+            return str(model.predict(image=published.image)["label"][0, 0].decode())
+
+        with steady(call, PER_S) as stream:
+            for number in (1, 2):
+                time.sleep(3)
+                published.publish(number)
+                done = tritonkit("reload", "constant", *key)
+                assert done.returncode == 0, done.stderr
+                assert call() == str(number)
+            time.sleep(3)
+    # Built by this user, not by the checkout's owner.
+    give(stack.checkout, OWNER)
+    assert stream.failures == []
+    assert set(stream.answers) == {"0", "1", "2"}
+    stack.await_health("healthy", 10)
+
+
+def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:
+    """Killed inside the container: unhealthy within 10 s, then a new server answers, and nothing of the
+    old one is left in /dev/shm."""
+    regions = len(stack.inside("ls", SHARED_MEMORY).stdout.split())
+    kill = (
+        "for process in /proc/[0-9]*; do"
+        " grep -aq backend_stub $process/cmdline && grep -aq /digits_top_k/ $process/cmdline"
+        " && kill -9 ${process#/proc/}; done"
+    )
+    stack.inside("sh", "-c", kill)
+    stack.await_health("unhealthy", 10)
+    stack.await_health("healthy", 60)
+    assert digit(stack) == b"7"
+    assert len(stack.inside("ls", SHARED_MEMORY).stdout.split()) == regions
+    assert "has died; starting anew" in stack.compose("logs", "triton").stdout
+    assert stack.state("{{.RestartCount}}") == "0"
+
+
+def test_requests_in_flight_are_answered_at_the_end(stack: Stack) -> None:
+    """Eight batches that take seconds are under way when the container is told to stop: all are
+    answered, and it ends with exit code 0."""
+    batch = ["a long sentence about many parcels that never came " * 20] * 32
+    with Client(stack.grpc, timeout_s=60) as client, ThreadPoolExecutor(8) as pool:
+        model = client.model("sentences")
+        model.predict(text=batch)
+        answers = [pool.submit(model.predict, text=batch) for _ in range(8)]
+        time.sleep(0.5)
+        assert not all(answer.done() for answer in answers), "nothing was in flight"
+        stopped = stack.compose("stop", "triton")
+        assert stopped.returncode == 0, stopped.stderr
+        assert [a.result()["embedding"].shape for a in answers] == [(32, 384)] * 8
+    assert stack.state("{{.State.ExitCode}}") == "0"
+    again = stack.compose("up", "-d")
+    assert again.returncode == 0, again.stderr + stack.compose("logs", "triton").stdout[-3000:]
+    stack.await_health("healthy", 120)
+    assert digit(stack) == b"7"
