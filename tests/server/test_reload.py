@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from tests.cli.test_commands import failed, tritonkit
 from tests.server.steady import steady
-from tritonkit.client import Client
+from tritonkit.client import Client, FakeModel, MemoryTransport
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import InferenceError, ModelNotFound
 from tritonkit.render import build_repository
@@ -162,3 +162,14 @@ def test_json_names_versions_and_seconds(published: Project, endpoint: Endpoint)
         "constant", "constant_decode_image", "constant_network", "constant_top_k",
     }  # fmt: skip
     assert all(entry["before"] == entry["now"] == ["1"] for entry in facts["models"])
+
+
+def test_a_server_in_memory_loads_what_it_has() -> None:
+    """Programs that reload can be tested without Triton: a known model loads, another is not found."""
+    double = FakeModel(
+        {"x": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda given: {"y": given["x"] * 2}
+    )
+    with Client(transport=MemoryTransport({"double": double})) as client:
+        client.load("double", timeout_s=1)
+        with pytest.raises(ModelNotFound):
+            client.load("triple")
