@@ -389,6 +389,40 @@ def test_ctrl_c_drains(echo: Path) -> None:
         assert traces.left() == 0
 
 
+def nested(write_server_models: Any) -> Path:
+    """Two ensembles, one of which calls the other: `whole` takes its time in both of its parts."""
+    return write_server_models(
+        first=ModelText(), second=ModelText(), inner=ensemble("first", "second"),
+        whole=ensemble("inner", "second"),
+    )  # fmt: skip
+
+
+def test_ctrl_c_lets_ensembles_finish(write_server_models: Any) -> None:
+    """SIGINT while requests are at the first steps of ensembles: the later steps still answer them."""
+    with (
+        program(nested(write_server_models)) as (process, address, traces),
+        ThreadPoolExecutor() as pool,
+    ):
+        answers = [pool.submit(ask, address, name, 0.5) for name in ("inner", "whole") * 3]
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        for answer in answers:
+            assert struct.unpack("<4f", answer.result(20)) == (0.5, 1, 2, 3)
+        assert process.wait(10) == 0
+        assert traces.left() == 0
+
+
+def test_stop_lets_ensembles_finish(write_server_models: Any) -> None:
+    """The same for `stop()`, here the end of a block; what comes after it is refused."""
+    with ThreadPoolExecutor() as pool:
+        with serve(nested(write_server_models), **FREE, finalize_timeout_s=0) as endpoint:
+            answer = pool.submit(ask, endpoint.grpc, "whole", 0.5)
+            time.sleep(0.3)
+        assert struct.unpack("<4f", answer.result(1)) == (0.5, 1, 2, 3)
+        with pytest.raises(grpc.RpcError):
+            ask(endpoint.grpc, "whole")
+
+
 def test_a_second_ctrl_c_does_not_wait(echo: Path) -> None:
     """Two SIGINT end a server whose model takes a minute, and nothing is left."""
     with program(echo) as (process, address, traces), ThreadPoolExecutor() as pool:

@@ -68,10 +68,23 @@ class Service:
         (tried on 2.51: loading alone changes nothing)."""
         from tritonclient.grpc import service_pb2
 
-        unload = service_pb2.RepositoryModelUnloadRequest(model_name=model)
-        self._call("RepositoryModelUnload", unload, timeout_s)
+        self.unload(model, timeout_s)
         load = service_pb2.RepositoryModelLoadRequest(model_name=model)
         self._call("RepositoryModelLoad", load, timeout_s)
+
+    def unload(self, model: str, timeout_s: float) -> None:
+        """Take no new requests for a model; those it has are answered (`is_loaded` until then)."""
+        from tritonclient.grpc import service_pb2
+
+        request = service_pb2.RepositoryModelUnloadRequest(model_name=model)
+        self._call("RepositoryModelUnload", request, timeout_s)
+
+    def is_loaded(self, model: str, timeout_s: float) -> bool:
+        """Whether a version of a model is there, be it on its way out."""
+        from tritonclient.grpc import service_pb2
+
+        answer = self._call("RepositoryIndex", service_pb2.RepositoryIndexRequest(), timeout_s)
+        return any(one.name == model and one.reason != "unloaded" for one in answer.models)
 
     def infer(self, request: Any, *, decoupled: bool, timeout_s: float) -> None:
         """Send one request and wait for its answer; of a decoupled model, for all of them."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerDied, ServerStartError
+from tritonkit.serve.drain import finish_ensembles
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import Triton, describe_exit
@@ -83,6 +84,7 @@ class Server:
         self._run: Run | None = None
         self._triton: Triton | None = None
         self._asked_to_end = False
+        self._endpoint: Endpoint | None = None
         self._watcher: threading.Thread | None = None
 
     def start(self) -> Endpoint:
@@ -113,6 +115,7 @@ class Server:
         except BaseException:
             self.kill()
             raise
+        self._endpoint = endpoint
         self._tell(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
         watch = StubWatch(triton.prefix, endpoint.grpc, run.models, self._tell)
         self._watcher = threading.Thread(
@@ -194,9 +197,25 @@ class Server:
             raise self._died(self._triton)
 
     def _ask_to_end(self, triton: Triton) -> None:
+        """Does not wait, so that a second signal is heard."""
+        if self._asked_to_end:
+            return
         self._asked_to_end = True
         self._tell(ServeEvent("stopping", "answering the requests in flight"))
-        triton.stop(self._settings.drain_timeout_s, self._settings.finalize_timeout_s)
+        threading.Thread(
+            target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True
+        ).start()
+
+    def _drain(self, triton: Triton) -> None:
+        """Answer what is in flight within the time for it, then let the models finalize and end."""
+        deadline = time.monotonic() + self._settings.drain_timeout_s
+        try:
+            if self._endpoint is not None and self._run is not None:
+                models = tuple(self._run.models.values())
+                finish_ensembles(self._endpoint.grpc, models, self._settings.drain_timeout_s)
+        finally:
+            left_s = max(0.0, deadline - time.monotonic())
+            triton.stop(left_s, self._settings.finalize_timeout_s)
 
     def _finish(self) -> None:
         """Nothing runs any more: put away the run's files, and say so once."""
