@@ -11,7 +11,7 @@ BIN = .venv/bin
 
 help:
 	@echo "make demo   build the models, start Triton, send it real input"
-	@echo "make test   lint, types and all tests"
+	@echo "make test   lint, types and tests, with a real Triton"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
 	@echo "make setup  the two Python environments that both need"
 
