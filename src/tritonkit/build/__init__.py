@@ -4,19 +4,22 @@ from tritonkit.build.artifact import Artifact, Measured, Signature, TensorInfo, 
 from tritonkit.build.cache import Cache
 from tritonkit.build.hooks import load_hook
 from tritonkit.build.make import BuildPlan, build, plan
-from tritonkit.build.variants import VARIANTS, Variant
+from tritonkit.build.results import Result, evaluate
+from tritonkit.build.variants import FORMS, variant_names
 
 __all__ = [
-    "VARIANTS",
+    "FORMS",
     "Artifact",
     "BuildPlan",
     "Cache",
     "Measured",
+    "Result",
     "Signature",
     "TensorInfo",
-    "Variant",
     "build",
+    "evaluate",
     "load_hook",
     "plan",
     "sha256_file",
+    "variant_names",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,20 @@ class Measured:
     max_difference: float
     """Largest absolute difference of any output element from the reference's."""
     samples: int
+    drop_low: float | None = None
+    """Lower end of the 95 % interval of the metric's drop; None where the metric gives one number."""
+    drop_high: float | None = None
+    also: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """The spec's further metrics: value and reference."""
+    differences: dict[str, int] = field(default_factory=dict)
+    """Output elements by absolute difference: upper edge of each power of ten -> count."""
+    against: str = ""
+    """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimisations."""
+
+    @property
+    def drop(self) -> float:
+        """How far the metric lies below the reference's."""
+        return self.reference - self.value
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,8 @@ class Artifact:
     source_hash: str
     """Hash of everything that went in: spec, code, weights, tools."""
     tools: dict[str, str]
+    notes: tuple[str, ...] = ()
+    """What a person may want to know of how it was made, such as layers that stayed FP32."""
 
     @property
     def size_bytes(self) -> int:
@@ -87,15 +103,20 @@ class Artifact:
         signature = facts.pop("signature")
         quality = facts.pop("quality")
         return cls(
-            **facts,
+            **facts | {"notes": tuple(facts["notes"])},
             folder=folder,
             signature=Signature(
                 inputs=tuple(map(_tensor, signature["inputs"])),
                 outputs=tuple(map(_tensor, signature["outputs"])),
                 batched=signature["batched"],
             ),
-            quality=quality and Measured(**quality),
+            quality=quality and _measured(quality),
         )
+
+
+def _measured(facts: dict[str, Any]) -> Measured:
+    also = {name: (pair[0], pair[1]) for name, pair in facts["also"].items()}
+    return Measured(**facts | {"also": also})
 
 
 def _tensor(facts: dict[str, Any]) -> TensorInfo:

@@ -1,72 +1,32 @@
-"""Hold an exported network against its reference: names, then shapes, then tolerance, then the metric."""
+"""Hold a variant's outputs against the reference's: names, then shapes, then values."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tritonkit.build.artifact import Measured
-from tritonkit.build.hooks import load_hook
 from tritonkit.build.samples import Batch
-from tritonkit.errors import BuildError, GateError
+from tritonkit.errors import BuildError
 from tritonkit.spec import Spec
 
-__all__ = ["compare", "gate", "single_items"]
-
-Run = Callable[[Batch], Batch]
+__all__ = ["compare"]
 
 
 def compare(
-    spec: Spec, batches: Sequence[Batch], singles: Sequence[Batch], candidate: Run, reference: Run
-) -> Measured:
-    """Run both on every batch; BuildError at the first output that differs in name, shape or value.
+    spec: Spec, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], *, lossless: bool
+) -> float:  # fmt: skip
+    """The largest absolute difference of any output element.
 
-    The metric is taken over `batches`; `singles` are only compared.
+    BuildError at the first output that differs in name or shape, or is not finite where the
+    reference is; with `lossless`, also at the first beyond the spec's tolerance.
     """
-    everything = [*batches, *singles]
-    wanted = [reference(batch) for batch in everything]
-    found = [candidate(batch) for batch in everything]
     largest = 0.0
-    for batch, got, expected in zip(everything, found, wanted, strict=True):
+    for batch, got, expected in zip(given, found, wanted, strict=True):
         _names(spec, got, expected)
         for name, array in got.items():
             _shapes(spec, name, array, expected[name], batch)
-            largest = max(largest, _difference(spec, name, array, expected[name]))
-    metric, value, base = _metric(spec, found[: len(batches)], wanted[: len(batches)])
-    return Measured(metric, value, base, largest, sum(map(_items, batches)))
-
-
-def gate(spec: Spec, measured: Measured) -> None:
-    """GateError when the metric is below what the spec asks for."""
-    quality = spec.model.quality
-    drop = measured.reference - measured.value
-    floor = quality.at_least
-    where = f"{spec.file} quality"
-    found = f"{measured.metric} is {measured.value:.4f} on {measured.samples} samples"
-    if floor is not None and measured.value < floor:
-        raise GateError(
-            f"{where}.at_least", found=found, wanted=f"at least {floor}",
-            todo="train longer or on more data, or lower at_least",
-        )  # fmt: skip
-    if drop > quality.max_drop:
-        raise GateError(
-            f"{where}.max_drop", found=f"{found}, {drop:.4f} below the reference's {measured.reference:.4f}",
-            wanted=f"a drop of at most {quality.max_drop}", todo="choose another variant, or raise max_drop",
-        )  # fmt: skip
-
-
-def single_items(batches: Sequence[Batch], batched: bool, count: int = 2) -> list[Batch]:
-    """The first items alone: a network that only works at the exported batch size fails on them."""
-    if not batched:
-        return []
-    first = batches[0]
-    return [{n: a[i : i + 1] for n, a in first.items()} for i in range(min(count, _items(first)))]
-
-
-def _items(batch: Batch) -> int:
-    array = next(iter(batch.values()))
-    return int(array.shape[0]) if array.ndim else 1
+            largest = max(largest, _difference(spec, name, array, expected[name], lossless))
+    return largest
 
 
 def _names(spec: Spec, found: Batch, wanted: Batch) -> None:
@@ -88,8 +48,8 @@ def _shapes(spec: Spec, name: str, found: Any, wanted: Any, batch: Batch) -> Non
         )
 
 
-def _difference(spec: Spec, name: str, found: Any, wanted: Any) -> float:
-    """Largest absolute difference, which must lie within the spec's tolerance."""
+def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) -> float:
+    """Largest absolute difference, which must lie within the spec's tolerance where that counts."""
     import numpy as np
 
     if not np.issubdtype(wanted.dtype, np.number):
@@ -109,6 +69,15 @@ def _difference(spec: Spec, name: str, found: Any, wanted: Any) -> float:
         )
     with np.errstate(invalid="ignore"):  # equal infinities differ by nothing
         difference = np.where(a == b, 0.0, np.abs(a - b))
+    if not lossless:
+        if bad := int((~np.isfinite(a) & np.isfinite(b)).sum()):
+            raise BuildError(
+                f"{spec.file} output {name}",
+                found=f"{bad} of {a.size} elements are NaN or infinite, which the reference's are not",
+                wanted="finite numbers",
+                todo="choose another variant: this one's number format cannot hold this network's values",
+            )
+        return float(difference.max(initial=0.0))
     if not np.allclose(a, b, atol=tolerance.absolute, rtol=tolerance.relative):
         worst = np.unravel_index(np.argmax(np.nan_to_num(difference, nan=np.inf)), a.shape)
         raise BuildError(
@@ -118,41 +87,3 @@ def _difference(spec: Spec, name: str, found: Any, wanted: Any) -> float:
             todo="look for layers that behave differently in training mode, or widen the tolerance",
         )
     return float(difference.max(initial=0.0))
-
-
-def _metric(spec: Spec, found: list[Batch], wanted: list[Batch]) -> tuple[str, float, float]:
-    """Name of the metric, its value for the candidate and for the reference."""
-    hook = spec.model.quality.metric
-    if hook is None:
-        return "cosine", _mean_cosine(found, wanted), 1.0
-    function = load_hook(spec, hook, "quality.metric")
-    value, base = function(found, wanted), function(wanted, wanted)
-    try:
-        figures = float(value), float(base)
-    except (TypeError, ValueError):
-        figures = math.nan, math.nan
-    if not all(map(math.isfinite, figures)):
-        raise BuildError(
-            f"{spec.file} quality.metric",
-            found=f"{hook} returned {value!r}, and {base!r} for the reference",
-            wanted="a finite number, more is better",
-            todo="correct the function: NaN and infinity cannot be held against a bar",
-        )
-    return hook.split(":")[1], *figures
-
-
-def _mean_cosine(found: list[Batch], wanted: list[Batch]) -> float:
-    """Mean over batches and outputs of the cosine between the two outputs, taken as one vector."""
-    import numpy as np
-
-    cosines = []
-    for got, expected in zip(found, wanted, strict=True):
-        for name in got:
-            if not np.issubdtype(expected[name].dtype, np.number):
-                cosines.append(1.0)  # equality was checked with the tolerance
-                continue
-            a, b = (x[name].astype(np.float64).ravel() for x in (got, expected))
-            a, b = a[np.isfinite(b)], b[np.isfinite(b)]  # infinities were held equal above
-            norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-            cosines.append(float(a @ b) / norms if norms else 1.0)
-    return sum(cosines) / len(cosines) if cosines else 1.0

@@ -7,42 +7,57 @@ import hashlib
 import json
 import platform
 import sys
+from collections.abc import Sequence, Set
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from tritonkit.build.artifact import sha256_file
 from tritonkit.spec import FileReference, Spec, resolve_file
 
-__all__ = ["fingerprint", "tool_versions"]
+__all__ = ["fingerprint", "folder_digests", "tool_versions"]
 
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
+_ROOM = Path(__file__).parent
+# What a variant passes or fails by can change without making it anew.
+_BARS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
 
 
-def fingerprint(spec: Spec, variant: str, tools: dict[str, str]) -> str:
-    """Hexadecimal SHA-256 over the spec's network and quality, its folder's files, the files it
-    names in packages, the versions of the tools, and the code of this room."""
-    network = spec.model.network
-    facts = {
+def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
+    """Hexadecimal SHA-256 over what a variant is made from: the spec's network, data and metric, its
+    folder's files, the files it names in packages, the versions of the tools, and the code.
+
+    `code` are the modules that make this variant, besides those of this room that all share.
+    """
+    model = spec.model
+    facts: dict[str, Any] = {
         "variant": variant,
-        "network": network.model_dump(mode="json"),
-        "quality": spec.model.quality.model_dump(mode="json"),
-        "batched": spec.model.serving.max_batch_size != 0,
-        "folder": _hash_folder(spec.folder, exclude=frozenset({spec.file.name})),
+        "network": model.network.model_dump(mode="json"),
+        "quality": model.quality.model_dump(mode="json", exclude=_BARS),
+        "batched": model.serving.max_batch_size != 0,
+        "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [sha256_file(resolve_file(file, spec, "network")) for file in _named_files(spec)],
         "tools": tools,
-        "builder": _hash_folder(Path(__file__).parent, exclude=frozenset()),
+        "room": {file.name: sha256_file(file) for file in sorted(_ROOM.glob("*.py"))},
+        "code": {str(file.relative_to(_ROOM)): sha256_file(file) for file in sorted(code)},
     }
+    if variant not in ("onnx-fp32", "python"):
+        # The batching decides the profiles of a plan, and `optimize` all the others.
+        batching = {"max_batch_size", "dynamic_batching"}
+        facts["serving"] = model.serving.model_dump(mode="json", include=batching)
+        facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def tool_versions(spec: Spec) -> dict[str, str]:
-    """Versions of Python, of the build's libraries and of what the folder's own code imports."""
+def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python, of the build's libraries, of what the folder's own code imports, and of
+    `more` distributions."""
     imported = set().union(*(_imports(file) for file in spec.folder.glob("*.py")), set())
     third_party = sorted(imported - set(sys.stdlib_module_names))
     distributions = metadata.packages_distributions() if third_party else {}
     named = {name for module in third_party for name in distributions.get(module, ())}
     versions = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in sorted(named.union(_TOOLS)):
+    for name in sorted(named.union(_TOOLS, more)):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -55,11 +70,12 @@ def _named_files(spec: Spec) -> list[FileReference]:
     return [file for file in (network.weights, network.onnx, *network.files) if file is not None]
 
 
-def _hash_folder(folder: Path, exclude: frozenset[str]) -> dict[str, str]:
+def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:
+    """SHA-256 of each file below a folder, by its path there; those named `skip` are left out."""
     return {
         str(file.relative_to(folder)): sha256_file(file)
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in exclude and "__pycache__" not in file.parts
+        if file.is_file() and file.name not in skip and "__pycache__" not in file.parts
     }
 
 

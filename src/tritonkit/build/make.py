@@ -1,32 +1,44 @@
-"""Build one spec's artifact, or find it in the cache."""
+"""Build one variant of a spec, or find it in the cache."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.build.artifact import Artifact, Signature, TensorInfo, sha256_file
 from tritonkit.build.cache import Cache
-from tritonkit.build.check import gate
 from tritonkit.build.fingerprint import fingerprint, tool_versions
-from tritonkit.build.hooks import blame
-from tritonkit.build.variants import VARIANTS
-from tritonkit.errors import BuildError, SpecError
+from tritonkit.build.hooks import blame, first_line
+from tritonkit.build.job import Job
+from tritonkit.build.onnx_file import check_file, hold_against_spec, read_signature
+from tritonkit.build.quality import measure
+from tritonkit.build.runtimes import RUNTIMES
+from tritonkit.build.variants import FORMS, PLAIN, parse
+from tritonkit.build.weights import Weights
+from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.spec import Spec, resolve_file
 
-__all__ = ["BuildPlan", "build", "plan"]
+__all__ = ["PYTHON", "BuildPlan", "build", "job_of", "plan"]
 
 PYTHON = "python"
-_RESERVED = ("artifact.json", "manifest.json")
+_RESERVED = ("artifact.json", "manifest.json", "timing.json")
+_EXTRAS = {
+    "build": (),
+    "optimise": ("nncf", "onnxconverter-common", "onnxslim", "openvino", "torch-pruning"),
+    "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
+    "tflite": ("ai-edge-litert", "litert-torch"),
+}
+"""The distributions of a pip extra, whose versions count for what is made with it."""
 
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What a build of one spec will do: nothing when `cached` holds the artifact."""
+    """What a build of one variant will do: nothing when `cached` holds the artifact."""
 
     spec: Spec
     variant: str
@@ -35,18 +47,20 @@ class BuildPlan:
     cached: Artifact | None
 
 
-def plan(spec: Spec, cache: Cache, force: bool = False) -> BuildPlan:
-    """Decide without doing: which variant, under which hash, and whether it lies in the cache."""
-    variant = PYTHON if spec.model.network.python else spec.model.serving.variant
-    if variant != PYTHON and variant not in VARIANTS:
-        raise SpecError(
-            f"{spec.file} serving.variant",
-            found=f"unknown variant {variant!r}",
-            wanted=f"one of {', '.join(VARIANTS)}",
-        )
+def plan(spec: Spec, cache: Cache, force: bool = False, variant: str | None = None) -> BuildPlan:
+    """Decide without doing: which variant (the served one by default), under which hash, and whether
+    it lies in the cache."""
+    if spec.model.network.python:
+        variant, code, extra = PYTHON, frozenset[Path](), "build"
+    else:
+        variant = variant or spec.model.serving.variant
+        transform, form = parse(variant, f"{spec.file} serving.variant")
+        made = [form.make, *([transform.make] if transform else [])]
+        code = frozenset(Path(sys.modules[make.__module__].__file__ or "") for make in made)
+        extra = transform.extra if transform else form.extra
     try:
-        tools = tool_versions(spec)
-        source_hash = fingerprint(spec, variant, tools)
+        tools = tool_versions(spec, _EXTRAS[extra])
+        source_hash = fingerprint(spec, variant, tools, code)
     except OSError as error:
         raise SpecError(
             str(error.filename or spec.folder),
@@ -57,18 +71,36 @@ def plan(spec: Spec, cache: Cache, force: bool = False) -> BuildPlan:
     return BuildPlan(spec, variant, source_hash, tools, cached)
 
 
-def build(
-    what: BuildPlan, cache: Cache, on_start: Callable[[BuildPlan], None] = lambda _: None
-) -> Artifact:
-    """The planned artifact, measured and past the gate; GateError keeps it out of the cache."""
+def job_of(
+    spec: Spec, cache: Cache, variant: str = PLAIN, *, threads: int = 1, fresh: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Job:  # fmt: skip
+    """What the variants of a spec are made from; those of a transform share one, too."""
+    transform, _ = (None, None) if spec.model.network.python else parse(variant, str(spec.file))
+    plain = variant.partition("+")[0] if transform else PLAIN
+    weights = Weights(cache.folder / spec.name, spec, fresh=fresh)
+    job: Job
+
+    def base() -> Artifact:
+        return build(plan(spec, cache, variant=plain), cache, job)
+
+    job = Job(spec, weights, base, threads=threads, say=say, transform=transform)
+    return job
+
+
+def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
+    """The planned artifact, measured against its reference. Whether it is good enough is the gate's to say.
+
+    BuildError where it cannot be made or does not do what the reference does.
+    """
     if what.cached is not None:
         return what.cached
-    on_start(what)
+    job = job or job_of(what.spec, cache, what.variant)
     with cache.workplace(what.spec.name) as folder:
         try:
             # What a person's Python prints is no part of a command's own output, such as --json.
             with contextlib.redirect_stdout(sys.stderr):
-                artifact = _build_in(folder, what)
+                artifact = _build_in(folder, what, job)
             return cache.store(artifact)
         except MemoryError as error:
             raise BuildError(
@@ -85,17 +117,52 @@ def build(
             ) from error
 
 
-def _build_in(folder: Path, what: BuildPlan) -> Artifact:
-    spec = what.spec
+def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
+    spec, measured = what.spec, None
+    notes: tuple[str, ...] = ()
     if what.variant == PYTHON:
-        signature, measured = _copy_python(spec, folder), None
+        signature = _copy_python(spec, folder)
     else:
-        signature, measured = VARIANTS[what.variant](spec, folder)
-        gate(spec, measured)
+        _, form = parse(what.variant, str(spec.file))
+        notes = _made(job, what, folder)
+        signature = _signature(job, what, folder)
+        if form.runtime is not None:
+            where = f"{spec.file} variant {what.variant}"
+            runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            measured = measure(job, runner, lossless=form.lossless and not job.transformed)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     return Artifact(
-        spec.name, what.variant, folder, files, signature, measured, what.source_hash, what.tools
-    )
+        spec.name, what.variant, folder, files, signature, measured, what.source_hash, what.tools, notes
+    )  # fmt: skip
+
+
+def _made(job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
+    """Let the form write its files; what a library stumbles over is told as that."""
+    _, form = parse(what.variant, str(what.spec.file))
+    try:
+        return (*form.make(job, folder), *job.notes)
+    except (TritonkitError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise BuildError(
+            f"{what.spec.file} variant {what.variant}",
+            found=f"it cannot be made: {type(error).__name__}: {first_line(error)}",
+            wanted="a network that the variant's libraries can take",
+            todo="choose another variant",
+            details="".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip(),
+        ) from error
+
+
+def _signature(job: Job, what: BuildPlan, folder: Path) -> Signature:
+    """What the FP32 file takes and gives; every other form keeps that."""
+    spec = what.spec
+    _, form = parse(what.variant, str(spec.file))
+    if form is not FORMS[PLAIN]:
+        return job.base.signature
+    where = f"{spec.file} network.{'torch' if spec.model.network.torch else 'onnx'}"
+    signature = read_signature(check_file(folder / "model.onnx", where), where, job.batched)
+    name = "the exported file" if spec.model.network.torch else job.source.name
+    return hold_against_spec(signature, spec, name)
 
 
 def _copy_python(spec: Spec, folder: Path) -> Signature:

@@ -11,7 +11,16 @@ from tritonkit.build.hooks import load_hook
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec
 
-__all__ = ["NUMPY_DTYPES", "Batch", "batches", "dummy_batch"]
+__all__ = [
+    "NUMPY_DTYPES",
+    "Batch",
+    "batches",
+    "checked_batches",
+    "count_items",
+    "dummy_batch",
+    "first_items",
+    "single_items",
+]
 
 Batch = dict[str, Any]
 """Tensor name -> numpy array, batch axis first; numpy itself is imported where arrays are made."""
@@ -26,10 +35,15 @@ _MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 
 
 def batches(spec: Spec, signature: Signature) -> list[Batch]:
-    """The spec's real samples, or random ones of several batch and axis sizes."""
-    real = _real_batches(spec, signature)
-    if real is not None:
-        return real
+    """The spec's real samples, at most `quality.max_samples`, or random ones of several batch and
+    axis sizes."""
+    quality = spec.model.quality
+    if quality.samples is not None:
+        field = "quality.samples"
+        found = load_hook(spec, quality.samples, field)()
+        given = [found] if isinstance(found, dict) else found
+        real = checked_batches(spec, signature, given, field, quality.samples)
+        return real if quality.max_samples is None else first_items(real, quality.max_samples)
     sizes = (1, 3) if signature.batched else (1,)
     return [
         dummy_batch(spec, signature, size, largest, seed)
@@ -37,27 +51,56 @@ def batches(spec: Spec, signature: Signature) -> list[Batch]:
     ]
 
 
-def _real_batches(spec: Spec, signature: Signature) -> list[Batch] | None:
-    """What the `samples` hook returns, held against the network's inputs."""
-    hook = spec.model.quality.samples
-    if hook is None:
-        return None
-    found = load_hook(spec, hook, "quality.samples")()
-    given = [found] if isinstance(found, dict) else found
-    if not isinstance(given, Sequence) or not given or not all(isinstance(b, dict) for b in given):
+def checked_batches(
+    spec: Spec, signature: Signature, found: Any, field: str, hook: str
+) -> list[Batch]:
+    """What a hook returned, held against the network's inputs and copied in C order."""
+    if (
+        not isinstance(found, Sequence)
+        or not found
+        or not all(isinstance(batch, dict) for batch in found)
+    ):
+        empty = isinstance(found, Sequence) and not found
         raise BuildError(
-            f"{spec.file} quality.samples",
-            found=f"{hook} returned {type(found).__name__}",
+            f"{spec.file} {field}",
+            found=f"{hook} returned " + ("no batch" if empty else type(found).__name__),
             wanted="a list of batches, each a dict of input name -> array with the batch axis first",
         )
-    return [_checked(spec, signature, place, batch) for place, batch in enumerate(given)]
+    return [_checked(spec, signature, place, batch, field) for place, batch in enumerate(found)]
 
 
-def _checked(spec: Spec, signature: Signature, place: int, batch: Batch) -> Batch:
+def first_items(given: Sequence[Batch], count: int) -> list[Batch]:
+    """The first `count` items, the last batch cut."""
+    kept: list[Batch] = []
+    for batch in given:
+        left = count - sum(map(count_items, kept))
+        if left <= 0:
+            break
+        kept.append({name: array[:left] if array.ndim else array for name, array in batch.items()})
+    return kept
+
+
+def single_items(given: Sequence[Batch], batched: bool, count: int = 2) -> list[Batch]:
+    """The first items alone: a network that only works at the exported batch size fails on them."""
+    if not batched:
+        return []
+    first = given[0]
+    return [
+        {n: a[i : i + 1] for n, a in first.items()} for i in range(min(count, count_items(first)))
+    ]
+
+
+def count_items(batch: Batch) -> int:
+    """Items of a batch; 1 for arrays without an axis."""
+    array = next(iter(batch.values()))
+    return int(array.shape[0]) if array.ndim else 1
+
+
+def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: str) -> Batch:
     """One batch of the hook, copied in C order; BuildError names the first input that does not fit."""
     import numpy as np
 
-    where = f"{spec.file} quality.samples"
+    where = f"{spec.file} {field}"
     names = [tensor.name for tensor in signature.inputs]
     if set(batch) != set(names):
         raise BuildError(

@@ -18,7 +18,7 @@ from tritonkit.build.artifact import Signature, TensorInfo
 from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import check_file, read_signature
 from tritonkit.build.samples import NUMPY_DTYPES, dummy_batch
-from tritonkit.build.torch_module import load_module, run_outputs
+from tritonkit.build.torch_module import make_module, run_outputs
 from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor
 
@@ -195,7 +195,7 @@ def _probe(
     )
     spec = Spec(folder, ModelFile(name=name, network=network, serving=Serving()))
     signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
-    module = load_module(spec)
+    module = make_module(spec, str(network.torch), "network.torch").eval()
     small = run_outputs(spec, module, dummy_batch(spec, signature, 2, largest=False))
     batch = dummy_batch(spec, signature, 2, largest=True)
     large = run_outputs(spec, module, batch)

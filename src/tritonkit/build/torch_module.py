@@ -3,38 +3,69 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tritonkit.build.extras import need
 from tritonkit.build.hooks import blame, first_line, load_hook
 from tritonkit.build.samples import Batch
+from tritonkit.build.weights import Weights
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec, resolve_file
 
-__all__ = ["load_module", "run_module", "run_outputs"]
+__all__ = ["SEED", "load_teacher", "load_trained", "make_module", "run_module", "run_outputs"]
 
 SEED = 0
 
 
-def load_module(spec: Spec) -> Any:
-    """The module in evaluation mode: made by the factory, then trained or given its weights."""
-    torch = need("torch", "build")
+def load_trained(spec: Spec, weights: Weights, say: Callable[[str], None]) -> Any:
+    """The network in evaluation mode: made by its factory, then trained or given its weights."""
     network = spec.model.network
     assert network.torch is not None  # noqa: S101  the caller chose this source
+    module = make_module(spec, network.torch, "network.torch")
+    if network.weights is not None:
+        file = resolve_file(network.weights, spec, "network.weights")
+        _load_weights(need("torch", "build"), module, file, spec)
+    return _trained(spec, module, network.train, "network", weights, say).eval()
+
+
+def load_teacher(spec: Spec, weights: Weights, say: Callable[[str], None]) -> Any:
+    """`optimize.teacher` in evaluation mode, trained."""
+    teacher = spec.model.optimize.teacher
+    assert teacher is not None  # noqa: S101  the caller has looked
+    module = make_module(spec, teacher.torch, "optimize.teacher.torch")
+    return _trained(spec, module, teacher.train, "teacher", weights, say).eval()
+
+
+def make_module(spec: Spec, hook: str, field: str) -> Any:
+    """What a factory of the model's folder returns, with every generator seeded."""
+    torch = need("torch", "build")
     _seed(torch)
-    module = load_hook(spec, network.torch, "network.torch")()
+    module = load_hook(spec, hook, field)()
     if not isinstance(module, torch.nn.Module):
         raise BuildError(
-            f"{spec.file} network.torch",
-            found=f"{network.torch} returned {type(module).__name__}",
+            f"{spec.file} {field}",
+            found=f"{hook} returned {type(module).__name__}",
             wanted="a torch.nn.Module",
         )
-    if network.weights is not None:
-        _load_weights(torch, module, resolve_file(network.weights, spec, "network.weights"), spec)
-    if network.train is not None:
-        load_hook(spec, network.train, "network.train")(module)
-    return module.eval()
+    return module
+
+
+def _trained(
+    spec: Spec, module: Any, hook: str | None, name: str, weights: Weights, say: Callable[[str], None]
+) -> Any:  # fmt: skip
+    if hook is None:
+        return module
+    state = weights.find(name)
+    if state is not None:
+        module.load_state_dict(state)
+        return module
+    say(f"training the {name}")
+    field = "network.train" if name == "network" else f"optimize.{name}.train"
+    load_hook(spec, hook, field)(module)
+    weights.store(name, module.state_dict())
+    return module
 
 
 def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:

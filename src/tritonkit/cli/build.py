@@ -11,14 +11,15 @@ import typer
 
 from tritonkit.cli.options import AsJson, Root
 from tritonkit.cli.output import note, print_json, print_table
-from tritonkit.errors import RenderError, UsageError
+from tritonkit.cli.progress import Announcing, progress
+from tritonkit.cli.variants import COLUMNS, build_row, print_variants
+from tritonkit.errors import GateError, RenderError, UsageError
 from tritonkit.spec import find_root
 
 if TYPE_CHECKING:
-    from tritonkit.build import BuildPlan
     from tritonkit.render import Repository
 
-__all__ = ["Target", "announce", "command", "print_build"]
+__all__ = ["Target", "command", "print_build"]
 
 
 class Target(StrEnum):
@@ -59,6 +60,14 @@ def command(
             "--check", help="Fail if the tracked text differs from a fresh render; write nothing."
         ),
     ] = False,
+    variants: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Optimised forms to build and compare beside the served one: names with commas, "
+            "`spec` (those of model.yaml) or `all`.",
+        ),
+    ] = "",
     force: Annotated[
         bool, typer.Option("--force", help="Build again what is in the cache.")
     ] = False,
@@ -67,73 +76,53 @@ def command(
 ) -> None:
     """Build models into a Triton repository: export, check, configure, publish.
 
-    Example: tritonkit build digits --dry-run
+    Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
     from tritonkit.render import build_repository, check_repository
 
     folder = (root or find_root()).resolve()
-    if check and (dry_run or force):
+    if check and (dry_run or force or variants):
         raise UsageError(
-            "--check", found="it stands beside --dry-run or --force", wanted="one of them"
+            "--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone"
         )
+    asked = tuple(filter(None, (name.strip() for name in variants.split(","))))
     if check:
         different = check_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, on_start=announce
+            folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing()
         )
         _print_check(different, as_json)
         return
-    repository = build_repository(
-        folder, names or (), target=target.value, out=out, cores=cores, force=force,
-        dry_run=dry_run, on_start=announce,
-    )  # fmt: skip
+    with progress(len(asked) > 0) as shown:
+        try:
+            repository = build_repository(
+                folder, names or (), target=target.value, out=out, cores=cores, variants=asked,
+                force=force, dry_run=dry_run, progress=shown,
+            )  # fmt: skip
+        except GateError:
+            # What was measured is why a person asked; the refusal follows.
+            if not as_json and len(shown.results) > 1:
+                print_variants(shown.results)
+            raise
     if as_json:
         print_json(_facts(repository, dry_run))
     else:
         print_build(repository, dry_run)
 
 
-def announce(plan: BuildPlan) -> None:
-    """Say what a build starts to do; nothing is said of what the cache holds."""
-    network = plan.spec.model.network
-    doing = (
-        "training and exporting" if network.train else "exporting" if network.torch else "checking"
-    )
-    note(f"{plan.spec.name}: {doing} {plan.variant} ...")
-
-
 def print_build(repository: Repository, dry_run: bool = False) -> None:
     """The build table: what each network is, and how good beside its reference."""
-    from tritonkit.spec.units import format_bytes
-
-    rows = []
-    for row in repository.rows:
-        artifact = row.artifact
-        if artifact is None:
-            rows.append([row.model, row.variant, "-", "would be built", "-", "-"])
-            continue
-        quality = artifact.quality
-        rows.append(
-            [
-                row.model,
-                row.variant,
-                format_bytes(artifact.size_bytes),
-                "-"
-                if quality is None
-                else f"{quality.metric} {quality.value:.4f} (reference {quality.reference:.4f})",
-                "-" if quality is None else f"{quality.max_difference:.2e}",
-                "cached" if row.cached else "built",
-            ]
-        )
-    print_table(
-        "Build", ["model", "variant", "size", "quality", "largest difference", "artifact"], rows
-    )
+    served = [r for r in repository.results if repository.served.get(r.model) == r.variant]
+    if len(repository.results) > len({result.model for result in repository.results}):
+        print_variants(repository.results, repository.served)
+    else:
+        print_table("Build", COLUMNS, [build_row(result) for result in repository.results])
     changed = [change for change in repository.changes if change.action != "unchanged"]
     for change in changed:
         version = f" {change.version}" if change.action == "new version" else ""
         note(
             f"{'would publish' if dry_run else 'published'}: {change.model}: {change.action}{version}"
         )
-    if not changed and all(row.artifact for row in repository.rows):
+    if not changed and len(served) == len({r.model for r in repository.results}):
         note(f"{repository.path}: nothing to change")
     for text in repository.notes:
         note(f"note: {text}")
@@ -143,7 +132,10 @@ def _facts(repository: Repository, dry_run: bool) -> dict[str, Any]:
     return {
         "repository": str(repository.path),
         "dry_run": dry_run,
-        "models": [row.to_dict() for row in repository.rows],
+        "models": [
+            {**r.to_dict(), "served": repository.served.get(r.model) == r.variant}
+            for r in repository.results
+        ],
         "changes": [vars(change) for change in repository.changes],
         "notes": repository.notes,
     }

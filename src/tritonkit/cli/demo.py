@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.cli.build import announce, print_build
+from tritonkit.cli.build import print_build
 from tritonkit.cli.options import Root
 from tritonkit.cli.output import note, print_table
+from tritonkit.cli.progress import Announcing
 from tritonkit.spec import find_root, load_all
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def command(root: Root = None) -> None:
     from tritonkit.serve import serve
 
     project = (root or find_root()).resolve()
-    repository = build_repository(project, MODELS, on_start=announce)
+    repository = build_repository(project, MODELS, progress=Announcing())
     print_build(repository)
     note("starting Triton ...")
     with serve(

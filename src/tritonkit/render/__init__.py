@@ -6,7 +6,6 @@ from tritonkit.render.existing import versions
 from tritonkit.render.plan import plan_models
 from tritonkit.render.publish import Change, recover
 from tritonkit.render.repository import (
-    BuildRow,
     Repository,
     build_repository,
     check_repository,
@@ -24,7 +23,6 @@ from tritonkit.render.values import (
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
-    "BuildRow",
     "Change",
     "EnsembleStep",
     "InstancePlan",

@@ -53,15 +53,19 @@ def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
     )
 
 
-def left_over(out: Path, planned: Set[str], specs: Set[str], all_specs: bool) -> list[str]:
+def left_over(
+    out: Path, planned: Set[str], specs: Set[str], all_specs: bool, keep: Set[str] = frozenset()
+) -> list[str]:
     """Folders that tritonkit rendered for these specs before and that no plan holds now.
 
-    With `all_specs`, also those of specs that are gone.
+    With `all_specs`, also those of specs that are gone; those of the specs `keep` stay.
     """
     stale = []
     for path in sorted(out.glob(f"*/{CONFIG}")):
         header = _header(path.parent)
-        if header and path.parent.name not in planned and (all_specs or header["spec"] in specs):
+        if header is None or path.parent.name in planned or header["spec"] in keep:
+            continue
+        if all_specs or header["spec"] in specs:
             stale.append(path.parent.name)
     return stale
 

@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,38 +60,41 @@ class _Next:
 
 
 def publish(
-    out: Path, models: Sequence[Rendered], *, dry_run: bool = False, all_specs: bool = False
-) -> list[Change]:
+    out: Path, models: Sequence[Rendered], *, dry_run: bool = False, all_specs: bool = False,
+    keep: Set[str] = frozenset(),
+) -> list[Change]:  # fmt: skip
     """Bring `out` to the state of `models`, steps before the ensembles that use them.
 
     Unchanged models are not touched. Models that a spec made before and makes no longer are
-    removed. PublishError, with everything as it was, when the disk is full or not writable.
+    removed, with `all_specs` also those of specs that are gone; those of the specs `keep` stay.
+    PublishError, with everything as it was, when the disk is full or not writable.
     """
     with _told(out):
         if dry_run:
-            return _changes(*_next(out, models, all_specs))
+            return _changes(*_next(out, models, all_specs, keep))
         out.mkdir(parents=True, exist_ok=True)
         with _locked(out):
             staging.recover(out)
-            nexts, stale = _next(out, models, all_specs)
+            nexts, stale = _next(out, models, all_specs, keep)
             _write(out, [n for n in nexts if n.change.action != "unchanged"])
             _remove(out, stale)
             return _changes(nexts, stale)
 
 
 def _next(
-    out: Path, models: Sequence[Rendered], all_specs: bool
+    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]
 ) -> tuple[list[_Next], Sequence[str]]:
     """What is to be published, and which models are to go; nothing is written."""
-    stale = _stale(out, models, all_specs)
+    stale = _stale(out, models, all_specs, keep)
     for rendered in models:
         refuse_foreign(out / rendered.plan.name, rendered.artifact.model, all_specs)
     return [_decide(out, rendered) for rendered in models], stale
 
 
-def _stale(out: Path, models: Sequence[Rendered], all_specs: bool) -> list[str]:
+def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]) -> list[str]:
     planned = {rendered.plan.name for rendered in models}
-    return left_over(out, planned, {rendered.artifact.model for rendered in models}, all_specs)
+    specs = {rendered.artifact.model for rendered in models}
+    return left_over(out, planned, specs, all_specs, keep)
 
 
 def recover(out: Path) -> bool:
@@ -110,7 +113,7 @@ def _changes(nexts: Sequence[_Next], stale: Sequence[str]) -> list[Change]:
 
 
 def drift(
-    out: Path, models: Sequence[Rendered], all_specs: bool = False
+    out: Path, models: Sequence[Rendered], all_specs: bool = False, keep: Set[str] = frozenset()
 ) -> dict[str, tuple[str, str]]:
     """Tracked texts that differ from a fresh render: path -> (text now, fresh text)."""
     different = {}
@@ -123,7 +126,7 @@ def drift(
                     now.decode(errors="replace"),
                     fresh.decode(errors="replace"),
                 )
-    for name in _stale(out, models, all_specs):
+    for name in _stale(out, models, all_specs, keep):
         different[str(out / name / CONFIG)] = ((out / name / CONFIG).read_text(), "")
     return different
 

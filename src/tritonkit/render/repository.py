@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tritonkit.build import Artifact, BuildPlan, Cache, build, plan
+from tritonkit.build import Artifact, Cache
+from tritonkit.build.make import PYTHON
+from tritonkit.build.progress import Progress
+from tritonkit.build.results import Result, choose, evaluate, wanted_variants
 from tritonkit.errors import BuildError, RenderError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.render.config import render_config
@@ -17,35 +19,9 @@ from tritonkit.render.existing import recorded_cores
 from tritonkit.render.plan import plan_models
 from tritonkit.render.publish import Change, Rendered, drift, publish
 from tritonkit.render.values import Target
-from tritonkit.spec import Spec, load_all
+from tritonkit.spec import Spec, load_all, load_every
 
-__all__ = ["BuildRow", "Repository", "build_repository", "check_repository", "default_out"]
-
-
-@dataclass(frozen=True)
-class BuildRow:
-    """One spec of a build: what it was built into, or (in a dry run) that it would be."""
-
-    model: str
-    variant: str
-    cached: bool
-    artifact: Artifact | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        facts: dict[str, Any] = {
-            "model": self.model,
-            "variant": self.variant,
-            "cached": self.cached,
-        }
-        if self.artifact is not None:
-            quality = self.artifact.quality
-            facts |= {
-                "size_bytes": self.artifact.size_bytes,
-                "source_hash": self.artifact.source_hash,
-                "quality": None if quality is None else vars(quality).copy(),
-            }
-        return facts
+__all__ = ["Repository", "build_repository", "check_repository", "default_out"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +29,9 @@ class Repository:
     """A model repository on disk, and how a build brought it there."""
 
     path: Path
-    rows: tuple[BuildRow, ...]
+    results: tuple[Result, ...]
+    served: dict[str, str]
+    """Model -> the variant that was published."""
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
 
@@ -70,37 +48,55 @@ def build_repository(
     target: Target = "cpu",
     out: Path | None = None,
     cores: int | None = None,
+    variants: Sequence[str] = (),
     force: bool = False,
     dry_run: bool = False,
-    on_start: Callable[[BuildPlan], None] = lambda _: None,
+    progress: Progress | None = None,
 ) -> Repository:
-    """Build what changed, render it, publish it.
+    """Build what changed, hold it to the gate, render it, publish it.
 
-    `names` are folders of `models/`, all by default; `cores` are those of the machine that will
-    serve, this one's by default. With `dry_run` nothing is built and nothing written.
+    Args:
+        names: folders of `models/`; by default all that are not marked `default: false`.
+        cores: of the machine that will serve; this one's by default.
+        variants: what to build beside the one that is served: names, `spec` or `all`. They are
+            timed; one that cannot be made or loses too much is a result like the others.
+        force: build anew what the cache holds.
+        dry_run: nothing is built and nothing written.
+
+    Raises:
+        GateError: the variant to be served is not good enough; what was published stays.
     """
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
     specs = load_all(root, tuple(names))
     cache = Cache(root / ".tritonkit" / "cache")
+    served: list[tuple[Spec, Artifact]] = []
+    results: list[Result] = []
     with _one_at_a_time(root, dry_run):
-        plans = [plan(spec, cache, force) for spec in specs]
-        rows = [_row(p, cache, dry_run, on_start) for p in plans]
+        for spec in specs:
+            found = _evaluate(spec, cache, variants, force, dry_run, progress)
+            results += found
+            artifact = _planned(found, spec) if dry_run else choose(spec, found)
+            if artifact is not None:
+                served.append((spec, artifact))
         rendered = [
             model
-            for spec, row in zip(specs, rows, strict=True)
-            if row.artifact is not None
-            for model in _render(spec, row.artifact, root, target, cores or machine_cores())
+            for spec, artifact in served
+            for model in _render(spec, artifact, root, target, cores or machine_cores())
         ]
         _refuse_twins(rendered)
-        changes = publish(out, rendered, dry_run=dry_run, all_specs=not names and not dry_run)
+        changes = publish(
+            out, rendered, dry_run=dry_run, all_specs=not names and not dry_run,
+            keep=_on_request(root),
+        )  # fmt: skip
     notes = tuple(note for model in rendered for note in model.plan.notes)
-    return Repository(out, tuple(rows), tuple(changes), notes)
+    chosen = {spec.name: artifact.variant for spec, artifact in served}
+    return Repository(out, tuple(results), chosen, tuple(changes), notes)
 
 
 def check_repository(
     root: Path, names: Sequence[str] = (), *, target: Target = "cpu", out: Path | None = None,
-    cores: int | None = None, on_start: Callable[[BuildPlan], None] = lambda _: None,
+    cores: int | None = None, progress: Progress | None = None,
 ) -> dict[str, tuple[str, str]]:  # fmt: skip
     """Tracked texts that a fresh render would change: path -> (text now, fresh text).
 
@@ -112,18 +108,35 @@ def check_repository(
     rendered = []
     with _one_at_a_time(root, dry_run=False):
         for spec in load_all(root, tuple(names)):
-            artifact = build(plan(spec, cache), cache, on_start)
+            artifact = choose(spec, _evaluate(spec, cache, (), False, False, progress))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             rendered += _render(spec, artifact, root, target, count)
     _refuse_twins(rendered)
-    return drift(out, rendered, all_specs=not names)
+    return drift(out, rendered, all_specs=not names, keep=_on_request(root))
 
 
-def _row(
-    what: BuildPlan, cache: Cache, dry_run: bool, on_start: Callable[[BuildPlan], None]
-) -> BuildRow:
-    artifact = what.cached if dry_run else build(what, cache, on_start)
-    return BuildRow(what.spec.name, what.variant, what.cached is not None, artifact)
+def _evaluate(
+    spec: Spec, cache: Cache, variants: Sequence[str], force: bool, dry_run: bool,
+    progress: Progress | None,
+) -> tuple[Result, ...]:  # fmt: skip
+    wanted = wanted_variants(spec, variants)
+    # Whatever has company is compared with it.
+    timed = len(wanted) > 1
+    return evaluate(
+        spec, wanted, cache, threads=machine_cores(), force=force, timed=timed, dry_run=dry_run,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _planned(results: Sequence[Result], spec: Spec) -> Artifact | None:
+    """What a dry run can show of the artifact to be served: nothing, where it is not built yet."""
+    serving = spec.model.serving.variant
+    return next((r.artifact for r in results if r.variant in (serving, PYTHON)), None)
+
+
+def _on_request(root: Path) -> frozenset[str]:
+    """The specs that are built only when they are named; what they published stays."""
+    return frozenset(spec.name for spec in load_every(root) if not spec.model.default)
 
 
 def _render(

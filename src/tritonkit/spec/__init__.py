@@ -1,7 +1,7 @@
 """From a model folder to a `Spec`: what a person wrote, read strictly and checked."""
 
 from tritonkit.spec.base import DataType, FileReference, PackageFile, Tensor
-from tritonkit.spec.load import Spec, find_root, load, load_all, resolve_file
+from tritonkit.spec.load import Spec, find_root, load, load_all, load_every, resolve_file
 from tritonkit.spec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
 from tritonkit.spec.schema import schema_text
 from tritonkit.spec.serving import Serving, VersionPolicy
@@ -26,6 +26,7 @@ __all__ = [
     "find_root",
     "load",
     "load_all",
+    "load_every",
     "resolve_file",
     "schema_text",
 ]

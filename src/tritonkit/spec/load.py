@@ -11,9 +11,9 @@ from tritonkit.errors import SpecError, UsageError
 from tritonkit.spec.base import FileReference, PackageFile
 from tritonkit.spec.document import nearest, read_document
 from tritonkit.spec.model import ModelFile, PipelineStep
-from tritonkit.spec.step import ResolvedStep, StepContract, StepParameter, StepTensor, to_text
+from tritonkit.spec.step import ResolvedStep, StepContract, StepParameter, to_text
 
-__all__ = ["Spec", "find_root", "load", "load_all", "resolve_file"]
+__all__ = ["Spec", "find_root", "load", "load_all", "load_every", "resolve_file"]
 
 FILE_NAME = "model.yaml"
 
@@ -59,12 +59,9 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
-    """Every spec below `models/`, or the named ones, in the order of their names."""
-    folders = {
-        file.parent.name: file.parent
-        for file in sorted((root / "models").glob(f"*/{FILE_NAME}"))
-        if not file.parent.name.startswith(".")
-    }
+    """The named specs, or every one below `models/` that is built by default, in the order of their
+    names."""
+    folders = _folders(root)
     if not folders:
         raise UsageError(
             str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`"
@@ -76,7 +73,21 @@ def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
                 found=f"there is no models/{name}/{FILE_NAME}",
                 wanted=nearest(name, list(folders)),
             )
-    return [load(folders[name], root) for name in sorted(set(names or folders))]
+    specs = [load(folders[name], root) for name in sorted(set(names or folders))]
+    return [spec for spec in specs if names or spec.model.default]
+
+
+def load_every(root: Path) -> list[Spec]:
+    """Every spec below `models/`, also those that are built only when named."""
+    return [load(folder, root) for folder in _folders(root).values()]
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    return {
+        file.parent.name: file.parent
+        for file in sorted((root / "models").glob(f"*/{FILE_NAME}"))
+        if not file.parent.name.startswith(".")
+    }
 
 
 def load(folder: Path, root: Path) -> Spec:
@@ -133,7 +144,7 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
 
 def _check_files(spec: Spec) -> None:
     """Every file and hook that the spec names exists."""
-    network, quality = spec.model.network, spec.model.quality
+    network, quality, optimize = spec.model.network, spec.model.quality, spec.model.optimize
     for field, reference in (
         ("weights", network.weights),
         ("onnx", network.onnx),
@@ -143,11 +154,18 @@ def _check_files(spec: Spec) -> None:
             resolve_file(reference, spec, f"network.{field}")
     for reference in network.files:
         resolve_file(reference, spec, "network.files")
+    teacher = optimize.teacher
     hooks = {
         "network.torch": network.torch,
         "network.train": network.train,
         "quality.samples": quality.samples,
         "quality.metric": quality.metric,
+        **{f"quality.also.{place}": hook for place, hook in enumerate(quality.also)},
+        "optimize.calibration": optimize.calibration,
+        "optimize.training": optimize.training,
+        "optimize.student": optimize.student,
+        "optimize.teacher.torch": teacher.torch if teacher else None,
+        "optimize.teacher.train": teacher.train if teacher else None,
     }
     for field, hook in hooks.items():
         if hook is not None:
@@ -197,12 +215,8 @@ def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
         contract=contract,
         parameters=values,
         files=files,
-        inputs={
-            name: (tensor.dtype, _dims(tensor, values)) for name, tensor in contract.inputs.items()
-        },
-        outputs={
-            name: (tensor.dtype, _dims(tensor, values)) for name, tensor in contract.outputs.items()
-        },
+        inputs={name: tensor.resolve(values) for name, tensor in contract.inputs.items()},
+        outputs={name: tensor.resolve(values) for name, tensor in contract.outputs.items()},
     )
 
 
@@ -263,7 +277,3 @@ def _check_value(value: Any, rule: StepParameter, field: str) -> None:
             raise SpecError(
                 field, found=f"{item!r}", wanted=f"one of {', '.join(map(str, rule.choices))}"
             )
-
-
-def _dims(tensor: StepTensor, values: dict[str, str]) -> tuple[int, ...]:
-    return tuple(int(values[size[1:]]) if isinstance(size, str) else size for size in tensor.shape)

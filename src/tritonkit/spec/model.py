@@ -15,6 +15,7 @@ from tritonkit.spec.base import (
     Strict,
     Tensor,
 )
+from tritonkit.spec.optimize import Optimize
 from tritonkit.spec.serving import Serving
 
 __all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep", "Quality", "Tolerance"]
@@ -111,11 +112,23 @@ class Quality(Strict):
     samples: Hook | None = None
     """Function without arguments that returns real input: a list of batches, each name -> array."""
     metric: Hook | None = None
-    """Function of (outputs, reference), lists of batches in the order of the samples; more is better."""
+    """Function of (outputs, reference), lists of batches in the order of the samples; more is better.
+
+    It returns a number, or an array of one score per item, whose mean counts and whose spread gives a
+    drop its confidence interval. With `max_samples` it gets the first so many items alone.
+    """
+    also: tuple[Hook, ...] = ()
+    """More such functions, each held to max_drop."""
     at_least: float | None = None
     """The metric of the exported file must reach this."""
     max_drop: Annotated[float, Field(ge=0)] = 0.01
     """It may lie this much below the reference's."""
+    max_samples: Annotated[int, Field(ge=1)] | None = None
+    """Most items of the samples to measure on; all by default."""
+    max_latency_ratio: Annotated[float, Field(gt=0)] | None = None
+    """Latency of one item over that of onnx-fp32, on the machine that builds."""
+    max_size_ratio: Annotated[float, Field(gt=0)] | None = None
+    """Bytes over those of onnx-fp32."""
     tolerance: Tolerance = Tolerance()
 
 
@@ -153,8 +166,11 @@ class ModelFile(Strict):
     name: ModelName
     """The name clients call; also the folder's."""
     description: str = ""
+    default: bool = True
+    """Whether it is built when no model is named."""
     network: Network
     quality: Quality = Quality()
+    optimize: Optimize = Optimize()
     serving: Serving = Serving()
     pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
     """The steps in order, with `network` in its place; without it the network is served alone."""

@@ -1,26 +1,46 @@
-"""The optimised forms a network can be built in: a module behind one Protocol each, in a table.
+"""The optimised forms a network can be built in, in a table: a module for each family.
 
-A new variant is a new module with a `build` function and a line here.
+A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-fp32` (`pruned`), or both
+(`distilled+onnx-int8-static`). A new form is a line in its module's FORMS.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Protocol
-
-from tritonkit.build.artifact import Measured, Signature
+from tritonkit.build.transforms import TRANSFORMS, Transform
 from tritonkit.build.variants import onnx_fp32
-from tritonkit.spec import Spec
+from tritonkit.build.variants.form import Form
+from tritonkit.errors import SpecError
+from tritonkit.spec.document import nearest
 
-__all__ = ["VARIANTS", "Variant"]
+__all__ = ["AUTO", "FORMS", "PLAIN", "Form", "parse", "variant_names"]
+
+AUTO = "auto"
+"""`serving.variant: auto` takes the fastest variant that passes the gate."""
+PLAIN = "onnx-fp32"
+"""The form that all others are made from and compared with."""
+
+FORMS: dict[str, Form] = {
+    **onnx_fp32.FORMS,
+}
 
 
-class Variant(Protocol):
-    """Builds one form of a network into a folder and measures it against the reference."""
-
-    def __call__(self, spec: Spec, folder: Path) -> tuple[Signature, Measured]:
-        """Write the variant's files into `folder`; what they take and give, and how good they are."""
-        ...
+def variant_names() -> tuple[str, ...]:
+    """Every form and every transform, in the order of the tables."""
+    return (*FORMS, *TRANSFORMS)
 
 
-VARIANTS: dict[str, Variant] = {"onnx-fp32": onnx_fp32.build}
+def parse(variant: str, where: str) -> tuple[Transform | None, Form]:
+    """The parts of a variant's name; SpecError for one that is not known."""
+    first, plus, second = variant.partition("+")
+    if first in TRANSFORMS and (not plus or second in FORMS):
+        return TRANSFORMS[first], FORMS[second or PLAIN]
+    if first in FORMS and not plus:
+        return None, FORMS[first]
+    unknown = second if plus and first in TRANSFORMS else first if not plus else variant
+    raise SpecError(
+        where,
+        found=f"unknown variant {variant!r}",
+        wanted=nearest(unknown, list(variant_names()))
+        if not plus
+        else "a transform, a +, and a form, such as distilled+onnx-int8-static",
+    )

@@ -1,0 +1,24 @@
+"""Who is told how a build gets on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tritonkit.build.make import BuildPlan
+    from tritonkit.build.results import Result
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Told what a build does, in order; this one does nothing with it."""
+
+    def start(self, plan: BuildPlan) -> None:
+        """A variant is about to be made; not called for what the cache holds."""
+
+    def say(self, text: str) -> None:
+        """What it is at, in a short phrase."""
+
+    def done(self, result: Result) -> None:
+        """A variant is made, or failed, or was in the cache."""

@@ -1,0 +1,16 @@
+"""The engines that run variants, each as it will serve them: a module with an `open_runner` in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tritonkit.build.runtimes import onnxruntime_cpu
+from tritonkit.build.runtimes.runner import OperatorTime, Runner
+
+__all__ = ["RUNTIMES", "OperatorTime", "Runner"]
+
+RUNTIMES: dict[str, Callable[[Path, int, str], Runner]] = {
+    "onnxruntime": onnxruntime_cpu.open_runner,
+}
+"""Opens the variant in a folder, for so many threads; `where` is what an error names."""

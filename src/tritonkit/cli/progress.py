@@ -1,0 +1,97 @@
+"""How a build gets on: lines, or bars on a terminal where there are many variants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from tritonkit.build.progress import Progress
+from tritonkit.cli.output import note
+
+if TYPE_CHECKING:
+    from tritonkit.build import Result
+    from tritonkit.build.make import BuildPlan
+
+__all__ = ["Announcing", "progress"]
+
+
+class Announcing(Progress):
+    """A line for each variant that is made; nothing is said of what the cache holds."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+
+    def start(self, plan: BuildPlan) -> None:
+        """Say what begins."""
+        network = plan.spec.model.network
+        doing = (
+            "training and exporting"
+            if network.train
+            else "exporting"
+            if network.torch
+            else "checking"
+        )
+        note(
+            f"{plan.spec.name}: {doing if plan.variant == 'onnx-fp32' else 'making'} {plan.variant} ..."
+        )
+
+    def done(self, result: Result) -> None:
+        """Keep it for the table."""
+        self.results.append(result)
+
+
+class Showing(Announcing):
+    """A line on a terminal for each variant, with what it is at and how long it takes."""
+
+    def __init__(self, bars: Bars) -> None:
+        super().__init__()
+        self._bars = bars
+        self._task: Any = None
+        self._began = 0.0
+
+    def start(self, plan: BuildPlan) -> None:
+        """Begin a line."""
+        self._began = time.monotonic()
+        label = f"{plan.spec.name} {plan.variant}"
+        self._task = self._bars.add_task(label, total=None, doing="beginning")
+
+    def say(self, text: str) -> None:
+        """Change the line's end."""
+        if self._task is not None:
+            self._bars.update(self._task, doing=text)
+
+    def done(self, result: Result) -> None:
+        """End the line."""
+        super().done(result)
+        if self._task is not None:
+            self._bars.update(self._task, total=1, completed=1, doing=_outcome(result))
+            self._task = None
+
+
+@contextmanager
+def progress(many: bool) -> Iterator[Announcing]:
+    """What a command's build tells: bars for many variants on a terminal, lines elsewhere."""
+    console = Console(stderr=True)
+    if not (many and console.is_terminal):
+        yield Announcing()
+        return
+    columns = (
+        SpinnerColumn(finished_text="·"),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[doing]}"),
+    )
+    with Bars(*columns, console=console) as bars:
+        yield Showing(bars)
+
+
+def _outcome(result: Result) -> str:
+    if result.problem is not None:
+        return "cannot be made"
+    return "passed" if result.passed else "refused by the gate"

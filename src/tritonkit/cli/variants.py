@@ -1,0 +1,104 @@
+"""The tables of a build: one line for a model, or one for each variant of it side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tritonkit.cli.output import note, print_table
+from tritonkit.spec.units import format_bytes
+
+if TYPE_CHECKING:
+    from tritonkit.build import Measured, Result
+
+__all__ = ["COLUMNS", "build_row", "print_variants"]
+
+COLUMNS = ["model", "variant", "size", "quality", "largest difference", "artifact"]
+_VARIANT_COLUMNS = [
+    "variant", "size", "of fp32", "quality", "drop [95 %]", "one item ms", "best batch", "items/s",
+    "speed-up", "gate",
+]  # fmt: skip
+_PLAIN = "onnx-fp32"
+
+
+def build_row(result: Result) -> list[str]:
+    """What a network is, and how good beside its reference."""
+    artifact = result.artifact
+    if artifact is None:
+        return [result.model, result.variant, "-", "would be built", "-", "-"]
+    quality = artifact.quality
+    return [
+        result.model,
+        result.variant,
+        format_bytes(artifact.size_bytes),
+        "-"
+        if quality is None
+        else f"{quality.metric} {quality.value:.4f} (reference {quality.reference:.4f})",
+        "-" if quality is None else f"{quality.max_difference:.2e}",
+        "cached" if result.cached else "built",
+    ]
+
+
+def print_variants(results: Sequence[Result], served: Mapping[str, str] | None = None) -> None:
+    """One table for each model; below it, why a variant was refused or could not be made."""
+    for model in dict.fromkeys(result.model for result in results):
+        mine = [result for result in results if result.model == model]
+        base = next((r for r in mine if r.variant == _PLAIN), None)
+        chosen = (served or {}).get(model)
+        print_table(model, _VARIANT_COLUMNS, [_row(r, base, r.variant == chosen) for r in mine])
+        for result in mine:
+            for line in _remarks(result):
+                note(f"{result.variant}: {line}")
+        print()
+
+
+def _row(result: Result, base: Result | None, served: bool) -> list[str]:
+    artifact, timing = result.artifact, result.timing
+    if artifact is None:
+        gate = "cannot be made" if result.problem else "would be built"
+        return [result.variant, *("-" * (len(_VARIANT_COLUMNS) - 2)), gate]
+    plain = base.artifact if base else None
+    return [
+        result.variant,
+        format_bytes(artifact.size_bytes),
+        f"{artifact.size_bytes / plain.size_bytes:.2f}" if plain else "-",
+        _value(artifact.quality),
+        _drop(artifact.quality),
+        f"{timing.batch1_ms:.3g}" if timing else "-",
+        str(timing.best_batch) if timing else "-",
+        f"{timing.per_s:.0f}" if timing else "-",
+        f"{timing.per_s / base.timing.per_s:.2f}" if timing and base and base.timing else "-",
+        _gate(result) + (", served" if served else ""),
+    ]
+
+
+def _value(quality: Measured | None) -> str:
+    return "-" if quality is None else f"{quality.metric} {quality.value:.4f}"
+
+
+def _drop(quality: Measured | None) -> str:
+    if quality is None:
+        return "-"
+    if quality.drop_low is None or quality.drop_high is None:
+        return f"{quality.drop:.4f}"
+    return f"{quality.drop:.4f} [{quality.drop_low:.4f}, {quality.drop_high:.4f}]"
+
+
+def _gate(result: Result) -> str:
+    if result.artifact is not None and result.artifact.quality is None:
+        return "not measured"
+    if not result.passed:
+        return "refused"
+    return "passed, within noise" if result.verdict and result.verdict.within_noise else "passed"
+
+
+def _remarks(result: Result) -> list[str]:
+    lines = list(result.artifact.notes) if result.artifact else []
+    if result.verdict:
+        lines += [
+            f"refused: {miss.found}; wanted {miss.wanted}; {miss.todo}"
+            for miss in result.verdict.misses
+        ]
+    if result.problem is not None:
+        lines.append(str(result.problem).replace("\n", " "))
+    return lines
