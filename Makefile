@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 
-.PHONY: help setup demo test docker lint unit check clean
+.PHONY: help setup optimise demo test docker lint unit check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test   lint, types and tests, with a real Triton"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
 	@echo "make setup  the two Python environments that both need"
+	@echo "make optimise  what \`tritonkit build --variants all\` needs beside them"
 
 setup:
 	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-server/.ready
@@ -31,6 +32,13 @@ setup:
 	@.venv-server/bin/python $(PIP_INSTALL) -r python_backends/requirements.txt
 	@touch $@
 
+optimise: .venv/.optimise
+
+.venv/.optimise: .venv/.ready
+	@echo "Adding OpenVINO, NNCF, TensorRT-RTX and LiteRT to .venv (a minute or two, 1.5 GB) ..."
+	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)" -e ".[optimise,tensorrt]"
+	@touch $@
+
 demo: setup
 	@$(BIN)/tritonkit demo
 
@@ -39,10 +47,11 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-unit: setup
-	@$(BIN)/python -m pytest --ignore tests/server --ignore tests/loadtest --ignore tests/deploy
+unit: optimise
+	@$(BIN)/python -m pytest --ignore tests/server --ignore tests/loadtest --ignore tests/deploy \
+		--ignore tests/variants
 
-test: lint
+test: lint optimise
 	@$(BIN)/python -m pytest --ignore tests/deploy
 
 # Needs a Docker daemon, or root and Debian's docker.io to start one.

@@ -11,7 +11,6 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnxruntime
 
 from bench.samples import DEFAULT_LENGTH, sample
@@ -19,10 +18,7 @@ from bench.samples import DEFAULT_LENGTH, sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TYPES: dict[str, np.dtype[Any]] = {
-    "tensor(int64)": np.dtype(np.int64),
-    "tensor(float)": np.dtype(np.float32),
-}
+_TYPES = {"tensor(int64)": "int64", "tensor(float)": "float32", "tensor(uint8)": "uint8"}
 
 
 def main() -> None:
@@ -58,9 +54,8 @@ def _feed(session: Any, batch: int, length: int) -> dict[str, NDArray[Any]]:
         tensor.name: [batch, *(n if isinstance(n, int) else -1 for n in tensor.shape[1:])]
         for tensor in session.get_inputs()
     }
-    types = {tensor.name: _TYPES[tensor.type] for tensor in session.get_inputs()}
-    whole = frozenset(name for name, dtype in types.items() if dtype.kind == "i")
-    return sample(shapes, whole, length=length)
+    dtypes = {tensor.name: _TYPES[tensor.type] for tensor in session.get_inputs()}
+    return sample(shapes, dtypes, length=length)
 
 
 def _parser() -> argparse.ArgumentParser:

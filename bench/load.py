@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_DTYPES = {"FP32": "float32", "INT64": "int64", "UINT8": "uint8"}
 _DIFFERENT = 16  # requests with different contents, so that nothing answers from a cache
 
 
@@ -96,10 +97,10 @@ def _requests(signature: ModelSignature, length: int, item: Path | None) -> list
         given = {name: item.read_bytes() for name in signature.inputs}
         return [encode_request(signature, given).SerializeToString()]
     shapes = {name: spec.dims for name, spec in signature.inputs.items()}
-    whole = frozenset(n for n, spec in signature.inputs.items() if spec.datatype == "INT64")
+    dtypes = {name: _DTYPES[spec.datatype] for name, spec in signature.inputs.items()}
     return [
         encode_request(
-            signature, sample(shapes, whole, length=length, seed=seed)
+            signature, sample(shapes, dtypes, length=length, seed=seed)
         ).SerializeToString()
         for seed in range(_DIFFERENT)
     ]

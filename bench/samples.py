@@ -24,7 +24,7 @@ _TOKENS = (1000, 30000)  # ordinary words of BERT's vocabulary; special tokens c
 
 def sample(
     shapes: Mapping[str, Sequence[int]],
-    whole: frozenset[str],
+    dtypes: Mapping[str, str],
     *,
     length: int = DEFAULT_LENGTH,
     seed: int = 0,
@@ -33,8 +33,8 @@ def sample(
 
     Args:
         shapes: by input name.
-        whole: the names of int64 inputs: masks are all ones, the others token numbers. The rest are
-            float32 in 0..1.
+        dtypes: numpy's name of each. float32: 0..1; uint8: any byte; int64: masks are all ones, the
+            others token numbers.
         length: size of open axes.
         seed: the same seed gives the same arrays.
     """
@@ -42,8 +42,10 @@ def sample(
     arrays: dict[str, NDArray[Any]] = {}
     for name, shape in shapes.items():
         sizes = [size if size > 0 else length for size in shape]
-        if name not in whole:
+        if dtypes[name] == "float32":
             arrays[name] = random.random(sizes, dtype=np.float32)
+        elif dtypes[name] == "uint8":
+            arrays[name] = random.integers(0, 256, sizes, np.uint8)
         elif "mask" in name:
             arrays[name] = np.ones(sizes, np.int64)
         else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.programs import output
 from bench.report import Ratio, Report
 from bench.setting import Setting, served
 from tritonkit.client import Client
@@ -25,7 +24,6 @@ MODELS = ("digits_network", "sentences_network")
 CONCURRENCIES = (1, 8, 32)
 PROMISED = {("sentences_network", 32): 0.80}
 ENGINE_SECONDS = 0.6  # for each batch size, before and again after the loads of a round
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def _round(setting: Setting, address: str, model: _Served) -> dict[Any, Any]:
 
 
 def _engine(setting: Setting, model: _Served) -> dict[str, Any]:
-    return _output(
+    return output(
         setting.engine_python,
         "bench.inprocess",
         str(model.onnx),
@@ -109,7 +107,7 @@ def _engine(setting: Setting, model: _Served) -> dict[str, Any]:
 
 
 def _load(setting: Setting, address: str, model: str, callers: int) -> dict[str, Any]:
-    measured = _output(
+    measured = output(
         Path(sys.executable),
         "bench.load",
         address,
@@ -150,25 +148,3 @@ def _best(engine: Mapping[str, Any]) -> tuple[int, float]:
 
 def _median(loads: Sequence[Mapping[str, float]], key: str) -> float:
     return round(statistics.median(load[key] for load in loads), 2)
-
-
-def _output(python: Path, module: str, *arguments: str) -> dict[str, Any]:
-    """Run one of this package's programs in its own process and read the JSON it prints."""
-    path = os.pathsep.join(
-        filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")])
-    )
-    done = subprocess.run(
-        [str(python), "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | {"PYTHONPATH": path},
-    )
-    if done.returncode != 0:
-        raise ClientError(
-            f"{module} {' '.join(arguments)}",
-            found=f"it ended with exit code {done.returncode}",
-            details=done.stderr[-2000:],
-        )
-    output: dict[str, Any] = json.loads(done.stdout)
-    return output

@@ -16,6 +16,7 @@ __all__ = ["Cache"]
 
 RECORD = "artifact.json"
 KEEP = 3
+_HASH = "[0-9a-f]" * 16
 
 
 class Cache:
@@ -71,7 +72,7 @@ class Cache:
 
     def _forget_old(self, model: str, variant: str) -> None:
         places = sorted(
-            (self.folder / model).glob(f"{variant}-*"), key=os.path.getmtime, reverse=True
+            (self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True
         )
         for place in places[KEEP:]:
             shutil.rmtree(place, ignore_errors=True)

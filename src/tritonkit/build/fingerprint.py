@@ -39,7 +39,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "named": [sha256_file(resolve_file(file, spec, "network")) for file in _named_files(spec)],
         "tools": tools,
         "room": {file.name: sha256_file(file) for file in sorted(_ROOM.glob("*.py"))},
-        "code": {str(file.relative_to(_ROOM)): sha256_file(file) for file in sorted(code)},
+        "code": {file.name: sha256_file(file) for file in sorted(_with_helpers(code))},
     }
     if variant not in ("onnx-fp32", "python"):
         # The batching decides the profiles of a plan, and `optimize` all the others.
@@ -47,6 +47,23 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         facts["serving"] = model.serving.model_dump(mode="json", include=batching)
         facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _with_helpers(code: Set[Path]) -> set[Path]:
+    """Modules, and those of the room's own packages that they import, and so on."""
+    found: set[Path] = set()
+    left = list(code)
+    while left:
+        file = left.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                parts = node.module.removeprefix("tritonkit.build.").split(".")
+                helper = _ROOM.joinpath(*parts).with_suffix(".py")
+                left += [helper] if helper.parent != _ROOM and helper.is_file() else []
+    return found
 
 
 def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""One variant in process: `python -m bench.engine MODEL VARIANT --batches 1,4,8`, JSON out.
+
+By the runtime that serves it, on the cores of this machine, with the model's own samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+from tritonkit.build import Cache, plan
+from tritonkit.build.make import job_of
+from tritonkit.build.runtimes import RUNTIMES
+from tritonkit.build.timing import batch_of
+from tritonkit.build.variants import parse
+from tritonkit.errors import UsageError
+from tritonkit.machine import cores
+from tritonkit.spec import load
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Print the median milliseconds of each batch size."""
+    options = _parser().parse_args()
+    spec = load(ROOT / "models" / options.model, ROOT)
+    cache = Cache(ROOT / ".tritonkit" / "cache")
+    artifact = plan(spec, cache, variant=options.variant).cached
+    _, form = parse(options.variant, "bench")
+    if artifact is None or form.runtime is None:
+        raise UsageError(
+            f"{options.model} {options.variant}",
+            found="it is not built, or does not run here",
+            todo=f"tritonkit build {options.model} --variants {options.variant}",
+        )
+    runner = RUNTIMES[form.runtime](artifact.folder, cores(), "bench")
+    samples = job_of(spec, cache).samples
+    times = {}
+    for size in options.batches:
+        batch = batch_of(samples, size)
+        for _ in range(3):
+            runner.run(batch)
+        taken: list[float] = []
+        end = time.perf_counter() + options.seconds
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            runner.run(batch)
+            taken.append((time.perf_counter() - start) * 1000)
+        times[size] = statistics.median(taken)
+    print(json.dumps({"ms": times}))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("variant")
+    parser.add_argument(
+        "--batches", type=lambda text: [int(part) for part in text.split(",")], default=[1]
+    )
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each batch size")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
