@@ -173,3 +173,25 @@ def test_a_server_in_memory_loads_what_it_has() -> None:
         client.load("double", timeout_s=1)
         with pytest.raises(ModelNotFound):
             client.load("triple")
+
+
+def test_a_version_that_fails_its_gate_leaves_the_old_one_answering(
+    published: Project, endpoint: Endpoint
+) -> None:
+    """The build ends with exit code 3 and the figures; a reload finds nothing new, and the old version
+    answers on."""
+    spec = published.folder / "model.yaml"
+    spec.write_text(f"{MODEL}quality: {{metric: data:score, at_least: 0.9}}\n")
+    (published.folder / "data.py").write_text(
+        "def score(outputs, reference):\n"
+        "    return float(all((b['logits'].argmax(axis=1) == 0).all() for b in outputs))\n"
+    )
+    (published.folder / "net.onnx").write_bytes(always(1))
+    done = tritonkit("build", "constant", "--root", str(published.root))
+    assert done.returncode == 3
+    assert "score is 0.0000" in done.stderr
+    assert "at least 0.9" in done.stderr
+    with Client(endpoint.grpc) as client:
+        assert not any(reloaded.changed for reloaded in reload_models(client))
+        answer = client.model("constant").predict(image=published.image)
+    assert answer["label"][0, 0] == b"0"
