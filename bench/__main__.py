@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import container, locust, overhead, serving, variants
+from bench import container, gpu, locust, overhead, serving, variants
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
 from tritonkit.errors import TritonkitError
@@ -17,6 +17,7 @@ BENCHES = {
     "container": container.run,
     "locust": locust.run,
     "variants": variants.run,
+    "gpu": gpu.run,
 }
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tritonkit.spec import Spec, load
 
+# Before any test imports torch, as in build/extras.py: spinning threads starve each other on busy cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 PROJECT = Path(__file__).resolve().parent.parent
+_CHROMIUM = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1400,1500",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +54,23 @@ def write_model(root: Path) -> WriteModel:
         return load(folder, root)
 
     return write
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """Debian's Chromium with an empty profile."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert chromium is not None, "apt-get install chromium"
+    assert driver is not None, "apt-get install chromium-driver"
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in [*_CHROMIUM, f"--user-data-dir={tmp_path / 'profile'}"]:
+        options.add_argument(flag)
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield chrome
+    finally:
+        chrome.quit()

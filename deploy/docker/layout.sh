@@ -9,5 +9,11 @@ mkdir -p /opt/tritonserver
 mv "$wheel/bin" "$wheel/backends" "$wheel/caches" /opt/tritonserver/
 cp "$wheel/python_backend_stubs/$python/triton_python_backend_stub" /opt/tritonserver/backends/python/
 mv "$packages/nvidia_pytriton.libs" /opt/tritonserver/lib
-cp -r /tmp/backends/. /opt/tritonserver/backends/
+for twin in /tmp/backends/*/; do # what the twins share lies beside each model.py
+    cp -r "$twin" /opt/tritonserver/backends/
+    cp /tmp/backends/*.py "/opt/tritonserver/backends/$(basename "$twin")"
+done
 rm -rf "$wheel"
+# OpenVINO's parts for other devices and for compilers: 63 of its 180 MB.
+rm -rf "$packages/openvino/include" "$packages/openvino/cmake" "$packages/openvino/libs/cache.json" \
+    "$packages"/openvino/libs/libopenvino_intel_[gn]pu_*

@@ -5,6 +5,10 @@ from functools import cache
 import numpy as np
 
 Array = np.ndarray
+Batch = dict[str, Array]
+
+BATCH = 64
+CALIBRATION = 256  # training images by which the ranges of INT8 are found
 
 
 @cache
@@ -30,17 +34,30 @@ def to_bytes(images: Array) -> Array:
     return np.round(images * (255 / 16)).astype(np.uint8)
 
 
-def held_out_batches() -> list[dict[str, Array]]:
+def held_out_batches() -> list[Batch]:
     """The held-out fifth in batches of 64."""
-    pixels = split()[2]
-    return [{"pixels": pixels[start : start + 64]} for start in range(0, len(pixels), 64)]
+    return [{"pixels": pixels} for pixels in _parts(split()[2])]
 
 
-def accuracy(outputs: list[dict[str, Array]], _reference: list[dict[str, Array]]) -> float:
-    """Share of held-out images whose best class is their label."""
-    labels = split()[3]
+def calibration_batches() -> list[Batch]:
+    """256 images of the training set in batches of 64."""
+    return [{"pixels": pixels} for pixels in _parts(split()[0][:CALIBRATION])]
+
+
+def training_batches() -> list[tuple[Batch, Array]]:
+    """The training set in batches of 64, each with its labels, int64 [batch]."""
+    pixels, labels = map(_parts, split()[:2])
+    return [({"pixels": x}, y) for x, y in zip(pixels, labels, strict=True)]
+
+
+def accuracy(outputs: list[Batch], _reference: list[Batch]) -> Array:
+    """1.0 for each held-out image whose best class is its label, else 0.0: float64 [images]."""
     best = np.concatenate([batch["logits"].argmax(axis=1) for batch in outputs])
-    return float((best == labels).mean())
+    return (best == split()[3][: len(best)]).astype(float)
+
+
+def _parts(array: Array) -> list[Array]:
+    return [array[start : start + BATCH] for start in range(0, len(array), BATCH)]
 
 
 def held_out_images(count: int) -> list[tuple[bytes, str]]:

@@ -1,11 +1,24 @@
-"""Fifty sentences of many kinds, and the tokens on which the network is checked."""
+"""Fifty sentences of many kinds and 200 of Python's own documentation, on which the network is checked."""
+
+from functools import cache
+from itertools import groupby
 
 import numpy as np
-from network import package_folder
+from package import package_folder
+from texts import choose
 
 Array = np.ndarray
+Batch = dict[str, Array]
 
 WINDOW = 256  # tokens, as sentence_bert_config.json says
+BUCKETS = (16, 32, 64, 128, WINDOW)  # tokens, as model.yaml pads them
+BATCH = 32
+PROSE = 200  # sentences of documentation that are held out
+ALONE, TOGETHER, PARAGRAPH = (
+    48,
+    8,
+    6,
+)  # other sentences, alone and as paragraphs of six, to calibrate
 
 SENTENCES = [
     "",
@@ -67,42 +80,81 @@ def sentences() -> list[str]:
     return list(SENTENCES)
 
 
-def tokenizer():
-    """The model's own tokenizer, cutting at the window as the reference does."""
+def token_batches() -> list[Batch]:
+    """The 250 held-out texts as tokens: see `_batches`."""
+    return _batches(SENTENCES + choose(0, PROSE))
+
+
+def calibration_batches() -> list[Batch]:
+    """Other sentences of documentation, alone and in paragraphs, by which the ranges of INT8 are found."""
+    single = choose(PROSE, PROSE + ALONE)
+    more = choose(PROSE + ALONE, PROSE + ALONE + TOGETHER * PARAGRAPH)
+    joined = [" ".join(more[i : i + PARAGRAPH]) for i in range(0, len(more), PARAGRAPH)]
+    return _batches(single + joined)
+
+
+def cosine(outputs: list[Batch], reference: list[Batch]) -> Array:
+    """Cosine of each text's embedding to the reference's: float32 [texts].
+
+    Of the embeddings, as the pipeline gives them: what the network makes of padding is never served,
+    and two forms of one network need not agree on it.
+    """
+    return (_embeddings(outputs) * _embeddings(reference)).sum(axis=1)
+
+
+def spearman(outputs: list[Batch], reference: list[Batch]) -> float:
+    """Rank correlation of the similarities of all pairs of texts: whether a search finds the same."""
+    found, wanted = (_pair_ranks(_embeddings(batches)) for batches in (outputs, reference))
+    return float(np.corrcoef(found, wanted)[0, 1])
+
+
+def _batches(texts: list[str]) -> list[Batch]:
+    """Texts of one bucket together, shortest first: int64 [batch up to 32, bucket] each."""
     from tokenizers import Tokenizer
 
-    found = Tokenizer.from_file(str(package_folder() / "tokenizer.json"))
-    found.enable_truncation(WINDOW)
-    found.enable_padding()
-    return found
-
-
-def token_batches() -> list[dict[str, Array]]:
-    """The fifty sentences in batches of ten, each padded to its longest."""
-    encode = tokenizer().encode_batch
+    tokenizer = Tokenizer.from_file(str(package_folder() / "tokenizer.json"))
+    tokenizer.enable_truncation(WINDOW)
+    tokenizer.no_padding()
+    rows = sorted((encoding.ids for encoding in tokenizer.encode_batch(texts)), key=len)
     batches = []
-    for start in range(0, len(SENTENCES), 10):
-        encoded = encode(SENTENCES[start : start + 10])
-        batches.append(
-            {
-                "input_ids": np.array([e.ids for e in encoded], dtype=np.int64),
-                "attention_mask": np.array([e.attention_mask for e in encoded], dtype=np.int64),
-            }
-        )
+    for bucket, group in groupby(rows, key=_bucket):
+        found = list(group)
+        batches += [_padded(found[i : i + BATCH], bucket) for i in range(0, len(found), BATCH)]
     return batches
 
 
-def pool(hidden: Array, mask: Array) -> Array:
-    """Mean over the real tokens, made one long: [batch, length, 384], [batch, length] -> [batch, 384]."""
+def _bucket(row: list[int]) -> int:
+    return next(size for size in BUCKETS if size >= len(row))
+
+
+def _padded(rows: list[list[int]], length: int) -> Batch:
+    """BERT's padding is token 0."""
+    ids = np.array([row + [0] * (length - len(row)) for row in rows], dtype=np.int64)
+    mask = np.array([[i < len(row) for i in range(length)] for row in rows], dtype=np.int64)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def _embeddings(outputs: list[Batch]) -> Array:
+    """Hidden states of the first batches of `token_batches` -> [texts, 384], of length 1."""
+    hidden = [batch["last_hidden_state"] for batch in outputs]
+    # Fewer batches, and fewer items in the last, where quality.max_samples cuts them.
+    return np.concatenate([_pool(h, m[: len(h)]) for h, m in zip(hidden, _masks(), strict=False)])
+
+
+@cache
+def _masks() -> list[Array]:
+    return [batch["attention_mask"] for batch in token_batches()]
+
+
+def _pool(hidden: Array, mask: Array) -> Array:
+    """Mean over the real tokens, of length 1: [batch, length, 384], [batch, length] -> [batch, 384]."""
     weights = mask[..., None].astype(np.float32)
-    mean = (hidden * weights).sum(axis=1) / np.clip(weights.sum(axis=1), 1e-9, None)
+    mean = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 
 
-def cosine(outputs: list[dict[str, Array]], reference: list[dict[str, Array]]) -> float:
-    """Mean cosine between the embeddings of a variant and the reference's."""
-    cosines = []
-    for got, expected, batch in zip(outputs, reference, token_batches(), strict=True):
-        a, b = (pool(x["last_hidden_state"], batch["attention_mask"]) for x in (got, expected))
-        cosines.append((a * b).sum(axis=1))
-    return float(np.concatenate(cosines).mean())
+def _pair_ranks(embeddings: Array) -> Array:
+    """Rank of each pair's cosine among all pairs, equal ones sharing their mean: [pairs]."""
+    cosines = (embeddings @ embeddings.T)[np.triu_indices(len(embeddings), k=1)]
+    _, place, counts = np.unique(cosines, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]

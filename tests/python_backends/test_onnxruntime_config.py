@@ -6,13 +6,13 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 import pytest
+from backend_config import ModelError, check_served_here
 from onnx import TensorProto, helper
 from onnxruntime_config import (
     RUN_ENTRY,
     SESSION_ENTRY,
     SPINNING_ENTRY,
-    ModelError,
-    check_served_here,
+    check_accelerators,
     check_signature,
     model_file,
     run_options,
@@ -91,6 +91,12 @@ def test_unfit_parameter_is_refused(name: str, text: str) -> None:
         session_options(parameters(**{name: text}))
 
 
+def check_served(config: dict[str, Any], kind: str) -> None:
+    """What the stand-in asks before it opens a file."""
+    check_served_here(config, kind, "onnxruntime")
+    check_accelerators(config)
+
+
 @pytest.mark.parametrize(
     ("config", "kind", "message"),
     [
@@ -117,14 +123,14 @@ def test_what_only_the_native_backend_can_is_refused(
 ) -> None:
     """Nothing that the stand-in cannot do is silently left out."""
     with pytest.raises(ModelError, match=message):
-        check_served_here(config, kind)
+        check_served(config, kind)
 
 
 def test_plain_cpu_model_is_served() -> None:
     """What Triton writes for a model that asks for nothing special passes."""
     accelerators = {"gpu_execution_accelerator": [], "cpu_execution_accelerator": []}
     optimization = {"execution_accelerators": accelerators}
-    check_served_here({"optimization": optimization, "batch_input": [], "input": []}, "CPU")
+    check_served({"optimization": optimization, "batch_input": [], "input": []}, "CPU")
 
 
 def test_model_file(tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ def test_contract_is_well_formed(name: str) -> None:
         assert ("default" in parameter) != parameter.get("required", False)
         assert (parameter["type"] == "file") == ("place" in parameter)
     for tensor in (*step["inputs"].values(), *step["outputs"].values()):
+        if tensor["dtype"].startswith("$"):
+            assert step["parameters"][tensor["dtype"][1:]]["choices"]
         for dim in tensor["shape"]:
             named = isinstance(dim, str) and step["parameters"][dim.removeprefix("$")]
             assert isinstance(dim, int) or named["type"] == "int"

@@ -58,7 +58,7 @@ def read_case(feature: str, root: Path) -> Case:
 
 
 def make_case(feature: str, facts: dict[str, Any], root: Path) -> Case:
-    """A case of `model`, `signature`, and optionally `files`, `file`, `target` and `cores`."""
+    """A case of `model`, `signature`, and optionally `files`, `file`, `variant`, `target` and `cores`."""
     folder = root / "models" / facts["model"]["name"]
     for name, text in facts.get("files", {}).items():
         file = folder / name
@@ -92,7 +92,8 @@ def _artifact(spec: Spec, facts: dict[str, Any], folder: Path) -> Artifact:
         batched=given.get("batched", True),
     )
     files = {facts.get("file", "model.onnx"): "0" * 64}
-    return Artifact(spec.name, "onnx-fp32", folder, files, signature, None, "0" * 64, {})
+    variant = facts.get("variant", "onnx-fp32")
+    return Artifact(spec.name, variant, folder, files, signature, None, "0" * 64, {})
 
 
 def _tensor(name: str, dtype: Any, shape: list[int | str]) -> TensorInfo:

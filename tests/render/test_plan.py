@@ -11,6 +11,7 @@ import yaml
 from tests.render.cases import Case, make_case
 from tritonkit.errors import RenderError, SpecError
 from tritonkit.render import DEFAULT_MAX_BATCH_SIZE
+from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
 
 VECTOR = {"inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}}
 
@@ -42,6 +43,34 @@ def test_largest_batch(serving: dict[str, Any], batched: bool, size: int, tmp_pa
     """64 by default, more where a preferred size is larger, 0 without a batch axis."""
     (plan,) = net(serving, tmp_path, signature={**VECTOR, "batched": batched}).plans()
     assert plan.max_batch_size == size
+
+
+def test_largest_batch_for_openvino(tmp_path: Path) -> None:
+    """NVIDIA's backend pads every batch to the largest, so a small one is chosen; it may pad."""
+    openvino = {"file": "model.xml", "variant": "openvino-int8"}
+    (plan,) = net({}, tmp_path, **openvino).plans()
+    assert plan.max_batch_size == PADDED_MAX_BATCH_SIZE
+    assert plan.parameters["ENABLE_BATCH_PADDING"] == "YES"
+    (one,) = net({"max_batch_size": 1}, tmp_path / "one", **openvino).plans()
+    assert "ENABLE_BATCH_PADDING" not in one.parameters
+    own = {"parameters": {"ENABLE_BATCH_PADDING": "NO"}}
+    (strict,) = net(own, tmp_path / "own", **openvino).plans()
+    assert strict.parameters["ENABLE_BATCH_PADDING"] == "NO"
+
+
+def test_what_nvidias_openvino_backend_cannot_pad_is_said(tmp_path: Path) -> None:
+    """A note for the GPU target, whose server has the native backend, about inputs with a free axis."""
+    free = {"inputs": {"x": ["FP32", ["length"]]}, "outputs": {"y": ["FP32", [4]]}}
+    facts = {"file": "model.xml", "variant": "openvino-fp32"}
+    for target, signature, count in (("gpu", free, 1), ("cpu", free, 0), ("gpu", VECTOR, 0)):
+        case = net(
+            {"model_warmup": "off"},
+            tmp_path / f"{target}{count}",
+            target=target,
+            signature=signature,
+            **facts,
+        )
+        assert sum("pads no input" in note for note in case.plans()[0].notes) == count
 
 
 @pytest.mark.parametrize(("given", "batched"), [(8, False), (0, True)])

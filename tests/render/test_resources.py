@@ -120,6 +120,69 @@ def test_threads_for_a_python_model_are_refused() -> None:
         plan_instances(Serving(threads=2), site(backend="python"))
 
 
+@pytest.mark.parametrize(
+    ("serving", "cores", "counts", "threads", "streams"),
+    [
+        ({}, 4, [1], "4", "1"),
+        ({"instance_group": [{"count": 2}]}, 4, [2], "4", "2"),
+        ({"instance_group": [{"count": 3}]}, 4, [3], "3", "3"),
+        ({"threads": 1}, 4, [4], "4", "4"),
+        ({"threads": 3}, 4, [1], "3", "1"),
+        ({"instance_group": [{"kind": "auto"}]}, 4, [1], "4", "1"),
+        ({"instance_group": [{"count": 2}, {"count": 9, "passive": True}]}, 4, [2, 9], "4", "2"),
+    ],
+)
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_openvino_instances_share_threads_and_streams(
+    serving: dict[str, Any],
+    cores: int,
+    counts: list[int],
+    threads: str,
+    streams: str,
+    target: Target,
+) -> None:
+    """Its parameters are those of all instances together; on any target they run on the CPU."""
+    where = site(cores, target, "openvino")
+    asked = Serving.model_validate(serving)
+    groups = plan_instances(asked, where)
+    assert [group.count for group in groups] == counts
+    assert {group.kind for group in groups} <= {"cpu", "auto"}
+    assert plan_threads(asked, groups, where) == {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": streams,
+    }
+
+
+@pytest.mark.parametrize(
+    ("serving", "where", "found"),
+    [
+        ({"threads": 3}, "serving.instance_group", "1 instance x 3 threads on 2 cores"),
+        (
+            {"parameters": {"INFERENCE_NUM_THREADS": "2"}},
+            "serving.parameters.INFERENCE_NUM_THREADS",
+            "'2'",
+        ),
+        ({"instance_group": [{"kind": "gpu"}]}, "serving.instance_group", "kind gpu is given"),
+        ({"instance_group": [{"kind": "model"}]}, "serving.instance_group", "kind model is given"),
+    ],
+)
+def test_what_openvino_cannot_do_is_refused(
+    serving: dict[str, Any], where: str, found: str
+) -> None:
+    """More threads than cores, a second way to say threads, and kinds that Triton refuses."""
+    with pytest.raises(RenderError) as error:
+        plan_instances(Serving.model_validate(serving), site(2, backend="openvino"))
+    assert error.value.where == f"models/net/model.yaml {where}"
+    assert found in error.value.found
+
+
+def test_openvino_keeps_gpu_numbers_out() -> None:
+    """The GPUs of a spec are NVIDIA's, for its other variants."""
+    serving = Serving.model_validate({"instance_group": [{"gpus": [0]}]})
+    (group,) = plan_instances(serving, site(target="gpu", backend="openvino"))
+    assert (group.kind, group.gpus) == ("cpu", ())
+
+
 def test_python_instances_are_not_counted_against_the_cores() -> None:
     """A python model may have more instances than cores, and has one by default."""
     assert decide({}, site(2, backend="python")) == ([1], None)
@@ -196,6 +259,17 @@ def test_accelerators_follow_the_instances(
     assert (found.cuda is not None) == on_gpu
     assert [a.name for a in found.cpu_execution_accelerator] == ["openvino"] * on_cpu
     assert found.graph_level == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_openvino_has_no_accelerators_and_no_graph_levels(target: Target) -> None:
+    """What the spec says for ONNX Runtime is left out; the rest stays."""
+    serving = Serving.model_validate(
+        BOTH | {"optimization": {**BOTH["optimization"], "priority": "max"}}
+    )
+    where = site(target=target, backend="openvino")
+    found = plan_optimization(serving, plan_instances(serving, where), where)
+    assert found == Serving.model_validate({"optimization": {"priority": "max"}}).optimization
 
 
 def test_gpu_target_brings_tensorrt_along() -> None:

@@ -81,12 +81,13 @@ def test_backends_are_real_files(installation: ServerInstallation, tmp_path: Pat
     (source / "__pycache__").mkdir(parents=True)
     (source / "model.py").write_text("model")
     (tmp_path / "mine" / "backends").mkdir(parents=True)
+    (tmp_path / "mine" / "backends" / "shared.py").touch()
     (tmp_path / "mine" / "backends" / "twin").symlink_to(source)
     folder = prepare_backends(installation, tmp_path / "mine", tmp_path / "run")
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     assert set(files) == {
         "python", "python/libtriton_python.so", "python/triton_python_backend_stub",
-        "twin", "twin/model.py",
+        "twin", "twin/model.py", "twin/shared.py",
     }  # fmt: skip
     assert not [path for path in files.values() if path.is_symlink()]
     assert python_run(installation, tmp_path / "mine") == {"python", "twin"}

@@ -8,13 +8,16 @@ import signal
 import socket
 import subprocess
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino
 import pytest
+import torch
 from onnx import TensorProto, helper, save_model
 from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
@@ -28,14 +31,19 @@ from tritonkit.render import ModelPlan
 # server ONNX Runtime without accelerators.
 NO_GPU = "has kind KIND_GPU but no GPUs are available"
 NO_SUCH_GPU = "unsupported gpu id 0"
+NO_TENSORRT = "unable to find backend library for backend 'tensorrt'"
 REFUSED = {
     "accelerator_openvino": "cpu_execution_accelerator 'openvino' found",
     "accelerator_tensorrt": NO_GPU,
     "cuda_graphs": NO_GPU,
     "ensemble_gpu": NO_SUCH_GPU,
     "instance_gpu": NO_SUCH_GPU,
-    "instance_profile": "unable to find backend library for backend 'tensorrt'",
+    "instance_profile": NO_TENSORRT,
+    "tensorrt_plan": NO_TENSORRT,
 }
+VENV = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")
+if not any(VENV.glob("lib/python3.*/site-packages/torch")):
+    REFUSED["torchscript"] = "torch is not installed in the server's environment"
 _DTYPES = {
     "FP32": TensorProto.FLOAT, "INT64": TensorProto.INT64, "INT32": TensorProto.INT32,
     "BOOL": TensorProto.BOOL,
@@ -75,6 +83,13 @@ def write_network(signature: Signature, file: Path) -> None:
     )
 
 
+def write_torchscript(file: Path) -> None:
+    """A TorchScript file of one input and one output."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and what the pytorch backend loads
+        torch.jit.trace(torch.nn.Identity(), torch.zeros(3, 4)).save(file)
+
+
 def write_model(plan: ModelPlan, case: Case, repository: Path) -> None:
     """The model's folder with its golden text and something that runs behind it."""
     folder = repository / plan.name
@@ -88,6 +103,11 @@ def write_model(plan: ModelPlan, case: Case, repository: Path) -> None:
             file = folder / str(version) / name
             if name == "model.onnx":
                 write_network(case.artifact.signature, file)
+            elif name == "model.xml":
+                write_network(case.artifact.signature, file.with_suffix(".onnx"))
+                openvino.save_model(openvino.convert_model(file.with_suffix(".onnx")), file)
+            elif name == "model.pt":
+                write_torchscript(file)
             else:
                 shutil.copyfile(HERE / "steps" / "zeros.py", file)
     contents = {name: source.read_bytes() for name, source in plan.model_files.items()}
@@ -132,10 +152,9 @@ def triton(tmp_path_factory: pytest.TempPathFactory, cases: dict[str, Case]) -> 
 
 
 def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[bytes]:
-    venv = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")
-    packages = next(venv.glob("lib/python3.*/site-packages"), None)
+    packages = next(VENV.glob("lib/python3.*/site-packages"), None)
     if packages is None:
-        pytest.fail(f"{venv} holds no server environment: run `make setup`")
+        pytest.fail(f"{VENV} holds no server environment: run `make setup`")
     server = packages / "pytriton" / "tritonserver"
     backends = root / "backends"
     (backends / "python").mkdir(parents=True)
@@ -143,9 +162,11 @@ def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[byt
     for file in (*(server / "backends" / "python").iterdir(), stub / "triton_python_backend_stub"):
         if file.is_file():
             shutil.copy(file, backends / "python")
-    shutil.copytree(
-        PROJECT / "python_backends" / "backends" / "onnxruntime", backends / "onnxruntime"
-    )
+    ours = PROJECT / "python_backends" / "backends"
+    for twin in ours.glob("*/model.py"):
+        shutil.copytree(twin.parent, backends / twin.parent.name)
+        for shared in ours.glob("*.py"):
+            shutil.copy(shared, backends / twin.parent.name)
     return subprocess.Popen(
         [
             server / "bin" / "tritonserver",
@@ -163,7 +184,7 @@ def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[byt
             f"--backend-config=python,shm-region-prefix-name={prefix}",
         ],
         env={
-            "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",
+            "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}",
             "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
         },
         stdout=log,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +15,6 @@ import pytest
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import free_port
 
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--window-size=1400,1500",
-]  # fmt: skip
 DRAWN = """
 return Array.from(document.querySelectorAll('canvas')).map(canvas => {
   const data = canvas.getContext('2d').getImageData(0, 60, canvas.width, canvas.height - 60).data;
@@ -34,26 +27,6 @@ return Array.from(document.querySelectorAll('canvas')).map(canvas => {
 });
 """
 """Pixels of each chart, below its legend, that are neither white, black nor grey: its lines."""
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    """Debian's Chromium with an empty profile."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium is not None, "apt-get install chromium"
-    assert driver is not None, "apt-get install chromium-driver"
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"]:
-        options.add_argument(flag)
-    chrome = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield chrome
-    finally:
-        chrome.quit()
 
 
 @pytest.fixture

@@ -65,8 +65,11 @@ def backend_folder(folder: Path) -> Path:
     shutil.copytree(triton / "backends" / "python", folder / "python")
     stub = triton / "python_backend_stubs" / version / "triton_python_backend_stub"
     shutil.copy(stub, folder / "python")
-    for source in (SOURCES / "backends").iterdir():
-        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for source in (SOURCES / "backends").glob("*/model.py"):
+        place = folder / source.parent.name
+        shutil.copytree(source.parent, place, ignore=shutil.ignore_patterns("__pycache__"))
+        for module in (SOURCES / "backends").glob("*.py"):
+            shutil.copy(module, place)
     return folder
 
 
@@ -215,12 +218,15 @@ def write_tokenizer(path: Path) -> None:
 
 
 def write_steps(root: Path) -> None:
-    """The four steps, and decode_image without a batch axis."""
+    """The four steps, and decode_image without a batch axis and as bytes."""
     pixels = {"height": "2", "width": "3", "channels": "1", "resample": "nearest", "scale": "1"}
     step(root / "decode_image", "decode_image", DECODE_IO, **pixels)
     unbatched = step(root / "decode_one", "decode_image", DECODE_IO, "", **pixels).parent
     config = unbatched / "config.pbtxt"
     config.write_text(config.read_text().replace(f"size: {BATCH}", "size: 0"))
+    bytes_io = DECODE_IO.replace("TYPE_FP32", "TYPE_UINT8")
+    as_bytes = {**pixels, "scale": str(1 / 255), "dtype": "UINT8"}
+    step(root / "decode_bytes", "decode_image", bytes_io, **as_bytes)
     version = step(root / "top_k", "top_k", TOP_K_IO, k="2", labels="labels.txt")
     (version.parent / "labels.txt").write_text("a\nb\nc\n")
     files = {"tokenizer": "tokenizer.json"}
@@ -476,6 +482,13 @@ def test_batch_gives_what_its_items_give(client: Client, model: str) -> None:
 def test_decode_image_gives_the_pixels(client: Client) -> None:
     """Two pictures in one request come out with their values, in order."""
     pixels = ask(client, "decode_image", image=items(png(*SIX), png(*SIX[::-1])))["pixels"]
+    np.testing.assert_array_equal(pixels.reshape(2, 6), [SIX, SIX[::-1]])
+
+
+def test_decode_image_gives_bytes(client: Client) -> None:
+    """With dtype UINT8 the same two pictures come out as bytes."""
+    pixels = ask(client, "decode_bytes", image=items(png(*SIX), png(*SIX[::-1])))["pixels"]
+    assert pixels.dtype == np.uint8
     np.testing.assert_array_equal(pixels.reshape(2, 6), [SIX, SIX[::-1]])
 
 

@@ -253,7 +253,7 @@ def test_the_schema_file_is_current(project: Path) -> None:
     assert (project / "docs" / "model.schema.json").read_text() == schema_text()
 
 
-@pytest.mark.parametrize("name", ["digits", "sentences"])
+@pytest.mark.parametrize("name", ["digits", "resnet50", "sentences"])
 def test_the_shipped_models_are_read(project: Path, name: str) -> None:
     """The specs in models/ are valid."""
     (spec,) = load_all(project, (name,))

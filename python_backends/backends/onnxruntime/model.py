@@ -9,61 +9,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
-import triton_python_backend_utils as pb_utils
-from onnxruntime_batch import Arrays, Network, Request, RequestError
+from backend_batch import Network
+from backend_config import ModelError, check_served_here, configured_dims, is_batched
+from backend_model import StandIn
 from onnxruntime_config import (
-    ModelError,
-    check_served_here,
+    check_accelerators,
     check_signature,
-    configured_dims,
     model_file,
     run_options,
     session_options,
     tensor_specs,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-class TritonPythonModel:
-    """One instance of one model: one ONNX Runtime session in its own process."""
-
-    def initialize(self, args: dict[str, str]) -> None:
-        """Open the session; raises TritonModelException where the model cannot be served."""
-        try:
-            self.network = open_network(args)
-        except ModelError as refused:
-            message = f"model '{args['model_name']}': {refused}"
-            raise pb_utils.TritonModelException(message) from refused
-
-    def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer all requests, each with its own outputs or its own error."""
-        asked = [
-            Request(
-                {tensor.name(): tensor.as_numpy() for tensor in request.inputs()},
-                request.requested_output_names(),
-            )
-            for request in requests
-        ]
-        answers = self.network.answer(asked)
-        return [
-            response(answer, request.outputs)
-            for answer, request in zip(answers, asked, strict=True)
-        ]
-
-    def finalize(self) -> None:
-        """Drop the session, which frees its memory and threads."""
-        del self.network
+from onnxruntime_engine import Session
 
 
 def open_network(args: dict[str, str]) -> Network:
     """The session of the model version in `args`, checked against its configuration."""
     config = json.loads(args["model_config"])
-    check_served_here(config, args["model_instance_kind"])
+    check_served_here(config, args["model_instance_kind"], "onnxruntime")
+    check_accelerators(config)
     path = model_file(Path(args["model_repository"]), args["model_version"], config)
     options = session_options(config)
     try:
@@ -79,15 +45,11 @@ def open_network(args: dict[str, str]) -> Network:
         for entry in config["output"]
         if not outputs[entry["name"]].dims
     }
-    batched = config.get("max_batch_size", 0) > 0
-    return Network(
-        args["model_name"], session, inputs, batched, optional, scalars, run_options(config)
-    )
+    engine = Session(session, run_options(config))
+    return Network(args["model_name"], engine, inputs, is_batched(config), optional, scalars)
 
 
-def response(answer: Arrays | RequestError, wanted: Sequence[str]) -> Any:
-    """Triton's response for one answer, with the outputs its request wanted."""
-    if isinstance(answer, RequestError):
-        error = pb_utils.TritonError(str(answer), pb_utils.TritonError.INVALID_ARG)
-        return pb_utils.InferenceResponse(output_tensors=[], error=error)
-    return pb_utils.InferenceResponse([pb_utils.Tensor(name, answer[name]) for name in wanted])
+class TritonPythonModel(StandIn):
+    """One instance of one model: one ONNX Runtime session in its own process."""
+
+    open_network = staticmethod(open_network)

@@ -8,15 +8,21 @@ embedded server is not a surprise in NVIDIA's image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnxruntime as ort
+from backend_config import (
+    ModelError,
+    TensorSpec,
+    configured_dims,
+    is_batched,
+    text_parameter,
+    triton_dtype,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 ORT_TO_TRITON = {
     "tensor(bool)": "BOOL",
@@ -33,21 +39,6 @@ ORT_TO_TRITON = {
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
 }
-TRITON_TO_NUMPY = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BYTES": np.object_,
-}
 GRAPH_LEVELS = {  # any other level, and none at all, means everything
     -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
@@ -57,19 +48,6 @@ SESSION_ENTRY = "session.use_device_allocator_for_initializers"
 SPINNING_ENTRY = "session.intra_op.allow_spinning"
 RUN_ENTRY = "memory.enable_memory_arena_shrinkage"
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-
-
-class ModelError(Exception):
-    """The model cannot be served as configured; the message says what to change."""
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """One input or output: Triton datatype without `TYPE_`, and dims with -1 for a free axis."""
-
-    name: str
-    dtype: str
-    dims: tuple[int, ...]
 
 
 def model_file(folder: Path, version: str, config: Mapping[str, Any]) -> Path:
@@ -85,30 +63,14 @@ def model_file(folder: Path, version: str, config: Mapping[str, Any]) -> Path:
     return path
 
 
-def check_served_here(config: Mapping[str, Any], kind: str) -> None:
-    """Refuse what only the native backend can do: it would otherwise be silently left out."""
-    if kind != "CPU":
-        raise ModelError(
-            f"instance kind {kind} found; this stand-in of the onnxruntime backend runs on the"
-            " CPU only: use instance_group kind KIND_CPU, or NVIDIA's image"
-        )
+def check_accelerators(config: Mapping[str, Any]) -> None:
+    """Refuse execution providers that only the native backend has."""
     accelerators = config.get("optimization", {}).get("execution_accelerators", {})
     for device in ("cpu_execution_accelerator", "gpu_execution_accelerator"):
         for entry in accelerators.get(device, []):
             raise ModelError(
                 f"optimization.execution_accelerators.{device} '{entry.get('name')}' found; this"
                 " stand-in has ONNX Runtime's CPU provider only: remove it, or use NVIDIA's image"
-            )
-    for field in ("batch_input", "batch_output"):
-        if config.get(field):
-            raise ModelError(f"{field} found; only the native onnxruntime backend supports it")
-    if config.get("sequence_batching", {}).get("state"):
-        raise ModelError("sequence_batching.state found; only the native backend supports it")
-    for entry in config.get("input", []):
-        if entry.get("allow_ragged_batch"):
-            raise ModelError(
-                f"input '{entry['name']}': allow_ragged_batch found; only the native onnxruntime"
-                " backend supports it"
             )
 
 
@@ -133,14 +95,14 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     level = int(config.get("optimization", {}).get("graph", {}).get("level", 0))
     everything = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.graph_optimization_level = GRAPH_LEVELS.get(level, everything)
-    if entry := _text(config, SESSION_ENTRY):
+    if entry := text_parameter(config, SESSION_ENTRY):
         options.add_session_config_entry(SESSION_ENTRY, entry)
     return options
 
 
 def run_options(config: Mapping[str, Any]) -> ort.RunOptions | None:
     """Options of every run, or None where the configuration asks for nothing."""
-    entry = _text(config, RUN_ENTRY)
+    entry = text_parameter(config, RUN_ENTRY)
     if not entry:
         return None
     options = ort.RunOptions()
@@ -174,7 +136,7 @@ def check_signature(
     for name in inputs:
         if name not in asked:
             raise ModelError(f"input '{name}' is in the ONNX file and not in config.pbtxt")
-    batched = config.get("max_batch_size", 0) > 0
+    batched = is_batched(config)
     for entry in config["input"]:
         if batched and entry.get("optional"):
             raise ModelError(
@@ -198,7 +160,7 @@ def _check_tensor(
         raise ModelError(
             f"{where} is in config.pbtxt and not in the ONNX file, which has {sorted(specs)}"
         )
-    dtype = entry["data_type"].removeprefix("TYPE_").replace("STRING", "BYTES")
+    dtype = triton_dtype(entry)
     if dtype != spec.dtype:
         raise ModelError(f"{where}: config.pbtxt says {dtype}, the ONNX file has {spec.dtype}")
     if batched and (not spec.dims or spec.dims[0] != -1):
@@ -213,12 +175,6 @@ def _check_tensor(
         raise ModelError(
             f"{where}: config.pbtxt says {list(full)} ({said}), the ONNX file has {list(spec.dims)}"
         )
-
-
-def configured_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
-    """The dims a network sees: those of `reshape` where there is one."""
-    dims = entry["reshape"].get("shape", []) if "reshape" in entry else entry["dims"]
-    return tuple(int(dim) for dim in dims)
 
 
 def _dims_fit(configured: tuple[int, ...], actual: tuple[int, ...], exact: bool) -> bool:
@@ -238,13 +194,8 @@ def _control_names(config: Mapping[str, Any]) -> set[str]:
     return {control["name"] for control in controls}
 
 
-def _text(config: Mapping[str, Any], key: str) -> str:
-    value: str = config.get("parameters", {}).get(key, {}).get("string_value", "")
-    return value
-
-
 def _integer(config: Mapping[str, Any], key: str) -> int:
-    text = _text(config, key)
+    text = text_parameter(config, key)
     try:
         return int(text or 0)
     except ValueError:
@@ -252,7 +203,7 @@ def _integer(config: Mapping[str, Any], key: str) -> int:
 
 
 def _switch(config: Mapping[str, Any], key: str, default: bool) -> bool:
-    text = _text(config, key)
+    text = text_parameter(config, key)
     if not text:
         return default
     if text.lower() not in SWITCH:

@@ -1,11 +1,11 @@
-"""Triton adapter of decode_image: image BYTES [1] to pixels FP32 [channels, height, width]."""
+"""Triton adapter of decode_image: image BYTES [1] to pixels FP32 or UINT8 [channels, height, width]."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from decode_image_core import Settings, decode_image
+from decode_image_core import DTYPES, Settings, decode_image
 from step_support import Arrays, loading, settings_from
 
 
@@ -24,7 +24,7 @@ class TritonPythonModel:
     def _decode(self, request: Any) -> Arrays:
         images = self.step.read(request, "image")[:, 0]  # [batch]
         shape = (len(images), self.settings.channels, self.settings.height, self.settings.width)
-        pixels = np.empty(shape, dtype=np.float32)
+        pixels = np.empty(shape, dtype=DTYPES[self.settings.dtype])
         for index, data in enumerate(images):
             try:
                 pixels[index] = decode_image(data, self.settings)

@@ -16,7 +16,7 @@ from tritonkit.build.samples import Batch
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec
 
-__all__ = ["export_onnx"]
+__all__ = ["dynamic_shapes", "explain", "export_onnx", "quiet"]
 
 
 def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Path) -> None:
@@ -31,24 +31,24 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
     network = spec.model.network
     tensors = tuple(torch.from_numpy(example[name]) for name in network.inputs)
     try:
-        with _quiet():
+        with quiet():
             program = torch.onnx.export(
                 module,
                 tensors,
                 dynamo=True,
-                dynamic_shapes=_dynamic_shapes(torch, spec, batched),
+                dynamic_shapes=dynamic_shapes(torch, spec, batched),
                 input_names=list(network.inputs),
                 output_names=list(network.outputs),
                 opset_version=network.opset,
                 verbose=False,
             )
     except Exception as error:
-        raise _explain(spec, error) from error
+        raise explain(spec, error) from error
     _hold_to_static_outputs(spec, program)
     program.save(file, external_data=False)
 
 
-def _dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:
+def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:
     """Per input, in order: axis -> torch.export.Dim; an axis of the same name is the same size everywhere."""
     network = spec.model.network
     # Without bounds: the file may not depend on max_batch_size, which can change without a build.
@@ -88,7 +88,7 @@ def _data_dependent(spec: Spec, what: str) -> BuildError:
     )
 
 
-def _explain(spec: Spec, error: Exception) -> BuildError:
+def explain(spec: Spec, error: Exception) -> BuildError:
     """The first cause of an export's failure, in a line, with the exporter's own words below."""
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -108,7 +108,7 @@ def _explain(spec: Spec, error: Exception) -> BuildError:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the exporter's notes about libraries it does not need out of a person's terminal."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,9 @@ __all__ = ["need"]
 
 def need(module: str, extra: str) -> Any:
     """Import a heavy library where it is used."""
+    # torch's threads (libgomp's) spin while they wait for each other unless told otherwise before the
+    # first import: on cores that others use too, a training step was seen to take 40 times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -7,7 +7,8 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
     `more` distributions."""
     imported = set().union(*(_imports(file) for file in spec.folder.glob("*.py")), set())
     third_party = sorted(imported - set(sys.stdlib_module_names))
-    distributions = metadata.packages_distributions() if third_party else {}
+    distributions = _distributions() if third_party else {}
     named = {name for module in third_party for name in distributions.get(module, ())}
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     for name in sorted(named.union(_TOOLS, more)):
@@ -80,6 +81,12 @@ def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Import name -> distributions: reads every installed package's record, so once is enough."""
+    return metadata.packages_distributions()
 
 
 def _named_files(spec: Spec) -> list[FileReference]:

@@ -96,6 +96,8 @@ def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
     if what.cached is not None:
         return what.cached
     job = job or job_of(what.spec, cache, what.variant)
+    if what.variant != PYTHON and parse(what.variant, str(what.spec.file))[1] is not FORMS[PLAIN]:
+        _ = job.base  # made first: a workplace empties the others of its model
     with cache.workplace(what.spec.name) as folder:
         try:
             # What a person's Python prints is no part of a command's own output, such as --json.

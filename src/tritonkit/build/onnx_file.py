@@ -162,10 +162,10 @@ def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
     )
 
 
-def open_session(file: Path, where: str, optimised: bool = True) -> Any:
-    """An ONNX Runtime session on the CPU."""
+def open_session(file: Path, where: str, optimised: bool = True, options: Any = None) -> Any:
+    """An ONNX Runtime session on the CPU; `options` are an onnxruntime.SessionOptions."""
     ort = need("onnxruntime", "build")
-    options = ort.SessionOptions()
+    options = options or ort.SessionOptions()
     options.log_severity_level = 3
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

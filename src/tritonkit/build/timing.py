@@ -54,7 +54,8 @@ def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
     job.say("measuring speed")
     largest = job.spec.model.serving.max_batch_size
     sizes = [s for s in _SIZES if s <= (largest or 8)] if job.batched else [1]
-    times = {size: _median_ms(runner, batch_of(job.samples, size)) for size in sizes}
+    given = {s: batch_of(job.samples, s) if job.batched else job.samples[0] for s in sizes}
+    times = {size: _median_ms(runner, batch) for size, batch in given.items()}
     best = min(times, key=lambda size: times[size] / size)
     timing = Timing(job.threads, times[1], best, times[best])
     (folder / RECORD).write_text(json.dumps(asdict(timing)) + "\n")
@@ -66,8 +67,6 @@ def batch_of(samples: list[Batch], size: int) -> Batch:
     import numpy as np
 
     first = samples[0]
-    if all(not array.ndim for array in first.values()):
-        return first
     repeats = -(-size // count_items(first))
     return {name: np.concatenate([array] * repeats)[:size].copy() for name, array in first.items()}
 

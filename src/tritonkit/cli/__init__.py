@@ -10,7 +10,20 @@ import sys
 
 import typer
 
-from tritonkit.cli import build, call, demo, doctor, load, manifests, models, new, reload, serve
+from tritonkit.cli import (
+    build,
+    call,
+    demo,
+    doctor,
+    load,
+    manifests,
+    models,
+    new,
+    profile,
+    reload,
+    report,
+    serve,
+)
 from tritonkit.cli.output import print_error
 from tritonkit.errors import TritonkitError
 
@@ -24,11 +37,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("build")(build.command)
+app.command("report")(report.command)
 app.command("serve")(serve.command)
 app.command("call")(call.command)
 app.command("models")(models.command)
 app.command("reload")(reload.command)
 app.command("load")(load.command)
+app.command("profile")(profile.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)
 app.command("doctor")(doctor.command)

@@ -53,6 +53,8 @@ class ModelStatistics:
     compute_input_s: float
     compute_infer_s: float
     compute_output_s: float
+    success_s: float = 0.0
+    """From a request's arrival to its answer, of those that succeeded."""
 
 
 def statuses_from(response: Any) -> tuple[ModelStatus, ...]:
@@ -90,6 +92,7 @@ def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
             compute_input_s=entry.inference_stats.compute_input.ns / 1e9,
             compute_infer_s=entry.inference_stats.compute_infer.ns / 1e9,
             compute_output_s=entry.inference_stats.compute_output.ns / 1e9,
+            success_s=entry.inference_stats.success.ns / 1e9,
         )
         for entry in response.model_stats
     )

@@ -11,6 +11,7 @@ threads stays there. Importing this room loads neither Locust nor gRPC.
 
 from tritonkit.measure.histogram import Histogram
 from tritonkit.measure.load import LoadPlan, Outcome, run_load
+from tritonkit.measure.profile import RequestProfile, Span, profile_requests
 from tritonkit.measure.recorder import Recorder
 from tritonkit.measure.report import Report, Series
 from tritonkit.measure.shapes import SHAPES, users_at
@@ -32,7 +33,9 @@ __all__ = [
     "Recorder",
     "Report",
     "Request",
+    "RequestProfile",
     "Series",
+    "Span",
     "Thresholds",
     "Workload",
     "expect_embedding",
@@ -40,6 +43,7 @@ __all__ = [
     "expect_like",
     "judge",
     "limits_for",
+    "profile_requests",
     "read_thresholds",
     "run_load",
     "users_at",

@@ -8,17 +8,29 @@ from tritonkit.render.parts import Part
 from tritonkit.spec import Spec
 from tritonkit.spec.serving import DynamicBatching
 
-__all__ = ["DEFAULT_MAX_BATCH_SIZE", "plan_dynamic_batching", "plan_max_batch_size", "warm_batches"]
+__all__ = [
+    "DEFAULT_MAX_BATCH_SIZE",
+    "PADDED_MAX_BATCH_SIZE",
+    "plan_dynamic_batching",
+    "plan_max_batch_size",
+    "plan_padding",
+    "warm_batches",
+]
 
 DEFAULT_MAX_BATCH_SIZE = 64
+PADDED_MAX_BATCH_SIZE = 8
+"""For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
 
 
 def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
-    """The network's: as given, else 64 or its largest preferred size; 0 without a batch axis."""
+    """The network's: as given, else 64 (for OpenVINO 8) or its largest preferred size; 0 without a
+    batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
     given = serving.max_batch_size
     if given is None:
-        return max(DEFAULT_MAX_BATCH_SIZE, *_preferred(spec)) if batched else 0
+        padded = "model.xml" in artifact.files
+        default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
+        return max(default, *_preferred(spec)) if batched else 0
     if (given > 0) != batched:
         raise RenderError(
             f"{spec.file} serving.max_batch_size",
@@ -55,6 +67,13 @@ def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> Dynami
             else "no dynamic_batching for a model without a batch axis",
         )
     return asked
+
+
+def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
+    """The openvino backend fails every batch below the largest unless it may pad (its README)."""
+    if part.backend != "openvino" or max_batch_size < 2:
+        return {}
+    return {"ENABLE_BATCH_PADDING": "YES"}
 
 
 def warm_batches(

@@ -13,7 +13,15 @@ from tritonkit.spec.serving import SequenceBatching
 
 __all__ = ["Part", "Port", "read_parts"]
 
-_BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.py": "python"}
+_BACKENDS = {
+    "model.onnx": "onnxruntime",
+    "model.xml": "openvino",
+    "model.plan": "tensorrt",
+    "model.pt": "pytorch",
+    "model.py": "python",
+}
+# What a variant's name asks of its backend (README of triton-inference-server/openvino_backend).
+_PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}}
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,11 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
             for info in artifact.signature.outputs
             if info.name not in kept
         ),
+        parameters={
+            key: value
+            for key, value in _PARAMETERS.get(artifact.variant.rpartition("+")[2], {}).items()
+            if key not in serving.parameters
+        },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
         model_files=_first_values(spec, sequences),
     )

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from tritonkit.build.artifact import Artifact
 from tritonkit.errors import RenderError
-from tritonkit.render.batching import plan_dynamic_batching, plan_max_batch_size, warm_batches
+from tritonkit.render.batching import (
+    plan_dynamic_batching,
+    plan_max_batch_size,
+    plan_padding,
+    warm_batches,
+)
 from tritonkit.render.parts import Part, Port, read_parts
 from tritonkit.render.resources import Site, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
@@ -68,11 +73,28 @@ def _plan_part(
         # Behind an ensemble, the ensemble's answers are kept: a hit spares the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
-        parameters=_parameters(part, plan_threads(serving, groups, site), where),
+        parameters=_parameters(
+            part, plan_padding(part, max_batch_size) | plan_threads(serving, groups, site), where
+        ),
         version_files=part.version_files,
         model_files=part.model_files,
         warmup_files=warmup.files,
-        notes=(f"{part.model}: {warmup.note}",) if warmup.note else (),
+        notes=tuple(
+            f"{part.model}: {note}"
+            for note in (warmup.note, _padding_note(part, max_batch_size, target))
+            if note
+        ),
+    )
+
+
+def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
+    """What the openvino backend of NVIDIA's image cannot do, by its source (SetInputTensors)."""
+    free = any(-1 in port.info.shape for port in part.inputs)
+    if target == "cpu" or part.backend != "openvino" or max_batch_size < 2 or not free:
+        return ""
+    return (
+        f"NVIDIA's openvino backend pads no input with a free axis: there only batches of"
+        f" {max_batch_size} would be answered; serve another variant, or set max_batch_size: 1"
     )
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tritonkit.build.variants.tensorrt_profiles import opt_batches
 from tritonkit.errors import RenderError
 from tritonkit.render.values import InstancePlan, Target
 from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
 
 __all__ = ["Site", "plan_instances", "plan_optimization", "plan_threads"]
 
-_INTRA = "intra_op_thread_count"
-_INTER = "inter_op_thread_count"
+# Threads of one instance: within operators, and of the graph.
+_COUNTS = {
+    "onnxruntime": ("intra_op_thread_count", "inter_op_thread_count"),
+    "pytorch": ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"),
+}
+# The openvino backend's instances share these (README of triton-inference-server/openvino_backend).
+_ALL_THREADS = "INFERENCE_NUM_THREADS"
+_STREAMS = "NUM_STREAMS"
 # Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
 # (README of triton-inference-server/onnxruntime_backend).
 _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
@@ -30,21 +37,28 @@ class Site:
 
     @property
     def kind(self) -> Literal["cpu", "gpu"]:
-        """The kind of an instance group that names none: steps are numpy and stay on the CPU."""
+        """The kind of an instance group that names none: steps are numpy and stay on the CPU, and so
+        does OpenVINO, whose GPUs are not NVIDIA's."""
         if self.backend == "tensorrt":
             return "gpu"
-        return "cpu" if self.is_step else self.target
+        return "cpu" if self.is_step or self.backend == "openvino" else self.target
 
     def takes_cores(self, group: InstancePlan) -> bool:
         """Whether a group's instances keep the machine's cores busy with threads of their own."""
-        kinds = ("cpu", "auto") if self.target == "cpu" else ("cpu",)
-        return self.backend == "onnxruntime" and group.kind in kinds and not group.passive
+        if self.backend not in (*_COUNTS, "openvino") or group.passive:
+            return False
+        # Triton chooses the CPU for an openvino instance of kind auto on any machine.
+        auto_is_cpu = self.target == "cpu" or self.backend == "openvino"
+        return group.kind == "cpu" or (group.kind == "auto" and auto_is_cpu)
 
 
 def plan_instances(serving: Serving, site: Site) -> tuple[InstancePlan, ...]:
     """The instance groups with kind and count settled; RenderError where they need more cores
     than there are."""
-    asked = serving.instance_group or (Instances(),)
+    asked = tuple(
+        group.model_copy(update={"profile": group.profile or _profiles(serving, site)})
+        for group in serving.instance_group or (Instances(),)
+    )
     groups = tuple(_settle(group, 1, site) for group in asked)
     threads = _asked_threads(serving, site)
     if len(asked) == 1 and asked[0].count is None and threads and site.takes_cores(groups[0]):
@@ -54,13 +68,16 @@ def plan_instances(serving: Serving, site: Site) -> tuple[InstancePlan, ...]:
 
 
 def plan_threads(serving: Serving, groups: tuple[InstancePlan, ...], site: Site) -> dict[str, str]:
-    """The backend's `parameters`: the spec's own, and thread counts for ONNX Runtime on the CPU."""
+    """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
     count = _busy(groups, site)
     if count == 0:
         return dict(serving.parameters)
     threads = _asked_threads(serving, site) or site.cores // count
+    if site.backend == "openvino":
+        return {_ALL_THREADS: str(threads * count), _STREAMS: str(count)} | serving.parameters
     # One graph thread: with the default sequential execution_mode more would only wait.
-    return {_INTRA: str(threads), _INTER: "1"} | serving.parameters
+    intra, inter = _COUNTS[site.backend]
+    return {intra: str(threads), inter: "1"} | serving.parameters
 
 
 def plan_optimization(
@@ -68,6 +85,12 @@ def plan_optimization(
 ) -> Optimization:
     """`optimization` without the settings of a device that no instance of the model uses."""
     asked = serving.optimization
+    if site.backend == "openvino":
+        # It has neither accelerators nor graph levels: these are for the spec's other variants.
+        nothing = {"graph_level": None, "cuda": None}
+        return asked.model_copy(
+            update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()}
+        )
     kinds = {group.kind for group in groups}
     if kinds == {"cpu"}:
         return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
@@ -86,6 +109,12 @@ def _with_defaults(accelerator: Accelerator) -> Accelerator:
     return Accelerator(name="tensorrt", parameters=_TENSORRT | accelerator.parameters)
 
 
+def _profiles(serving: Serving, site: Site) -> tuple[str, ...]:
+    """The optimization profiles of a plan with several: Triton would use the first alone."""
+    count = len(opt_batches(serving)) if site.backend == "tensorrt" else 0
+    return tuple(map(str, range(count))) if count > 1 else ()
+
+
 def _settle(group: Instances, silent_count: int, site: Site) -> InstancePlan:
     """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
     if group.profile and site.backend != "tensorrt":
@@ -96,10 +125,17 @@ def _settle(group: Instances, silent_count: int, site: Site) -> InstancePlan:
             todo="remove profile",
         )
     kind = group.kind or site.kind
+    if site.backend == "openvino" and kind not in ("cpu", "auto"):
+        raise RenderError(
+            f"{site.field}.instance_group",
+            found=f"kind {kind} is given for the backend openvino",
+            wanted="kind cpu or auto, as Triton wants it: OpenVINO runs on the CPU",
+            todo="remove kind, or choose a variant for the GPU",
+        )
     return InstancePlan(
         kind=kind,
         count=group.count or silent_count,
-        gpus=group.gpus if kind in ("gpu", "auto") else (),
+        gpus=group.gpus if kind in ("gpu", "auto") and site.backend != "openvino" else (),
         profile=group.profile,
         passive=group.passive,
         host_policy=group.host_policy,
@@ -112,26 +148,40 @@ def _busy(groups: tuple[InstancePlan, ...], site: Site) -> int:
 
 
 def _asked_threads(serving: Serving, site: Site) -> int | None:
-    """Threads the spec gives an instance, as `threads` or as ONNX Runtime's own parameter."""
-    text = serving.parameters.get(_INTRA) if site.backend == "onnxruntime" else None
-    if serving.threads is not None and site.backend != "onnxruntime":
+    """Threads the spec gives an instance, as `threads` or as the backend's own parameter."""
+    own = _COUNTS.get(site.backend, ("",))[0]
+    text = serving.parameters.get(own)
+    if site.backend == "openvino":
+        return _openvino_threads(serving, site)
+    if serving.threads is not None and site.backend not in _COUNTS:
         raise RenderError(
             f"{site.field}.threads",
             found=f"threads are given for the backend {site.backend}, which has no such setting",
-            wanted="threads for a network that ONNX Runtime runs",
+            wanted="threads for a network that ONNX Runtime, OpenVINO or PyTorch runs",
             todo="remove threads; a model.py can read a parameter of its own",
         )
     if text is None:
         return serving.threads
     if not text.isdecimal() or (serving.threads is not None and int(text) != serving.threads):
         raise RenderError(
-            f"{site.field}.parameters.{_INTRA}",
+            f"{site.field}.parameters.{own}",
             found=f"{text!r}",
             wanted=f"{serving.threads or 'a whole number'}",
             todo=f"remove it, and say threads: {serving.threads or 'N'}",
         )
-    # ONNX Runtime takes 0 as one thread per core.
+    # Both engines take 0 as one thread per core.
     return int(text) or site.cores
+
+
+def _openvino_threads(serving: Serving, site: Site) -> int | None:
+    if _ALL_THREADS in serving.parameters:
+        raise RenderError(
+            f"{site.field}.parameters.{_ALL_THREADS}",
+            found=f"{serving.parameters[_ALL_THREADS]!r}",
+            wanted="threads, the number for one instance: this parameter is that of all together",
+            todo="remove it, and say threads: N",
+        )
+    return serving.threads
 
 
 def _check_cores(count: int, threads: int, site: Site) -> None:

@@ -27,8 +27,9 @@ def prepare_backends(installation: ServerInstallation, python_backends: Path, fo
     """The backend directory to serve from.
 
     NVIDIA's own is used as it is. For the embedded server a new one is filled with its Python
-    backend, the stub of the right Python, and a copy of every `<python_backends>/backends/NAME/`:
-    real files, because Triton refuses a link out of its backend directory.
+    backend, the stub of the right Python, and a copy of every `<python_backends>/backends/NAME/`,
+    with what those share beside each model.py: a stub looks for modules in its own folder. Real
+    files, because Triton refuses a link out of its backend directory.
     """
     if installation.native:
         return installation.backends
@@ -36,8 +37,11 @@ def prepare_backends(installation: ServerInstallation, python_backends: Path, fo
     shutil.copytree(installation.backends, folder, ignore=skip)
     if installation.stub is not None:
         shutil.copy2(installation.stub, folder / "python")
+    shared = sorted((python_backends / "backends").glob("*.py"))
     for source in sorted((python_backends / "backends").glob("*/model.py")):
         shutil.copytree(source.parent, folder / source.parent.name, ignore=skip)
+        for module in shared:
+            shutil.copy2(module, folder / source.parent.name)
     return folder
 
 

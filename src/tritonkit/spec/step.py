@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, cast, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tritonkit.spec.base import DataType, FileReference, Strict
 from tritonkit.spec.model import Scalar
 
 __all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor"]
+
+
+ParameterName = Annotated[str, Field(pattern=r"^\$")]
 
 
 class StepParameter(Strict):
@@ -26,12 +29,33 @@ class StepParameter(Strict):
     """Where a file goes: beside config.pbtxt (text under version control) or in the version folder."""
     help: str = ""
 
+    @property
+    def fits_size(self) -> bool:
+        """Whether `$name` in a shape may stand for it: an int that is always there."""
+        return self.type == "int" and self._is_set
+
+    @property
+    def fits_dtype(self) -> bool:
+        """Whether a `$name` dtype may stand for it: one of a choice of dtypes, always there."""
+        dtypes = bool(self.choices) and set(self.choices) <= set(get_args(DataType))
+        return self.type == "str" and dtypes and self._is_set
+
+    @property
+    def _is_set(self) -> bool:
+        return self.required or self.default is not None
+
 
 class StepTensor(Strict):
-    """An input or output of a step; `$name` in its shape is an int parameter's value."""
+    """An input or output of a step; `$name` as its dtype or in its shape is a parameter's value."""
 
-    dtype: DataType
-    shape: tuple[int | Annotated[str, Field(pattern=r"^\$")], ...]
+    dtype: DataType | ParameterName
+    shape: tuple[int | ParameterName, ...]
+
+    def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
+        """Dtype and shape under these values of the step's parameters."""
+        dtype = values[self.dtype[1:]] if self.dtype.startswith("$") else self.dtype
+        shape = (int(values[size[1:]]) if isinstance(size, str) else size for size in self.shape)
+        return cast(DataType, dtype), tuple(shape)
 
 
 class StepContract(Strict):
@@ -41,6 +65,20 @@ class StepContract(Strict):
     parameters: dict[str, StepParameter] = {}
     inputs: dict[str, StepTensor]
     outputs: dict[str, StepTensor]
+
+    @model_validator(mode="after")
+    def _names_known(self) -> Self:
+        for name, tensor in (*self.inputs.items(), *self.outputs.items()):
+            rule = self.parameters.get(tensor.dtype.removeprefix("$"))
+            if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
+                raise ValueError(
+                    f"{name} has the dtype {tensor.dtype}; wanted a str parameter whose choices are dtypes"
+                )
+            for size in (size for size in tensor.shape if isinstance(size, str)):
+                rule = self.parameters.get(size[1:])
+                if not (rule and rule.fits_size):
+                    raise ValueError(f"{name} has the size {size}; wanted an int parameter")
+        return self
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import run_session
+from tritonkit.build.runtimes.onnxruntime_trace import trace_nodes
 from tritonkit.build.runtimes.runner import OperatorTime
 from tritonkit.build.samples import Batch
 from tritonkit.errors import BuildError
@@ -25,7 +26,7 @@ class _Session:
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean time of each node."""
-        raise NotImplementedError
+        return trace_nodes(self._session, batch, repeats, self._where)
 
 
 def open_runner(folder: Path, threads: int, where: str) -> _Session:

@@ -7,7 +7,17 @@ A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-f
 from __future__ import annotations
 
 from tritonkit.build.transforms import TRANSFORMS, Transform
-from tritonkit.build.variants import onnx_fp32
+from tritonkit.build.variants import (
+    onnx_bf16,
+    onnx_fp16,
+    onnx_fp32,
+    onnx_int8,
+    onnx_int8_qat,
+    openvino_ir,
+    tensorrt_plan,
+    tflite,
+    torch_export,
+)
 from tritonkit.build.variants.form import Form
 from tritonkit.errors import SpecError
 from tritonkit.spec.document import nearest
@@ -21,6 +31,14 @@ PLAIN = "onnx-fp32"
 
 FORMS: dict[str, Form] = {
     **onnx_fp32.FORMS,
+    **onnx_fp16.FORMS,
+    **onnx_bf16.FORMS,
+    **onnx_int8.FORMS,
+    **onnx_int8_qat.FORMS,
+    **openvino_ir.FORMS,
+    **torch_export.FORMS,
+    **tensorrt_plan.FORMS,
+    **tflite.FORMS,
 }
 
 

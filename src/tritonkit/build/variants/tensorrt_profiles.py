@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tritonkit.build.artifact import Signature, TensorInfo
 from tritonkit.errors import BuildError
-from tritonkit.spec import Spec
+from tritonkit.spec import Serving, Spec
 
-__all__ = ["Profile", "Range", "largest_batch", "profiles"]
+__all__ = ["Profile", "Range", "largest_batch", "opt_batches", "profiles"]
 
 _DEFAULT_MAX_BATCH = 64  # render's for a spec without max_batch_size; a test holds them equal
 
@@ -35,7 +35,8 @@ def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
     go from their min to their max, and are fastest in the middle of `warm`, else at max. Empty for a
     network whose inputs all have one size. BuildError for a free axis whose sizes the spec does not say.
     """
-    batches = _batches(spec) if signature.batched else (0,)
+    serving = spec.model.serving
+    batches = (opt_batches(serving) or (largest_batch(serving),)) if signature.batched else (0,)
     if not signature.batched and all(-1 not in tensor.shape for tensor in signature.inputs):
         return ()
     return tuple(
@@ -44,27 +45,23 @@ def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
     )
 
 
-def largest_batch(spec: Spec) -> int:
+def largest_batch(serving: Serving) -> int:
     """max_batch_size as the configuration will have it: as given, else 64 or the largest preferred."""
-    given = spec.model.serving.max_batch_size
-    return max(_DEFAULT_MAX_BATCH, *_preferred(spec), 1) if given is None else given
+    given = serving.max_batch_size
+    return max((_DEFAULT_MAX_BATCH, *opt_batches(serving))) if given is None else given
 
 
-def _batches(spec: Spec) -> tuple[int, ...]:
-    return tuple(sorted(set(_preferred(spec)))) or (largest_batch(spec),)
-
-
-def _preferred(spec: Spec) -> tuple[int, ...]:
-    serving = spec.model.serving
+def opt_batches(serving: Serving) -> tuple[int, ...]:
+    """The preferred batch sizes in rising order, each once."""
     oldest = serving.sequence_batching.oldest if serving.sequence_batching else None
     batching = serving.dynamic_batching or oldest
-    return batching.preferred_batch_size if batching else ()
+    return tuple(sorted(set(batching.preferred_batch_size))) if batching else ()
 
 
 def _range(spec: Spec, signature: Signature, tensor: TensorInfo, opt_batch: int) -> Range:
     sizes = [_axis(spec, tensor, position) for position in range(len(tensor.shape))]
     if signature.batched:
-        sizes.insert(0, (1, opt_batch, largest_batch(spec)))
+        sizes.insert(0, (1, opt_batch, largest_batch(spec.model.serving)))
     smallest, best, largest = zip(*sizes, strict=True) if sizes else ((), (), ())
     return Range(smallest, best, largest)
 
@@ -80,7 +77,7 @@ def _axis(spec: Spec, tensor: TensorInfo, position: int) -> tuple[int, int, int]
             f"{spec.file} network.free_axes",
             found=f"nothing is said of axis {position} of input {tensor.name} ({name or 'unnamed'})",
             wanted="the smallest and the largest size of each free axis: a plan is built for them",
-            todo=f"name it in network.inputs.{tensor.name} and say free_axes: {{{name or 'length'}: {{min: 1, max: ...}}}}",
+            todo=f"name it in network.inputs.{tensor.name} and give its min and max under free_axes",
         )
     warm = sorted(axis.warm)
     return axis.min, warm[len(warm) // 2] if warm else axis.max, axis.max

@@ -1,27 +1,41 @@
-"""Runs the requests of one `execute()` through a session, merged where their shapes allow.
+"""Answers the requests of one `execute()`, merged where their shapes allow, each with its own error.
 
-Knows nothing of Triton: requests are names and arrays, so all of it is tested with a plain session.
+Shared by the stand-ins for Triton's native backends. Knows nothing of Triton and of no engine:
+requests are names and arrays, so all of it is tested with engines alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from onnxruntime_config import TRITON_TO_NUMPY
+from backend_config import TRITON_TO_NUMPY
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from onnxruntime_config import TensorSpec
+    from backend_config import TensorSpec
 
 Arrays = dict[str, np.ndarray]
 
 
 class RequestError(Exception):
     """One request cannot be answered; its neighbours in the batch can."""
+
+
+class Engine(Protocol):
+    """What runs a network."""
+
+    def begin(self) -> None:
+        """Arrays that `run` gave before may be overwritten from now on."""
+
+    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+        """Outputs by name for parts that are to be joined along the first axis.
+
+        One part goes in as it is. Raises RequestError.
+        """
 
 
 @dataclass(frozen=True)
@@ -34,22 +48,25 @@ class Request:
 
 @dataclass(frozen=True)
 class Network:
-    """A session and what it takes.
+    """An engine with a network, and what it takes.
 
     `optional` are the inputs with a default; `scalars` gives, for outputs of rank 0, the shape the
     configuration shows them in.
     """
 
     name: str
-    session: Any  # onnxruntime.InferenceSession
+    engine: Engine
     inputs: Mapping[str, TensorSpec]
     batched: bool
     optional: Mapping[str, TensorSpec] = field(default_factory=dict)
     scalars: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    run_options: Any = None  # onnxruntime.RunOptions
 
     def answer(self, requests: Sequence[Request]) -> list[Arrays | RequestError]:
-        """One result per request, in order: its outputs by name, or why it has none."""
+        """One result per request, in order: its outputs by name, or why it has none.
+
+        Arrays are views of the engine's memory, good until the next call.
+        """
+        self.engine.begin()
         results: list[Arrays | RequestError] = [RequestError("not run")] * len(requests)
         feeds: dict[int, Arrays] = {}
         groups: dict[Hashable, list[int]] = {}
@@ -72,10 +89,9 @@ class Network:
         """Run requests of equal shapes as one batch; if that fails, each alone to find the bad."""
         if len(feeds) == 1:
             return [self._run_alone(feeds[0], wanted)]
-        edges = [0, *accumulate(_batch_size(feed) for feed in feeds)]
-        merged = {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+        edges = [0, *accumulate(batch_size(feed) for feed in feeds)]
         try:
-            outputs = self._run(merged, wanted)
+            outputs = self._run(feeds, wanted)
         except RequestError:
             return [self._run_alone(feed, wanted) for feed in feeds]
         return [
@@ -85,18 +101,17 @@ class Network:
 
     def _run_alone(self, feed: Arrays, wanted: list[str]) -> Arrays | RequestError:
         try:
-            return self._run(feed, wanted)
+            return self._run([feed], wanted)
         except RequestError as refused:
             return refused
 
-    def _run(self, feed: Arrays, wanted: list[str]) -> Arrays:
+    def _run(self, feeds: list[Arrays], wanted: list[str]) -> Arrays:
         try:
-            values = self.session.run(wanted, feed, self.run_options)
-        except Exception as error:  # its classes are unrelated: Fail, InvalidArgument, RuntimeError
-            raise RequestError(f"model '{self.name}': ONNX Runtime: {error}") from error
-        outputs = dict(zip(wanted, values, strict=True))
+            outputs = self.engine.run(feeds, wanted)
+        except RequestError as refused:
+            raise RequestError(f"model '{self.name}': {refused}") from refused
         if self.batched:
-            self._check_batch_axis(outputs, _batch_size(feed))
+            self._check_batch_axis(outputs, sum(map(batch_size, feeds)))
         for name, shape in self.scalars.items():
             if name in outputs:
                 outputs[name] = np.reshape(outputs[name], shape)
@@ -111,7 +126,7 @@ class Network:
                 )
 
     def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """The arrays as ONNX Runtime takes them; no copy is made except of strings."""
+        """The arrays as engines take them; no copy is made except of strings."""
         for name in self.inputs:
             if name not in inputs:
                 raise RequestError(
@@ -130,6 +145,18 @@ class Network:
             sizes = {name: len(array) for name, array in feed.items()}
             raise RequestError(f"model '{self.name}': inputs differ in batch size: {sizes}")
         return feed
+
+
+def batch_size(feed: Arrays) -> int:
+    """Items in a batch."""
+    return len(next(iter(feed.values())))
+
+
+def joined(parts: Sequence[Arrays]) -> Arrays:
+    """The parts along their first axis; a single one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _fit(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
@@ -165,7 +192,3 @@ def _decoded(array: np.ndarray, where: str) -> np.ndarray:
 
 def _shape_key(feed: Arrays) -> Hashable:
     return tuple(sorted((name, array.shape[1:]) for name, array in feed.items()))
-
-
-def _batch_size(feed: Arrays) -> int:
-    return len(next(iter(feed.values())))

@@ -1,0 +1,165 @@
+"""Every way this machine has to run a network on its GPU, side by side."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.report import Ratio, Report
+from tritonkit.build import Cache, evaluate
+from tritonkit.build.extras import need
+from tritonkit.build.gpu import find_gpu
+from tritonkit.build.make import job_of
+from tritonkit.build.runtimes import RUNTIMES
+from tritonkit.build.timing import batch_of
+from tritonkit.errors import BuildError, UsageError
+from tritonkit.machine import cores
+from tritonkit.spec import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from bench.setting import Setting
+    from tritonkit.build.job import Job
+    from tritonkit.build.samples import Batch
+    from tritonkit.spec import Spec
+
+    Contenders = dict[str, Callable[[Batch], object]]
+
+__all__ = ["run"]
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ("digits", "sentences", "resnet50")
+PLANS = ("tensorrt-fp32", "tensorrt-fp16", "tensorrt-int8")
+BATCHES = (1, 8, 32)
+WARM, RUNS = 5, 30
+
+
+def run(setting: Setting) -> Report:
+    """Items per second on a GPU: TensorRT plans, ONNX Runtime's GPU providers and torch.compile over eager PyTorch."""
+    gpu = find_gpu()
+    if gpu is None:
+        raise UsageError(
+            "GPU", found="the CUDA driver shows none, so nothing was measured: run it where nvidia-smi lists one"
+        )  # fmt: skip
+    ratios: list[Ratio] = []
+    missing: dict[str, str] = {}
+    for name in MODELS:
+        spec = load(ROOT / "models" / name, ROOT)
+        job = job_of(spec, Cache(ROOT / ".tritonkit" / "cache"), threads=cores())
+        contenders = _contenders(spec, job, missing)
+        for size in BATCHES:
+            if size <= (spec.model.serving.max_batch_size or size):
+                ratios += _ratios(name, contenders, batch_of(job.samples, size), setting.rounds)
+    left_out = "".join(f"; without {name}: {why}" for name, why in missing.items())
+    return Report("gpu", f"on {gpu}, copying to it and back included{left_out}", ratios)
+
+
+def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
+    """What can run here, by name; why each other cannot goes into `missing`."""
+    found: Contenders = {}
+    try:
+        found |= _torch(spec, job)
+    except BuildError as reason:
+        raise UsageError("torch", found=reason.found, todo=reason.todo) from reason
+    for provider in ("CUDAExecutionProvider", "TensorrtExecutionProvider"):
+        name = f"onnxruntime {provider.removesuffix('ExecutionProvider')}"
+        try:
+            found[name] = _onnxruntime(job, provider)
+        except BuildError as reason:
+            missing[name] = reason.found
+    cache = Cache(ROOT / ".tritonkit" / "cache")
+    for result in evaluate(spec, PLANS, cache, threads=cores()):
+        if result.artifact is None or "model.plan" not in result.artifact.files:
+            problem = result.problem
+            missing[result.variant] = problem.found if problem else "tensorrt is not installed"
+            continue
+        runner = RUNTIMES["tensorrt"](
+            result.artifact.folder, cores(), f"{spec.name} {result.variant}"
+        )
+        found[result.variant if result.passed else f"{result.variant} (fails its gate)"] = (
+            runner.run
+        )
+    return found
+
+
+def _torch(spec: Spec, job: Job) -> Contenders:
+    """PyTorch as it is, and compiled; each takes numpy and gives numpy."""
+    torch = need("torch", "build")
+    if not torch.cuda.is_available():
+        raise BuildError(
+            "torch",
+            found=f"PyTorch {torch.__version__} has no CUDA",
+            todo="install it for your CUDA version (https://pytorch.org)",
+        )
+    module = job.module().cuda()
+    # Two sizes are met before the clock runs, so that dynamic shapes are compiled already.
+    compiled = torch.compile(job.module().cuda(), dynamic=True)
+    names = list(spec.model.network.inputs)
+
+    def call(function: Any) -> Callable[[Batch], object]:
+        def one(batch: Batch) -> object:
+            with torch.inference_mode():
+                given = function(*(torch.from_numpy(batch[name]).cuda() for name in names))
+            results = given.values() if isinstance(given, dict) else given
+            tensors = results if not isinstance(results, torch.Tensor) else [results]
+            return [tensor.cpu() for tensor in tensors]
+
+        return one
+
+    return {"torch eager": call(module), "torch.compile": call(compiled)}
+
+
+def _onnxruntime(job: Job, provider: str) -> Callable[[Batch], object]:
+    ort = need("onnxruntime", "build")
+    if provider not in ort.get_available_providers():
+        raise BuildError("onnxruntime", found=f"it has no {provider}")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(job.onnx, options, providers=[provider, "CPUExecutionProvider"])
+    if provider not in session.get_providers():
+        raise BuildError("onnxruntime", found=f"{provider} cannot start here")
+    return lambda batch: session.run(None, batch)
+
+
+def _ratios(model: str, contenders: Contenders, batch: Batch, rounds: int) -> list[Ratio]:
+    """Each contender's items per second over eager PyTorch's, in turns."""
+    size = len(next(iter(batch.values())))
+    # What one library cannot run at this size, the others still can.
+    able = {name: call for name, call in contenders.items() if _warm(call, batch)}
+    seconds = [{name: _median_s(call, batch) for name, call in able.items()} for _ in range(rounds)]
+    base = next(iter(contenders))
+    return [
+        Ratio(
+            f"{model}, batch {size}: {name} / {base}",
+            [each[base] / each[name] for each in seconds],
+            facts=_facts(seconds, name, size),
+        )
+        for name in able
+        if name != base and base in able
+    ]
+
+
+def _facts(seconds: list[Mapping[str, float]], name: str, size: int) -> dict[str, Any]:
+    taken = statistics.median(each[name] for each in seconds)
+    return {"ms": round(taken * 1000, 3), "items/s": round(size / taken)}
+
+
+def _warm(call: Callable[[Batch], object], batch: Batch) -> bool:
+    with suppress(Exception):
+        for _ in range(WARM):
+            call(batch)
+        return True
+    return False
+
+
+def _median_s(call: Callable[[Batch], object], batch: Batch) -> float:
+    taken = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        call(batch)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)

@@ -1,0 +1,83 @@
+"""What the stand-ins for Triton's native backends read in a model's configuration alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TRITON_TO_NUMPY = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "BYTES": np.object_,
+}
+
+
+class ModelError(Exception):
+    """The model cannot be served as configured; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output: Triton datatype without `TYPE_`, and dims with -1 for a free axis."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+
+
+def check_served_here(config: Mapping[str, Any], kind: str, backend: str) -> None:
+    """Refuse what a stand-in cannot do: it would otherwise be silently left out."""
+    if kind != "CPU":
+        raise ModelError(
+            f"instance kind {kind} found; this stand-in of the {backend} backend runs on the"
+            " CPU only: use instance_group kind KIND_CPU, or NVIDIA's image"
+        )
+    for field in ("batch_input", "batch_output"):
+        if config.get(field):
+            raise ModelError(f"{field} found; only the native onnxruntime backend supports it")
+    if config.get("sequence_batching", {}).get("state"):
+        raise ModelError("sequence_batching.state found; only the native backend supports it")
+    for entry in config.get("input", []):
+        if entry.get("allow_ragged_batch"):
+            raise ModelError(
+                f"input '{entry['name']}': allow_ragged_batch found; only the native onnxruntime"
+                " backend supports it"
+            )
+
+
+def triton_dtype(entry: Mapping[str, Any]) -> str:
+    """The datatype of an input or output of the configuration, without `TYPE_`."""
+    name: str = entry["data_type"]
+    return name.removeprefix("TYPE_").replace("STRING", "BYTES")
+
+
+def configured_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
+    """The dims a network sees: those of `reshape` where there is one."""
+    dims = entry["reshape"].get("shape", []) if "reshape" in entry else entry["dims"]
+    return tuple(int(dim) for dim in dims)
+
+
+def is_batched(config: Mapping[str, Any]) -> bool:
+    """Whether axis 0 of every tensor is the batch, which the configuration leaves out."""
+    return int(config.get("max_batch_size", 0)) > 0
+
+
+def text_parameter(config: Mapping[str, Any], key: str) -> str:
+    """A parameter's `string_value`; empty where there is none."""
+    value: str = config.get("parameters", {}).get(key, {}).get("string_value", "")
+    return value

@@ -1,0 +1,55 @@
+"""What Triton calls: a model on a stand-in, from `open_network` of the backend's own `model.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import triton_python_backend_utils as pb_utils
+from backend_batch import Request, RequestError
+from backend_config import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backend_batch import Arrays, Network
+
+
+class StandIn:
+    """One instance of one model: one network, opened in a process of its own."""
+
+    open_network: Callable[[dict[str, str]], Network]
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Open the network; raises TritonModelException where the model cannot be served."""
+        try:
+            self.network = type(self).open_network(args)
+        except ModelError as refused:
+            message = f"model '{args['model_name']}': {refused}"
+            raise pb_utils.TritonModelException(message) from refused
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer all requests, each with its own outputs or its own error."""
+        asked = [
+            Request(
+                {tensor.name(): tensor.as_numpy() for tensor in request.inputs()},
+                request.requested_output_names(),
+            )
+            for request in requests
+        ]
+        answers = self.network.answer(asked)
+        return [
+            _response(answer, request.outputs)
+            for answer, request in zip(answers, asked, strict=True)
+        ]
+
+    def finalize(self) -> None:
+        """Drop the network, which frees its memory and threads."""
+        del self.network
+
+
+def _response(answer: Arrays | RequestError, wanted: Sequence[str]) -> Any:
+    """Triton's response for one answer, with the outputs its request wanted."""
+    if isinstance(answer, RequestError):
+        error = pb_utils.TritonError(str(answer), pb_utils.TritonError.INVALID_ARG)
+        return pb_utils.InferenceResponse(output_tensors=[], error=error)
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, answer[name]) for name in wanted])

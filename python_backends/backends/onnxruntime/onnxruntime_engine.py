@@ -1,0 +1,32 @@
+"""An ONNX Runtime session as what runs a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backend_batch import RequestError, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from backend_batch import Arrays
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session, and the options of every run."""
+
+    session: Any  # onnxruntime.InferenceSession
+    run_options: Any = None  # onnxruntime.RunOptions
+
+    def begin(self) -> None:
+        """Every run gives arrays of its own."""
+
+    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+        """Outputs by name for the parts joined along the first axis; RequestError where it fails."""
+        try:
+            values = self.session.run(wanted, joined(parts), self.run_options)
+        except Exception as error:  # its classes are unrelated: Fail, InvalidArgument, RuntimeError
+            raise RequestError(f"ONNX Runtime: {error}") from error
+        return dict(zip(wanted, values, strict=True))

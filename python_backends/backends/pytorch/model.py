@@ -1,0 +1,76 @@
+"""Stand-in for Triton's native `pytorch` backend (TorchScript files) on a server that has only `python`.
+
+Triton finds this folder under the backend's name in its backend directory and runs it for every
+model whose config says `backend: "pytorch"` ("Python-based backend").
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend_batch import Network
+from backend_config import ModelError, check_served_here, is_batched
+from backend_model import StandIn
+from pytorch_config import model_file, positions, read_options, tensor_specs
+from pytorch_engine import Function, load_torch
+
+if TYPE_CHECKING:
+    from pytorch_config import Options
+
+
+def open_network(args: dict[str, str]) -> Network:
+    """The TorchScript module of the model version in `args`, checked against its configuration."""
+    config = json.loads(args["model_config"])
+    check_served_here(config, args["model_instance_kind"], "pytorch")
+    if config.get("platform") == "torch_aoti":
+        raise ModelError(
+            "platform torch_aoti found; this stand-in of the pytorch backend loads TorchScript only:"
+            " serve a compiled package by a model.py, as the variant torch-compile does"
+        )
+    batched = is_batched(config)
+    inputs = tensor_specs(config, "input", batched)
+    outputs = tensor_specs(config, "output", batched)
+    options = read_options(config)
+    path = model_file(Path(args["model_repository"]), args["model_version"], config, "model.pt")
+    torch = load_torch(options)
+    _set_executor(torch, options)
+    try:
+        module = torch.jit.load(path, map_location="cpu")
+    except Exception as error:  # RuntimeError mostly; a file that is no archive gives others
+        raise ModelError(f"PyTorch cannot load {path}: {str(error).splitlines()[0]}") from error
+    arguments = [argument.name for argument in module.forward.schema.arguments[1:]]
+    engine = Function(
+        torch,
+        module,
+        positions(list(inputs), arguments),
+        positions(list(outputs), ()),
+        options.inference_mode,
+    )
+    scalars = (
+        {} if batched else {name: spec.dims for name, spec in outputs.items() if len(spec.dims) < 2}
+    )
+    return Network(args["model_name"], engine, inputs, batched, scalars=_of_one(scalars))
+
+
+def _of_one(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Those of one element: Triton knows no rank 0 and shows it as [1]."""
+    return {name: dims for name, dims in shapes.items() if dims in ((), (1,))}
+
+
+def _set_executor(torch: Any, options: Options) -> None:
+    """TorchScript's own switches, left as they are where the configuration says nothing."""
+    torch._C._set_graph_executor_optimize(options.optimized)
+    if options.profiling is not None:
+        torch._C._jit_set_profiling_mode(options.profiling)
+    if options.executor is not None:
+        torch._C._jit_set_profiling_executor(options.executor)
+    if options.tensor_fuser is not None:
+        torch._C._jit_set_texpr_fuser_enabled(options.tensor_fuser)
+
+
+class TritonPythonModel(StandIn):
+    """One instance of one model: one TorchScript module in its own process."""
+
+    open_network = staticmethod(open_network)

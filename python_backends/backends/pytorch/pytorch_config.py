@@ -1,0 +1,121 @@
+"""What a model's configuration asks of PyTorch, read as Triton's native `pytorch` backend reads it.
+
+Source of every rule here: `src/pt/model_state.cc` (ParseParameters) and `src/pt/model_instance_state.cc`
+(GetNamingConvention, ValidateInputs, ValidateOutputs) of triton-inference-server/pytorch_backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backend_config import ModelError, TensorSpec, configured_dims, text_parameter, triton_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+# UINT16, UINT32, UINT64 and BF16 have no tensor there, and strings are lists of text.
+DTYPES = frozenset(
+    {"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"}
+)  # fmt: skip
+SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+NO_TORCH = (
+    "torch is not installed in the server's environment:"
+    " .venv-server/bin/pip install -r python_backends/requirements-torch.txt"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Execution settings of a model; None leaves PyTorch's own.
+
+    `intra_op` and `inter_op` are thread counts, 0 for one per core.
+    """
+
+    intra_op: int = 0
+    inter_op: int = 0
+    inference_mode: bool = True
+    optimized: bool = True
+    executor: bool | None = None
+    profiling: bool | None = None
+    tensor_fuser: bool | None = None
+
+
+def read_options(config: Mapping[str, Any]) -> Options:
+    """The model's parameters. Those about cuDNN, CUDA's cache and shared weights mean nothing here,
+    where every instance is a process on the CPU."""
+    disabled = _switch(config, "DISABLE_OPTIMIZED_EXECUTION")
+    inference_mode = _switch(config, "INFERENCE_MODE")
+    return Options(
+        intra_op=max(0, _integer(config, "INTRA_OP_THREAD_COUNT")),
+        inter_op=max(0, _integer(config, "INTER_OP_THREAD_COUNT")),
+        inference_mode=True if inference_mode is None else inference_mode,
+        optimized=not disabled,
+        executor=_switch(config, "ENABLE_JIT_EXECUTOR"),
+        profiling=_switch(config, "ENABLE_JIT_PROFILING"),
+        tensor_fuser=_switch(config, "ENABLE_TENSOR_FUSER"),
+    )
+
+
+def model_file(folder: Path, version: str, config: Mapping[str, Any], default: str) -> Path:
+    """The file of a version: `default_model_filename`, else `default`."""
+    path = folder / version / (config.get("default_model_filename") or default)
+    if not path.is_file():
+        raise ModelError(f"no file {path}; wanted the PyTorch model of version {version}")
+    return path
+
+
+def tensor_specs(config: Mapping[str, Any], side: str, batched: bool) -> dict[str, TensorSpec]:
+    """Name to spec of the configured `input` or `output`, in the configuration's order.
+
+    The file of a model says nothing of shapes, so the configuration is all there is to hold a
+    request against.
+    """
+    specs = {}
+    for entry in config[side]:
+        name, dtype = entry["name"], triton_dtype(entry)
+        if dtype not in DTYPES:
+            raise ModelError(
+                f"{side} '{name}' is {dtype}, which the pytorch backend has no tensor for; wanted one of"
+                f" {', '.join(sorted(DTYPES))}"
+            )
+        dims = configured_dims(entry)
+        specs[name] = TensorSpec(name, dtype, (-1, *dims) if batched else dims)
+    return specs
+
+
+def positions(names: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
+    """Where each configured name stands in the model's arguments or results.
+
+    All names are arguments of forward: by name. All end in `__N`: N. Else: in the configuration's
+    order. `arguments` is empty for results, which have no names.
+    """
+    if arguments and set(names) <= set(arguments):
+        return {name: arguments.index(name) for name in names}
+    parts = [name.partition("__") for name in names]
+    if all(mark and not rest.strip("0123456789") for _, mark, rest in parts):
+        found = {"__".join(part[::2]): int(part[2] or 0) for part in parts}
+    else:
+        found = {name: place for place, name in enumerate(names)}
+    if arguments and sorted(found.values()) != list(range(len(arguments))):
+        raise ModelError(
+            f"config.pbtxt has the inputs {list(names)}, and the model takes {len(arguments)}:"
+            f" {list(arguments)}"
+        )
+    return found
+
+
+def _switch(config: Mapping[str, Any], key: str) -> bool | None:
+    text = text_parameter(config, key)
+    if text and text.lower() not in SWITCH:
+        raise ModelError(f"parameter {key}: found '{text}', wanted true or false")
+    return SWITCH[text.lower()] if text else None
+
+
+def _integer(config: Mapping[str, Any], key: str) -> int:
+    text = text_parameter(config, key)
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise ModelError(f"parameter {key}: found '{text}', wanted a whole number") from None

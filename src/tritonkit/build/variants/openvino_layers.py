@@ -1,0 +1,92 @@
+"""What an openvino.Model is made of, as far as quantisation is concerned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["has_attention", "is_quantised", "layers_in_float"]
+
+_LAYERS = (
+    "Convolution",
+    "ConvolutionBackpropData",
+    "GroupConvolution",
+    "GroupConvolutionBackpropData",
+    "MatMul",
+)
+_SHAPES = (
+    "Reshape",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Concat",
+    "Split",
+    "VariadicSplit",
+    "Gather",
+    "MaxPool",
+)
+_SCALES = ("Convert", "Multiply", "Subtract", *_SHAPES)
+_WHOLE = ("i8", "u8", "i4", "u4")
+
+
+def has_attention(model: Any) -> bool:
+    """Whether probabilities are multiplied with values: a softmax that ends in a matrix product."""
+    kinds = {node.get_type_name() for node in model.get_ops()}
+    if "ScaledDotProductAttention" in kinds:
+        return True
+    return any(
+        _leads_to(node, "MatMul") for node in model.get_ops() if node.get_type_name() == "Softmax"
+    )
+
+
+def is_quantised(model: Any) -> bool:
+    """Whether a layer works, or weights lie, in whole numbers; rounded pooling alone gains nothing."""
+    left, layers = layers_in_float(model)
+    return len(left) < layers or any(
+        node.get_type_name() == "Constant" and _is_whole(node) and _feeds_scale(node)
+        for node in model.get_ops()
+    )
+
+
+def layers_in_float(model: Any) -> tuple[list[str], int]:
+    """Names of the layers with an input that is not in INT8, and how many layers there are in all."""
+    layers = [node for node in model.get_ordered_ops() if node.get_type_name() in _LAYERS]
+    left = [
+        node.get_friendly_name()
+        for node in layers
+        if not all(_comes_whole(node.input_value(side).get_node()) for side in (0, 1))
+    ]
+    return left, len(layers)
+
+
+def _comes_whole(node: Any) -> bool:
+    """Whether values were rounded on their way: activations by a FakeQuantize, weights in the file."""
+    weights = node
+    while weights.get_type_name() in _SCALES:
+        weights = weights.input_value(0).get_node()
+    if weights.get_type_name() == "Constant":
+        return _is_whole(weights)
+    while node.get_type_name() in _SHAPES:
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "FakeQuantize")
+
+
+def _is_whole(constant: Any) -> bool:
+    return constant.get_element_type().get_type_name() in _WHOLE
+
+
+def _feeds_scale(constant: Any) -> bool:
+    """Weights are converted back; whole numbers that the network itself has (indices) are not."""
+    return any(
+        target.get_node().get_type_name() == "Convert"
+        for target in constant.output(0).get_target_inputs()
+    )
+
+
+def _leads_to(node: Any, kind: str) -> bool:
+    for target in node.output(0).get_target_inputs():
+        next_node = target.get_node()
+        if next_node.get_type_name() == kind:
+            return True
+        if next_node.get_type_name() in _SHAPES and _leads_to(next_node, kind):
+            return True
+    return False

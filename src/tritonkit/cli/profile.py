@@ -1,0 +1,147 @@
+"""`tritonkit profile`: where a request's time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.output import note, print_json, print_table
+from tritonkit.spec import find_root, load_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tritonkit.measure import RequestProfile
+    from tritonkit.measure.network import NetworkProfile
+
+__all__ = ["command"]
+
+_BAR = 30  # characters
+_SHOWN = 15
+_SOURCES = {"client": "this process", "server": "Triton", "difference": "what is left"}
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="gRPC address of a server, host:port; one is started by default.",
+            show_default=False,
+        ),
+    ] = None,
+    repository: Annotated[
+        Path | None,
+        typer.Option(
+            help="The model repository that is served; model_repository/ by default.",
+            show_default=False,
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 200,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=256, help="Callers at the same time; above 1, queues show.")
+    ] = 1,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Say where a request's time goes: client, wire, each step's queue and run, the network's operators.
+
+    The request is the model's example. The server's times are Triton's own counters, the operators'
+    those of the runtime's profiler on the served files in this process.
+
+    Example: tritonkit profile digits --requests 500
+    """
+    from tritonkit.client import Client
+    from tritonkit.measure import profile_requests
+    from tritonkit.measure.network import example_inputs, profile_network
+
+    project = (root or find_root()).resolve()
+    folder = (repository or project / "model_repository").resolve()
+    (spec,) = load_all(project, (name,))
+    with _server(project, folder, name, address) as grpc, Client(grpc) as client:
+        inputs = example_inputs(spec, project, client)
+        note(f"{requests} requests, {concurrency} at a time, to {grpc} ...")
+        profile = profile_requests(client, name, inputs, requests, concurrency)
+        network = profile_network(spec, client, folder, inputs)
+    if as_json:
+        print_json(profile.to_dict() | {"network": network.to_dict()})
+        return
+    _print_spans(profile)
+    _print_network(network, profile)
+    for text in profile.notes:
+        note(f"note: {text}")
+
+
+@contextlib.contextmanager
+def _server(project: Path, folder: Path, name: str, address: str | None) -> Iterator[str]:
+    """gRPC address of the server there is, or of one that is started for the block."""
+    if address is not None:
+        yield address
+        return
+    from tritonkit.render import recover
+    from tritonkit.serve import serve
+
+    recover(folder)
+    note("starting Triton ...")
+    with serve(
+        folder, models=(name,), grpc_port=0, http_port=0, metrics_port=0, root=project
+    ) as endpoint:
+        yield endpoint.grpc
+
+
+def _print_spans(profile: RequestProfile) -> None:
+    rows, before = [], ""
+    for span in profile.spans:
+        shown = span.where if span.where != before else ""
+        before = span.where
+        share = span.ms / profile.mean_ms
+        rows.append(
+            [shown, span.what, f"{span.ms:.3f}", f"{share:.1%}"[:-1], _SOURCES[span.source], _bar(share)]
+        )  # fmt: skip
+    rows.append(["all", "", f"{profile.mean_ms:.3f}", "100.0", "this process", ""])
+    title = (
+        f"{profile.model}: mean of {profile.requests} requests, {profile.concurrency} at a time"
+        f" (p50 {profile.p50_ms:.2f} ms, p95 {profile.p95_ms:.2f} ms)"
+    )
+    print_table(title, ["where", "on", "ms", "share %", "measured by", ""], rows)
+    if together := {name: size for name, size in profile.batches.items() if size > 1}:
+        print(f"items per run: {', '.join(f'{n} {size:g}' for n, size in together.items())}")
+
+
+def _print_network(network: NetworkProfile, profile: RequestProfile) -> None:
+    print()
+    if network.problem:
+        note(f"{network.model}: no operators: {network.problem}")
+        return
+    shown = [(o.name, o.kind, o.ms) for o in network.operators[:_SHOWN]]
+    rest = network.operators[_SHOWN:]
+    if rest:
+        shown.append((f"{len(rest)} others", "", sum(o.ms for o in rest)))
+    rows = [
+        [name, kind, f"{ms:.4f}", f"{ms / network.ms:.1%}"[:-1], _bar(ms / network.ms)]
+        for name, kind, ms in shown
+    ]
+    title = f"{network.model}: {network.variant}, one item in this process, by {network.runtime}'s profiler"
+    print_table(title, ["operator", "kind", "ms", "share %", ""], rows)
+    computing = (network.model, "compute")
+    served = next((s.ms for s in profile.spans if (s.where, s.what) == computing), 0.0)
+    print(
+        f"{network.ms:.3f} ms in operators on {network.threads} threads;"
+        f" computing takes {served:.3f} ms on the server, with all that is around them"
+    )
+
+
+def _bar(share: float) -> str:
+    """A bar whose full length is the whole."""
+    eighths = max(0, round(share * _BAR * 8))
+    text = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "#" * round(eighths / 8)
+    return text
