@@ -181,7 +181,7 @@ def _running(name: str) -> bool:
 
 def _need_image() -> None:
     """ServerNotFound where there is no docker, no daemon or no image."""
-    todo = "docs/docker.md says how to install it, and how to build the images without a registry"
+    todo = "apt-get install docker.io docker-compose; docs/docker.md says how to build the images"
     try:
         done = _docker("image", "inspect", IMAGE)
     except FileNotFoundError:

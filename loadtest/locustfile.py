@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gevent
 import rest
 import workloads
-from locust import LoadTestShape, User, events
+from locust import LoadTestShape, User, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 from running import RUN, reach
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tritonkit.measure.workload import Outputs
 
 ROOT = Path(__file__).absolute().parent.parent
+
+# A worker that makes its requests does not answer for seconds: Locust's 3 s took it for lost.
+runners.HEARTBEAT_LIVENESS = 30
 FAILED = "tritonkit_failed"
 PAUSE_S = 1.0  # before a user calls a server again that was not there
 SHAPED_S = 60  # how long a shape takes that was not told

@@ -109,7 +109,8 @@ def _check_model(folder: Path) -> None:
         missing = [folder / "1"]
     if missing:
         raise Refused(
-            folder, f"half built: there is no {missing[0].relative_to(folder)}",
+            folder,
+            f"half built: there is no {'version folder ' if not versions else ''}{missing[0].relative_to(folder)}",
             "build the models: docker compose up builder",
         )  # fmt: skip
 

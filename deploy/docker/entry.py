@@ -55,9 +55,7 @@ def main() -> int:
         return [*arguments(options.repository, options.key_file, options.needs), *extra]
 
     try:
-        check_repository(options.repository)
-        key = check_key(options.key_file)
-        return _supervise(command, partial(drain, options.repository, key))
+        return _supervise(command, partial(drain, options.repository))
     except Refused as refusal:
         _say(str(refusal))
         return 4
@@ -100,17 +98,19 @@ def arguments(repository: Path, key_file: Path, needs_file: Path) -> list[str]:
     ]
 
 
-def _supervise(command: Callable[[], list[str]], before_end: Callable[[], None]) -> int:
+def _supervise(command: Callable[[], list[str]], before_end: Callable[[str], None]) -> int:
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
     deaths: deque[float] = deque(maxlen=_MOST_DEATHS)
     while True:
         # Made anew each time: models may have been published since the last start.
-        server = subprocess.Popen(command())
+        words = command()
+        server = subprocess.Popen(words)
         reason = _watch(server, asked)
         if asked:
-            before_end()
+            # The key of this server: the file may hold another by now.
+            before_end(next(w.rpartition("=")[2] for w in words if "admin-key=" in w))
             return _end(server, DRAIN_S + _FINALIZE_S)
         _say(f"error: {reason}; starting anew")
         _end(server, _DRAIN_DEAD_S)
@@ -134,7 +134,7 @@ def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
         if "ensemble_scheduling" in file.read_text()
     }
     deadline = time.monotonic() + within_s
-    # The server may have ended already: then there is nothing to wait for.
+    # The server may have ended already, or answer nothing of use: it is ended all the same.
     with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         for name in sorted(ensembles):
             _ask(f"models/{name}/unload", key)
@@ -150,7 +150,10 @@ def _ask(path: str, key: str) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", 8000, timeout=5)
     try:
         connection.request("POST", f"/v2/repository/{path}", headers={"admin-key": key})
-        return connection.getresponse().read()
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            raise http.client.HTTPException(f"{path}: status {answer.status}")
+        return answer.read()
     finally:
         connection.close()
 

@@ -1,7 +1,7 @@
 """Fifty sentences of many kinds and 200 of Python's own documentation, on which the network is checked."""
 
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 from package import package_folder
@@ -14,11 +14,8 @@ WINDOW = 256  # tokens, as sentence_bert_config.json says
 BUCKETS = (16, 32, 64, 128, WINDOW)  # tokens, as model.yaml pads them
 BATCH = 32
 PROSE = 200  # sentences of documentation that are held out
-ALONE, TOGETHER, PARAGRAPH = (
-    48,
-    8,
-    6,
-)  # other sentences, alone and as paragraphs of six, to calibrate
+CALIBRATION = 200  # others, by which the ranges of INT8 are found
+FILLED = {16: 16, 32: 16, 64: 8, 128: 4, WINDOW: 2}  # bucket -> how many texts of their tokens
 
 SENTENCES = [
     "",
@@ -86,11 +83,19 @@ def token_batches() -> list[Batch]:
 
 
 def calibration_batches() -> list[Batch]:
-    """Other sentences of documentation, alone and in paragraphs, by which the ranges of INT8 are found."""
-    single = choose(PROSE, PROSE + ALONE)
-    more = choose(PROSE + ALONE, PROSE + ALONE + TOGETHER * PARAGRAPH)
-    joined = [" ".join(more[i : i + PARAGRAPH]) for i in range(0, len(more), PARAGRAPH)]
-    return _batches(single + joined)
+    """Other documentation, cut to fill each bucket, and four sentences with padding.
+
+    What the network makes of padding says nothing about a form of it, and would hide what its hidden
+    states of real tokens say; but ranges must be found with some of the mask's large numbers too.
+    """
+    texts = choose(PROSE, PROSE + CALIBRATION)
+    tokens = iter([token for ids in _encode(texts) for token in ids[1:-1]])
+    [[start, end]] = _encode([""])
+    filled = [
+        _padded([[start, *islice(tokens, size - 2), end] for _ in range(count)], size)
+        for size, count in FILLED.items()
+    ]
+    return [*filled, *_batches(texts[:4])]
 
 
 def cosine(outputs: list[Batch], reference: list[Batch]) -> Array:
@@ -110,17 +115,21 @@ def spearman(outputs: list[Batch], reference: list[Batch]) -> float:
 
 def _batches(texts: list[str]) -> list[Batch]:
     """Texts of one bucket together, shortest first: int64 [batch up to 32, bucket] each."""
+    batches = []
+    for bucket, group in groupby(sorted(_encode(texts), key=len), key=_bucket):
+        found = list(group)
+        batches += [_padded(found[i : i + BATCH], bucket) for i in range(0, len(found), BATCH)]
+    return batches
+
+
+def _encode(texts: list[str]) -> list[list[int]]:
+    """Tokens from [CLS] to [SEP], at most 256 of them."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(package_folder() / "tokenizer.json"))
     tokenizer.enable_truncation(WINDOW)
     tokenizer.no_padding()
-    rows = sorted((encoding.ids for encoding in tokenizer.encode_batch(texts)), key=len)
-    batches = []
-    for bucket, group in groupby(rows, key=_bucket):
-        found = list(group)
-        batches += [_padded(found[i : i + BATCH], bucket) for i in range(0, len(found), BATCH)]
-    return batches
+    return [encoding.ids for encoding in tokenizer.encode_batch(texts)]
 
 
 def _bucket(row: list[int]) -> int:

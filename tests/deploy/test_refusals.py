@@ -83,7 +83,7 @@ def spoil(folder: Path, what: str) -> None:
     ("what", "words"),
     [
         ("empty", "the model repository is empty"),
-        ("no version", "half built: there is no 1"),
+        ("no version", "half built: there is no version folder 1"),
         ("half a version", "half built: there is no 1/model.py"),
         ("not readable", "cannot read it"),
         ("no key", "there is no key file"),

@@ -141,8 +141,8 @@ def test_the_key_opens_them(stack: Stack) -> None:
 
 
 def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path) -> None:
-    """A model the server had not seen is loaded; then 200 requests a second over two new versions of
-    it: none fails, and each version was seen."""
+    """A model the server had not seen is loaded; then 200 requests a second for 30 s over two new
+    versions of it: none fails, and each version was seen."""
     published = Project(stack.checkout, project)
     key = ("--address", stack.grpc, "--key-file", str(stack.key_file))
     assert tritonkit("reload", "constant", *key).returncode == 0
@@ -152,18 +152,22 @@ def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path)
         def call() -> str:
             return str(model.predict(image=published.image)["label"][0, 0].decode())
 
+        began = time.monotonic()
         with steady(call, PER_S) as stream:
             for number in (1, 2):
-                time.sleep(3)
+                time.sleep(10)
                 published.publish(number)
                 done = tritonkit("reload", "constant", *key)
                 assert done.returncode == 0, done.stderr
                 assert call() == str(number)
-            time.sleep(3)
+            time.sleep(max(5.0, began + 30 - time.monotonic()))
+        took_s = time.monotonic() - began
     # Built by this user, not by the checkout's owner.
     give(stack.checkout, OWNER)
     assert stream.failures == []
     assert set(stream.answers) == {"0", "1", "2"}
+    assert took_s >= 30
+    assert stream.sent >= 0.9 * PER_S * took_s, "the stream fell behind its rate"
     stack.await_health("healthy", 10)
 
 
@@ -186,18 +190,23 @@ def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:
 
 
 def test_requests_in_flight_are_answered_at_the_end(stack: Stack) -> None:
-    """Eight batches that take seconds are under way when the container is told to stop: all are
+    """Eight batches that take seconds in all are under way when the container is told to stop: all are
     answered, and it ends with exit code 0."""
-    batch = ["a long sentence about many parcels that never came " * 20] * 32
+    text = "a long sentence about many parcels that never came " * 20
     with Client(stack.grpc, timeout_s=60) as client, ThreadPoolExecutor(8) as pool:
         model = client.model("sentences")
-        model.predict(text=batch)
+        # As much work as a third of the time for it, on whatever machine this is.
+        model.predict(text=[text] * 4)
+        began = time.monotonic()
+        model.predict(text=[text] * 4)
+        size = max(1, min(32, int(4 * 7 / 8 / (time.monotonic() - began))))
+        batch = [text] * size
         answers = [pool.submit(model.predict, text=batch) for _ in range(8)]
         time.sleep(0.5)
         assert not all(answer.done() for answer in answers), "nothing was in flight"
         stopped = stack.compose("stop", "triton")
         assert stopped.returncode == 0, stopped.stderr
-        assert [a.result()["embedding"].shape for a in answers] == [(32, 384)] * 8
+        assert [a.result()["embedding"].shape for a in answers] == [(size, 384)] * 8
     assert stack.state("{{.State.ExitCode}}") == "0"
     again = stack.compose("up", "-d")
     assert again.returncode == 0, again.stderr + stack.compose("logs", "triton").stdout[-3000:]

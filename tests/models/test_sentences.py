@@ -64,14 +64,20 @@ def test_tokens_of_250_texts_are_padded_to_their_buckets(held_out: Batches) -> N
     assert {(row[0], row[-1]) for row in texts} == {(101, 102)}
 
 
-def test_calibration_has_other_texts_of_all_lengths(data: ModuleType, held_out: Batches) -> None:
-    """None of them is held out, and they reach into the longer buckets."""
+def test_calibration_fills_each_bucket_with_other_texts(
+    data: ModuleType, held_out: Batches
+) -> None:
+    """Each bucket has a batch without padding, and one text has some; none of them is held out."""
     batches = data.calibration_batches()
-    calibration = rows(batches)
-    assert len(calibration) == 56
-    assert not set(calibration) & set(rows(held_out))
-    assert batches[0]["input_ids"].shape[1] == 16
-    assert batches[-1]["input_ids"].shape[1] >= 128
+    shapes = [batch["input_ids"].shape for batch in batches]
+    assert shapes[:5] == [(16, 16), (16, 32), (8, 64), (4, 128), (2, 256)]
+    assert all(batch["attention_mask"].all() for batch in batches[:5])
+    assert not all(batch["attention_mask"].all() for batch in batches[5:])
+    texts = rows(batches)
+    assert {(row[0], row[-1]) for row in texts} == {(101, 102)}
+    assert not any({101, 102, 0} & set(row[1:-1]) for row in texts)
+    parts = {row[i : i + 8] for row in rows(held_out) for i in range(len(row) - 7)}
+    assert not [row for row in texts if row[2:10] in parts]
 
 
 def hidden_states(held_out: Batches, seed: int) -> Batches:

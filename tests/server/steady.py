@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tritonkit.errors import TritonkitError
-
 __all__ = ["Stream", "steady"]
 
 _CALLERS = 8
@@ -59,8 +57,8 @@ def _one(call: Callable[[], str], stream: Stream, lock: threading.Lock, due: flo
     answer = failure = None
     try:
         answer = call()
-    except TritonkitError as error:
-        failure = str(error)
+    except Exception as error:  # whatever it is: an answer did not come
+        failure = f"{type(error).__name__}: {error}"
     with lock:
         stream.longest_s = max(stream.longest_s, time.monotonic() - due)
         if answer is not None:

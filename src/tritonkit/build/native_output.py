@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import sys
@@ -25,15 +26,19 @@ def silenced() -> Iterator[None]:
     kept = [os.dup(1), os.dup(2)]
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
-    with tempfile.TemporaryFile() as nowhere, warnings.catch_warnings():
+    unread = io.StringIO()
+    with (
+        tempfile.TemporaryFile() as nowhere,
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(unread),
+        contextlib.redirect_stderr(unread),
+    ):
         warnings.simplefilter("ignore")
         for descriptor in (1, 2):
             os.dup2(nowhere.fileno(), descriptor)
         try:
             yield
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
             for descriptor, before in zip((1, 2), kept, strict=True):
                 os.dup2(before, descriptor)
                 os.close(before)

@@ -6,6 +6,7 @@ error, and the exit code says whose they are (see `tritonkit.errors`).
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import typer
@@ -54,6 +55,9 @@ app.command("schema")(new.schema)
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in a message and an exit code, never a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    # transformers imports torchao where it is installed, and that tells of each GPU kernel it lacks.
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         app(arguments, prog_name="tritonkit")
     except TritonkitError as error:

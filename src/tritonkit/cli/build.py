@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.progress import Announcing, progress
 from tritonkit.cli.variants import COLUMNS, build_row, print_variants
 from tritonkit.errors import GateError, RenderError, UsageError
-from tritonkit.spec import find_root
+from tritonkit.spec import find_root, load
 
 if TYPE_CHECKING:
     from tritonkit.render import Repository
@@ -107,6 +108,23 @@ def command(
         print_json(_facts(repository, dry_run))
     else:
         print_build(repository, dry_run)
+        if dry_run:
+            _print_commands(folder, repository)
+
+
+def _print_commands(root: Path, repository: Repository) -> None:
+    """How NVIDIA's own tool would build the plans."""
+    from tritonkit.build import Cache
+    from tritonkit.build.make import job_of
+    from tritonkit.build.variants.tensorrt_plan import trtexec_command
+
+    for result in repository.results:
+        form = result.variant.rpartition("+")[2]
+        if form.startswith("tensorrt-"):
+            spec = load(root / "models" / result.model, root)
+            signature = job_of(spec, Cache(root / ".tritonkit" / "cache")).signature
+            words = trtexec_command(spec, signature, form, Path("network.onnx"))
+            note(f"{result.model} {result.variant}: {shlex.join(words)}")
 
 
 def print_build(repository: Repository, dry_run: bool = False) -> None:

@@ -171,7 +171,8 @@ class GrpcTransport:
                 where,
                 found=f"{code.name}: {details}" + (", and was sent another" if self._key else ""),
                 wanted="the server's admin key",
-                todo="give the file with the key: --key-file, or admin_key= in Python",
+                todo="give the server's own: --key-file (of docker compose: deploy/docker/keys/admin-key),"
+                " or admin_key= in Python",
             )
         if code is grpc.StatusCode.UNAVAILABLE and self._alive():
             return InferenceError(

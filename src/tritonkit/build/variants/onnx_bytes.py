@@ -101,6 +101,7 @@ class Bytes:
         self._ranges = ranges or {}
         self._dynamic = ranges is None
         self._floats = set(floats)
+        self._named = {*layers.products, *layers.lookups}
         stored = {} if self._dynamic else layers.stored(self._floats)
         self._stored = {name: source for name, source in stored.items() if source in self._ranges}
         self._nodes: list[Any] = []
@@ -108,12 +109,14 @@ class Bytes:
         self._made: dict[tuple[str, ...], Any] = {}
 
     def write(self) -> Any:
-        """The model, with its inputs, outputs and operators called as before, inner tensors shortly."""
+        """The model, with its inputs, outputs and layers called as before, and all else shortly."""
         onnx = need("onnx", "build")
         graph = self._layers.graph
         for node in graph.nodes:
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
+            if node.name not in self._named:
+                copy.name = ""
             self._place(copy, node)
         model = graph.shell()
         model.graph.node.extend(self._nodes)

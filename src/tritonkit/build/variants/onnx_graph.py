@@ -149,6 +149,7 @@ def shorten(model: Any) -> None:
     Inputs, outputs and nodes keep theirs; a model with subgraphs keeps all.
     """
     graph = model.graph
+    graph.name = "g"
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return
     fixed = {value.name for value in [*graph.input, *graph.output]} | {""}

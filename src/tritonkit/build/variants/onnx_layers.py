@@ -54,7 +54,8 @@ class Layers:
         bytes. A Gemm or MatMul gives FP32, which its kernel can do at no cost, and rounds less.
         """
         stored: dict[str, str] = {}
-        unclamped: set[str] = set()
+        passed: set[str] = set()
+        convolved: set[str] = set()  # what a Conv gives, clamped and moved
         products = set(self.products)
         for node in self.graph.nodes:
             out = node.output[0] if node.output else ""
@@ -63,24 +64,30 @@ class Layers:
                 read = read[:1]
             if node.op_type == "Conv":
                 source = out if node.name in products and node.name not in floats else None
-            elif not read or not all(name in stored or name in unclamped for name in read):
+            elif not read or not all(name in stored or name in passed for name in read):
                 source = None
             elif node.op_type in _SAME_RANGE and len(node.output) == 1:
-                source = stored.get(read[0])
+                source = stored.get(read[0], out)
             else:
                 source = out if node.op_type in _OWN_RANGE | _CLAMPS else None
             if source is None:
                 continue
-            if self._only_clamped(out):
-                unclamped.add(out)  # the bytes are made of what the Relu leaves
+            if node.op_type == "Conv" or (read[0] in convolved and node.op_type not in _OWN_RANGE):
+                convolved.add(out)
+            if self._only_passed(out, out in convolved):
+                passed.add(out)  # the bytes are made behind the Relu or the pooling
             else:
                 stored[out] = source
         return stored
 
-    def _only_clamped(self, name: str) -> bool:
-        """Whether one Relu is all that reads a tensor."""
+    def _only_passed(self, name: str, convolved: bool) -> bool:
+        """Whether all that reads a tensor is one Relu, or, behind a Conv, one operator that moves it: a
+        pair of operators less, which ONNX Runtime (1.31) does not need there to melt all into bytes."""
         users = self.graph.users.get(name, [])
-        return len(users) == 1 and users[0].op_type in _CLAMPS and name not in self.graph.outputs
+        if len(users) != 1 or name in self.graph.outputs:
+            return False
+        moved = users[0].op_type in _SAME_RANGE and len(users[0].output) == 1
+        return users[0].op_type in _CLAMPS or (convolved and moved and users[0].input[0] == name)
 
     def _multiplies(self, node: Any) -> bool:
         """Whether a node multiplies an activation with weights that have a scale per channel."""

@@ -23,27 +23,28 @@ from tritonkit.errors import BuildError
 if TYPE_CHECKING:
     from tritonkit.build.job import Job
 
-__all__ = ["PRECISIONS", "write_typed"]
+__all__ = ["PRECISIONS", "typed_network"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
 _QUANTISED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _CLOSE = 0.99  # mean cosine on the calibration data from which another method is not tried
 
 
-def write_typed(job: Job, precision: str, file: Path, *, thorough: bool) -> tuple[str, ...]:
-    """Write the network in one of `PRECISIONS`; notes on how close ONNX Runtime finds it to FP32.
+def typed_network(
+    job: Job, precision: str, file: Path, *, thorough: bool
+) -> tuple[Path, tuple[str, ...]]:
+    """The network in one of `PRECISIONS`, written to `file` unless it is FP32, which there is a file of.
 
-    `thorough` tries every calibration method of the spec; a plan that will not be served here has
-    no need of that.
+    With notes on how close ONNX Runtime finds it to FP32. `thorough` tries every calibration method of
+    the spec; a plan that will not be served here has no need of that.
     """
+    if precision == "fp32":
+        return job.onnx, ()
     if precision == "fp16":
         _write_fp16(job, file)
-    elif precision == "int8":
-        methods = job.spec.model.optimize.calibration_methods
-        return _write_int8(job, file, methods if thorough else methods[:1])
-    else:
-        shutil.copyfile(job.onnx, file)
-    return ()
+        return file, ()
+    methods = job.spec.model.optimize.calibration_methods
+    return file, _write_int8(job, file, methods if thorough else methods[:1])
 
 
 def _write_fp16(job: Job, file: Path) -> None:

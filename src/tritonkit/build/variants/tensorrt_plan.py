@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.build.variants.form import Form
 from tritonkit.build.variants.tensorrt_build import Plan, build_plan
 from tritonkit.build.variants.tensorrt_library import Library, choose_library, serves_here
-from tritonkit.build.variants.tensorrt_onnx import PRECISIONS, write_typed
+from tritonkit.build.variants.tensorrt_onnx import PRECISIONS, typed_network
 from tritonkit.build.variants.tensorrt_profiles import Profile, Range, profiles
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec
@@ -32,13 +32,13 @@ NETWORK = "network.onnx"
 
 def make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     """Write the plan, and plan.json that says what it is for; without a GPU also network.onnx, from
-    which the real plan can be built elsewhere."""
+    which the real plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
     library = choose_library()
     spec, signature = job.spec, job.signature
     wanted = profiles(spec, signature)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        typed = Path(scratch if library.gpu else folder) / NETWORK
-        notes = write_typed(job, precision, typed, thorough=library.gpu is not None)
+        file = Path(scratch if library.gpu else folder) / NETWORK
+        typed, notes = typed_network(job, precision, file, thorough=library.gpu is not None)
         job.say(f"building with {library.name}")
         # Beside the model's artifacts, so that later builds find it.
         timing = folder.parent / f"timing-{library.name.replace(' ', '-')}.cache"
@@ -117,7 +117,7 @@ def trtexec_command(
     spec: Spec, signature: Signature, variant: str, onnx: Path, plan: Path = Path("model.plan")
 ) -> list[str]:
     """The `trtexec` command line, as a list of arguments, that builds the variant's plan from its
-    typed ONNX file: network.onnx of a build without a GPU; for tensorrt-fp32, the FP32 network.
+    typed ONNX file: network.onnx of a build without a GPU; for tensorrt-fp32, onnx-fp32's model.onnx.
 
     Sizes of the memory limit are in bytes ("B"; trtexec's samples/common/sampleOptions.cpp).
     """
