@@ -51,8 +51,8 @@ def group(kind: int) -> int:
 
 
 def stripes(rows: Array, columns: Array, random: Random) -> Array:
-    """Parallel soft stripes at any angle."""
-    return _wave(_along(rows, columns, random), random.uniform(13, 18), random)
+    """Parallel soft stripes, upright but for some degrees."""
+    return _wave(_along(rows, columns, random.uniform(-0.3, 0.3)), random.uniform(13, 18), random)
 
 
 def checks(rows: Array, columns: Array, random: Random) -> Array:
@@ -96,14 +96,14 @@ def clouds(rows: Array, columns: Array, random: Random) -> Array:
 
 def grain(rows: Array, columns: Array, random: Random) -> Array:
     """Small squares of random shade."""
-    size = int(random.integers(56, 75))
+    size = int(random.integers(64, 75))
     shades = random.uniform(0, 1, (size + 1, size + 1))
     return shades[(rows * size).astype(int), (columns * size).astype(int)]
 
 
 def ramp(rows: Array, columns: Array, random: Random) -> Array:
     """One gradient across the picture."""
-    along = _along(rows, columns, random)
+    along = _along(rows, columns, random.uniform(0, 2 * np.pi))
     return (along - along.min()) / np.ptp(along)
 
 
@@ -129,9 +129,8 @@ KINDS = len(TEXTURES) * len(COLOURS)
 GROUPS = 3 * len(COLOURS)
 
 
-def _along(rows: Array, columns: Array, random: Random) -> Array:
-    """Distance along a random direction."""
-    angle = random.uniform(0, 2 * np.pi)
+def _along(rows: Array, columns: Array, angle: float) -> Array:
+    """Distance along a direction, in radians from the columns' own."""
     return rows * np.sin(angle) + columns * np.cos(angle)
 
 

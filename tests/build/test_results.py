@@ -45,6 +45,9 @@ def score(outputs, reference):
 def broken(outputs, reference):
     return np.array([0.5, float("nan")])
 
+def nearly(outputs, reference):
+    return 1.0 if outputs is reference else 0.99
+
 def few(outputs, reference):
     return np.ones(3)
 """
@@ -109,6 +112,16 @@ def test_a_drop_within_chance_is_said_to_be_so(
     assert result.verdict.within_noise
     with pytest.raises(GateError, match="chance gives"):
         choose(spec, (result,))
+
+
+@pytest.mark.parametrize(("bar", "passes"), [(0.01, True), (0.009, False)])
+def test_a_drop_as_large_as_the_bar_passes(
+    write_model: WriteModel, tmp_path: Path, cache: Cache, bar: float, passes: bool
+) -> None:
+    """1 - 0.99 is 0.01, though not in binary fractions."""
+    spec = write(write_model, tmp_path, f"quality: {{metric: data:nearly, max_drop: {bar}}}\n")
+    (result,) = evaluate(spec, ("onnx-fp32",), cache)
+    assert result.passed is passes
 
 
 @pytest.mark.parametrize(("hook", "said"), [("broken", "nan"), ("few", "3 scores for 8 items")])

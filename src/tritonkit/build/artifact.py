@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonkit.spec import DataType, Tensor
 
-__all__ = ["Artifact", "Measured", "Signature", "TensorInfo", "sha256_file"]
+__all__ = ["Artifact", "Measured", "Signature", "TensorInfo", "below", "sha256_file"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class Signature:
     """Whether axis 0 of every tensor is the batch, and free."""
 
 
+def below(reference: float, value: float) -> float:
+    """How far a figure lies below another, without what binary fractions add: 1 - 0.99 is 0.01."""
+    return round(reference - value, 9)
+
+
 @dataclass(frozen=True)
 class Measured:
     """Quality of an artifact beside its reference, on `samples` items."""
@@ -65,7 +70,7 @@ class Measured:
     @property
     def drop(self) -> float:
         """How far the metric lies below the reference's."""
-        return self.reference - self.value
+        return below(self.reference, self.value)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritonkit.build.artifact import Artifact
+from tritonkit.build.artifact import Artifact, below
 from tritonkit.build.timing import Timing
 from tritonkit.errors import GateError
 from tritonkit.spec import Spec
@@ -87,13 +87,14 @@ def refuse(spec: Spec, artifact: Artifact, verdict: Verdict) -> GateError:
 def _drop(
     name: str, value: float, reference: float, bar: float, text: str, noise: bool
 ) -> list[Miss]:
-    if reference - value <= bar:
+    drop = below(reference, value)
+    if drop <= bar:
         return []
     chance = " (within what chance gives on so few samples: measure on more)" if noise else ""
     return [
         Miss(
             "quality.max_drop",
-            f"{text}, {reference - value:.4f} below the reference's {reference:.4f}{chance}",
+            f"{text}, {drop:.4f} below the reference's {reference:.4f}{chance}",
             f"a drop of at most {bar}",
             "choose another variant (tritonkit build --variants all shows them), or raise max_drop",
         )

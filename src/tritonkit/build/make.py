@@ -29,7 +29,14 @@ PYTHON = "python"
 _RESERVED = ("artifact.json", "manifest.json", "timing.json")
 _EXTRAS = {
     "build": (),
-    "optimise": ("nncf", "onnxconverter-common", "onnxslim", "openvino", "torch-pruning", "torchao"),
+    "optimise": (
+        "nncf",
+        "onnxconverter-common",
+        "onnxslim",
+        "openvino",
+        "torch-pruning",
+        "torchao",
+    ),
     "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),
 }

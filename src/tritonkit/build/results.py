@@ -151,7 +151,9 @@ def _evaluate(
         timing = _timing(what, artifact, job) if timed else None
     except TritonkitError as problem:
         return Result(spec.name, what.variant, cached, problem=problem)
-    verdict = judge(spec, artifact, base.artifact if base else None, timing, base.timing if base else None)
+    verdict = judge(
+        spec, artifact, base.artifact if base else None, timing, base.timing if base else None
+    )
     return Result(spec.name, what.variant, cached, artifact, timing, verdict)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.build.variants.onnx_nets import attributes, model, perceptron, random, residual, run
-from tritonkit.build.variants.onnx_fuse import fuse, optimise
 from tritonkit.build.variants.onnx_graph import name_nodes, shorten, tidy
 
 
@@ -67,7 +64,7 @@ def test_attributes_that_say_the_default_go() -> None:
     weights = {"w1": random(4, 4, 3, 3), "w2": random(4, 2, 3, 3)}
     network = model(nodes, weights, ["batch", 4, 8, 8], ["batch", 4, 6, 6])
     wanted = run(network, random(1, 4, 8, 8))
-    tidy(network)
+    shorten(network)
     assert [attributes(n) for n in network.graph.node] == [{"pads"}, {"group"}]
     assert np.array_equal(run(network, random(1, 4, 8, 8)), wanted)
 
@@ -94,27 +91,3 @@ def test_every_node_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
     assert names[1] == "same"
     assert "" not in names
-
-
-def test_a_softmax_without_attention_is_left_in_standard_operators() -> None:
-    """Only a network with attention is given ONNX Runtime's own operators."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
-        helper.make_node("Softmax", ["a"], ["y"], "softmax"),
-    ]
-    network = model(nodes, {"w": random(8, 4)}, ["batch", 8], ["batch", 4])
-    assert fuse(network) == (network, {})
-
-
-def test_an_optimised_file_gives_the_same(tmp_path: Path) -> None:
-    """`optimise` writes a smaller file with the same outputs and nothing beside it."""
-    network = residual()
-    network.graph.node[0].doc_string = "long " * 100
-    onnx.save(network, tmp_path / "given.onnx")
-    x = random(2, 3, 8, 8)
-    out = tmp_path / "out"
-    out.mkdir()
-    assert optimise(tmp_path / "given.onnx", out / "model.onnx", [{"x": x}], "here") == ()
-    assert [file.name for file in out.iterdir()] == ["model.onnx"]
-    assert (out / "model.onnx").stat().st_size < (tmp_path / "given.onnx").stat().st_size - 400
-    assert np.array_equal(run(out / "model.onnx", x), run(network, x))

@@ -15,6 +15,7 @@ from tests.conftest import WriteModel
 from tritonkit.build import Cache, Result, evaluate
 from tritonkit.build.gpu import find_gpu
 from tritonkit.build.variants import tensorrt_library
+from tritonkit.build.variants.tensorrt_build import build_plan
 from tritonkit.build.variants.tensorrt_plan import FORMS, read_plan_profiles, trtexec_command
 from tritonkit.build.variants.tensorrt_profiles import profiles
 from tritonkit.errors import RenderError
@@ -235,3 +236,23 @@ def test_trtexec_command(write_model: WriteModel, root: Path) -> None:
 def test_the_forms_do_not_run_here() -> None:
     """Without a GPU no plan is measured: there is no runtime for it."""
     assert {form.runtime for form in FORMS.values()} == {None}
+
+
+@pytest.mark.parametrize("left", [b"", b"no timing cache"])
+def test_kernel_times_are_kept_for_later_builds(
+    write_model: WriteModel, root: Path, left: bytes
+) -> None:
+    """Where the library measures, what it measured is written; what cannot be read is begun anew.
+
+    TensorRT-RTX stands in for TensorRT here: it has the same calls, and measures nothing.
+    """
+    spec = spec_of(write_model)
+    artifact = built(spec, root, "onnx-fp32").artifact
+    assert artifact is not None
+    timing = root / "timing.cache"
+    timing.write_bytes(left)
+    library = tensorrt_library.Library(tensorrt_library.choose_library().module, "a GPU")
+    wanted = profiles(spec, artifact.signature)
+    plan = build_plan(spec, library, artifact.folder / "model.onnx", wanted, timing)
+    assert plan.profiles == wanted
+    assert timing.read_bytes() not in (b"", left)

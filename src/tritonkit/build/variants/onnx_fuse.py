@@ -1,4 +1,4 @@
-"""Attention and its neighbours as the single operators that ONNX Runtime has for them.
+"""`onnx-fp32-fused`: attention and its neighbours as the single operators that ONNX Runtime has for them.
 
 ONNX Runtime fuses the smaller patterns itself when it loads a file, and a file of standard operators
 runs everywhere; so only a network with attention is fused beforehand. The fusions are onnxscript's,
@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import open_session, run_session
-from tritonkit.build.samples import Batch
+from tritonkit.build.samples import Batch, dummy_batch
+from tritonkit.build.variants.form import Form
 from tritonkit.build.variants.onnx_graph import quiet, save, tidy, with_shapes
+from tritonkit.errors import BuildError
 
-__all__ = ["fuse", "optimise"]
+if TYPE_CHECKING:
+    from tritonkit.build.job import Job
+
+__all__ = ["FORMS", "fuse"]
 
 _SAME = 1e-4  # largest difference that fusing may make, of the largest output element
 _LABELS = {
@@ -32,28 +37,36 @@ _LABELS = {
 }
 
 
-def optimise(file: Path, out: Path, batches: Sequence[Batch], where: str) -> tuple[str, ...]:
-    """Write `file` to `out` tidied, with attention fused where it is found.
+def make(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write model.onnx with attention fused; names, dtypes and free axes of inputs and outputs stay.
 
-    The fused graph is taken only if it gives on `batches` what the plain one gives. Names, dtypes and
-    free axes of inputs and outputs stay. The note says what was fused.
+    BuildError where there is no attention, or the fused network gives other outputs.
     """
-    model = need("onnx", "build").load(file)
-    tidy(model)
-    save(model, out)
-    fused, counts = fuse(model)
+    where = f"{job.spec.file} variant onnx-fp32-fused"
+    plain = need("onnx", "build").load(job.onnx)
+    job.say("looking for attention")
+    fused, counts = fuse(plain)
     if not counts:
-        return ()
-    trial = out.with_name("fused.onnx")
-    try:
-        save(fused, trial)
-        if not _same(out, trial, batches, where):
-            return ("not fused: the fused network gave other outputs",)
-        trial.replace(out)
-    finally:
-        trial.unlink(missing_ok=True)
-    said = ", ".join(f"{count} x {label}" for label, count in counts.items())
-    return (f"fused for ONNX Runtime: {said}",)
+        raise BuildError(
+            where,
+            found="no attention that ONNX Runtime has an operator for",
+            wanted="a transformer",
+            todo="serve onnx-fp32: of other networks, ONNX Runtime fuses what it can on loading",
+        )
+    save(fused, folder / "model.onnx")
+    given = [dummy_batch(job.spec, job.signature, 2, largest=True)]
+    if job.spec.model.optimize.calibration is not None:
+        given += job.calibration[:1]
+    if not _same(job.onnx, folder / "model.onnx", given, where):
+        raise BuildError(
+            where,
+            found="the fused network gives other outputs than the plain one",
+            todo="serve onnx-fp32",
+        )
+    return ("fused: " + ", ".join(f"{count} x {label}" for label, count in counts.items()),)
+
+
+FORMS = {"onnx-fp32-fused": Form(make, "onnxruntime", lossless=True)}
 
 
 def fuse(model: Any) -> tuple[Any, dict[str, int]]:

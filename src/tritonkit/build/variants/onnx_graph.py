@@ -81,7 +81,7 @@ def _captured(node: Any) -> Iterator[str]:
 
 def tidy(model: Any) -> None:
     """Drop what no runtime reads: the exporter's notes on nodes and tensors, shapes that can be inferred,
-    attributes that say the default, and constants and operator sets that are there twice or unused.
+    and constants and operator sets that are there twice or unused.
 
     PyTorch's exporter writes the source lines of every operator, with their paths on the machine it ran
     on. What the model says of itself (`metadata_props` of the whole) stays.
@@ -91,7 +91,6 @@ def tidy(model: Any) -> None:
         proto.ClearField("doc_string")
         proto.ClearField("metadata_props")
     del graph.value_info[:]
-    _drop_defaults(model)
     _share_constants(graph)
     read = Graph(model)
     used = set(read.users) | read.outputs | {value.name for value in graph.input}
@@ -144,11 +143,13 @@ def _share_constants(graph: Any) -> None:
 
 
 def shorten(model: Any) -> None:
-    """Give inner tensors short names: in a small 8-bit network names are a tenth of the file.
+    """Drop attributes that say the default, and give inner tensors short names: in a small 8-bit network
+    both are a tenth of the file.
 
-    Inputs, outputs and nodes keep theirs; a model with subgraphs keeps all.
+    Inputs, outputs and nodes keep their names; a model with subgraphs keeps all.
     """
     graph = model.graph
+    _drop_defaults(model)
     graph.name = "g"
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ def build_plan(
     config = builder.create_builder_config()
     made = [_add_profile(spec, builder, config, each) for each in wanted]
     _configure(spec, library, config, onnx.name)
-    if library.gpu:
-        _read_timing(config, timing)
+    # Held until the build is over, as TensorRT wants it.
+    kernels = _timing_cache(config, timing) if library.gpu else None
     data = builder.build_serialized_network(network, config)
     if data is None:
         limit = spec.model.optimize.tensorrt.memory_limit
@@ -62,8 +63,9 @@ def build_plan(
             else "choose another variant",
             details=log.text,
         )
-    if library.gpu:
-        timing.write_bytes(memoryview(config.get_timing_cache().serialize()))
+    if kernels is not None:
+        with _undeprecated():
+            timing.write_bytes(memoryview(kernels.serialize()))
     return Plan(data, _read_back(made, wanted, config), _capabilities(config, library))
 
 
@@ -85,10 +87,11 @@ def _parse(spec: Spec, library: Library, network: Any, log: Log, onnx: Path) -> 
     if parser.parse_from_file(str(onnx)):
         return
     errors = [parser.get_error(place) for place in range(parser.num_errors)]
-    blamed = [f"the operator {e.node_operator()} {e.node_name()}".rstrip() for e in errors[:1]]
+    nodes = [f"{e.node_operator()} {e.node_name()}".rstrip() for e in errors if e.node_operator()]
+    blamed = f"the operator {nodes[0]}" if nodes else onnx.name
     raise BuildError(
         f"{spec.file} network",
-        found=f"{library.name} cannot take {next(iter(blamed), onnx.name)}",
+        found=f"{library.name} cannot take {blamed}",
         wanted="operators and types that TensorRT has",
         todo="see the operators that TensorRT supports, or choose another variant",
         details=log.text,
@@ -137,13 +140,23 @@ def _configure(spec: Spec, library: Library, config: Any, file: str) -> None:
         config.hardware_compatibility_level = known[level]
 
 
-def _read_timing(config: Any, timing: Path) -> None:
-    """Kernel times of earlier builds; those of another GPU or version TensorRT leaves out itself."""
+def _timing_cache(config: Any, timing: Path) -> Any:
+    """Kernel times of earlier builds, which this one reads and adds to; none of another GPU or version."""
     kept = timing.read_bytes() if timing.is_file() else b""
+    with _undeprecated():
+        for content in (kept, b""):
+            cache = config.create_timing_cache(content)
+            if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
+                return cache
+    return None
+
+
+@contextlib.contextmanager
+def _undeprecated() -> Iterator[None]:
+    """TensorRT-RTX, which measures no kernels, calls the timing cache deprecated."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        if not config.set_timing_cache(config.create_timing_cache(kept), ignore_mismatch=False):
-            config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
+        yield
 
 
 def _read_back(made: Sequence[Any], wanted: Sequence[Profile], config: Any) -> tuple[Profile, ...]:

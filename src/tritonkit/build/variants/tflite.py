@@ -44,7 +44,7 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
         _convert(job, plain)
         job.say(f"calibrating on {len(given)} items")
         _quantise(plain, folder / FILE, given)
-    if not _has_int8(folder / FILE):
+    if not (folder / FILE).is_file() or not _has_int8(folder / FILE):
         raise BuildError(
             f"{job.spec.file} network",
             found="LiteRT's quantiser found no operator in it that it can make INT8",
@@ -134,7 +134,8 @@ def _quantise(source: Path, file: Path, given: list[Batch]) -> None:
                 regex=".*", operation_name=side, algorithm_key=recipe.AlgorithmName.NO_QUANTIZE
             )
         ranges = quantizer.calibrate({_SIGNATURE: given})
-        quantizer.quantize(ranges).export_model(str(file))
+        if ranges:  # none where it knows no operator of the network
+            quantizer.quantize(ranges).export_model(str(file))
 
 
 def _has_int8(file: Path) -> bool:

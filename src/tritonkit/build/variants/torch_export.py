@@ -95,6 +95,8 @@ FORMS = {
 }
 
 _CONFIG = {
+    # Weights are constants: normalisation folds into them, and they are packed once.
+    "freezing": True,
     # Threads are the server's to say, not those of the machine that compiled.
     "cpp.dynamic_threads": True,
     # Names for the profiler; without one running they cost nothing that could be measured.
