@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Contenders = dict[str, Callable[[Batch], object]]
 
-__all__ = ["run"]
+__all__ = ["compare", "run"]
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ("digits", "sentences", "resnet50")
@@ -53,7 +53,7 @@ def run(setting: Setting) -> Report:
         contenders = _contenders(spec, job, missing)
         for size in BATCHES:
             if size <= (spec.model.serving.max_batch_size or size):
-                ratios += _ratios(name, contenders, batch_of(job.samples, size), setting.rounds)
+                ratios += compare(name, contenders, batch_of(job.samples, size), setting.rounds)
     left_out = "".join(f"; without {name}: {why}" for name, why in missing.items())
     return Report("gpu", f"on {gpu}, copying to it and back included{left_out}", ratios)
 
@@ -125,7 +125,7 @@ def _onnxruntime(job: Job, provider: str) -> Callable[[Batch], object]:
     return lambda batch: session.run(None, batch)
 
 
-def _ratios(model: str, contenders: Contenders, batch: Batch, rounds: int) -> list[Ratio]:
+def compare(model: str, contenders: Contenders, batch: Batch, rounds: int) -> list[Ratio]:
     """Each contender's items per second over eager PyTorch's, in turns."""
     size = len(next(iter(batch.values())))
     # What one library cannot run at this size, the others still can.

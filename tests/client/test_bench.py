@@ -45,6 +45,8 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "serving",
         "container",
         "locust",
+        "variants",
+        "gpu",
     ]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from tritonkit.build.artifact import Artifact, Signature, TensorInfo, sha256_file
 from tritonkit.build.cache import Cache
 from tritonkit.build.fingerprint import fingerprint, tool_versions
+from tritonkit.build.gpu import find_gpu
 from tritonkit.build.hooks import blame, first_line
 from tritonkit.build.job import Job
 from tritonkit.build.onnx_file import check_file, hold_against_spec, read_signature
@@ -67,6 +68,8 @@ def plan(spec: Spec, cache: Cache, force: bool = False, variant: str | None = No
         extra = transform.extra if transform else form.extra
     try:
         tools = tool_versions(spec, _EXTRAS[extra])
+        if extra == "tensorrt":
+            tools["gpu"] = find_gpu() or "none"  # a plan is for the GPU it was built on
         source_hash = fingerprint(spec, variant, tools, code)
     except OSError as error:
         raise SpecError(

@@ -104,6 +104,7 @@ def _backend(spec: Spec, artifact: Artifact) -> str:
         f"{spec.file} serving.variant",
         found=f"{artifact.variant} gives {', '.join(sorted(artifact.files)) or 'no file'}",
         wanted=f"one of {', '.join(_BACKENDS)}",
+        details="\n".join(artifact.notes),
     )
 
 

@@ -197,3 +197,28 @@ def test_bf16_needs_a_layer(write_model: WriteModel, tmp_path: Path) -> None:
     network = model([helper.make_node("Relu", ["x"], ["y"])], {}, ["batch", 4], ["batch", 4])
     with pytest.raises(BuildError, match="no operator with weights that could be BF16"):
         BF16(make_job(write_model, network, [random(2, 4)]), folder(tmp_path))
+
+
+def test_a_network_of_which_the_runtime_dies_is_refused(
+    write_model: WriteModel, tmp_path: Path
+) -> None:
+    """ONNX Runtime 1.24 to 1.31 ends the process that loads this one; later versions may load it."""
+    node = helper.make_node
+    nodes = [
+        node("Transpose", ["x"], ["t"], "turned", perm=[1, 0, 2]),
+        node("MatMul", ["t", "w"], ["y"], "product"),
+    ]
+    network = model(nodes, {"w": random(32, 8)}, ["batch", 10, 32], [10, "batch", 8])
+    more = "serving: {max_batch_size: 0}"
+    job = make_job(write_model, network, [random(3, 10, 32)], more)
+    out = folder(tmp_path)
+    refused: BuildError | None = None
+    try:
+        FP16(job, out)
+    except BuildError as error:
+        refused = error
+    if refused is not None:
+        assert "dies (SIGSEGV) when it loads it" in refused.found
+        assert "onnx-bf16" in refused.todo
+    else:
+        assert run(out / "model.onnx", random(3, 10, 32)).shape == (10, 3, 8)

@@ -123,12 +123,13 @@ def test_the_notes_say_what_was_built_and_what_to_run_where(
 
 
 def test_a_plan_for_another_runtime_is_never_served(write_model: WriteModel, root: Path) -> None:
-    """Rendering it is refused with the files that it consists of."""
+    """Rendering it is refused with the files that it consists of, and what to run where."""
     spec = spec_of(write_model)
     artifact = built(spec, root, "tensorrt-fp32").artifact
     assert artifact is not None
-    with pytest.raises(RenderError, match=r"tensorrt-fp32 gives model\.rtxplan"):
+    with pytest.raises(RenderError, match=r"tensorrt-fp32 gives model\.rtxplan") as caught:
         plan_models(spec, artifact, "gpu", 2)
+    assert "on the GPU machine: pip install tensorrt" in caught.value.details
 
 
 def test_fp16_keeps_fp32_in_and_out(write_model: WriteModel, root: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tritonkit.build.extras import need
 
-__all__ = ["need_nncf", "quiet"]
+__all__ = ["clipping", "need_nncf", "quiet", "smoothing"]
 
 _SILENT = "NNCF_CI"
 """With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
@@ -48,3 +48,32 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             logger.setLevel(level)
+
+
+def smoothing(strength: float) -> dict[str, Any]:
+    """Arguments of `quantize`: how much of the range of activations moves into the weights, 0 to 1."""
+    advanced = _advanced()
+    alphas = advanced.AdvancedSmoothQuantParameters(matmul=strength)
+    return {
+        "advanced_parameters": advanced.AdvancedQuantizationParameters(smooth_quant_alphas=alphas)
+    }
+
+
+def clipping(share: float) -> dict[str, Any]:
+    """Arguments of `quantize`: ranges that leave out a share of an activation's values at each end."""
+    ranges = need("nncf.quantization.range_estimator", "optimise")
+    end = ranges.StatisticsCollectorParameters(
+        statistics_type=ranges.StatisticsType.QUANTILE,
+        aggregator_type=ranges.AggregatorType.MEAN,
+        quantile_outlier_prob=share,
+    )
+    both = ranges.RangeEstimatorParameters(min=end, max=end)
+    return {
+        "advanced_parameters": _advanced().AdvancedQuantizationParameters(
+            activations_range_estimator_params=both
+        )
+    }
+
+
+def _advanced() -> Any:
+    return need("nncf.quantization.advanced_parameters", "optimise")

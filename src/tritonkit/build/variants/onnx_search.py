@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.build.closeness import mean_cosine
+from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import open_session, run_session
 from tritonkit.build.samples import Batch
 from tritonkit.build.variants.onnx_graph import save
@@ -31,11 +32,14 @@ class Search:
     Args:
         job: whose FP32 outputs on `optimize.calibration` are compared with.
         wanted: closeness (mean cosine) to reach; without it, 1 - 0.8 x `quality.max_drop`.
+        layouts: whether ONNX Runtime may change the layout of tensors. It is faster so, and 1.24 to 1.31
+            may die of it where there are casts from FP16.
     """
 
-    def __init__(self, job: Job, wanted: float | None = None) -> None:
+    def __init__(self, job: Job, wanted: float | None = None, *, layouts: bool = True) -> None:
         self.job = job
         self.where = str(job.spec.file)
+        self._layouts = layouts
         self.wanted = wanted or 1 - job.spec.model.quality.max_drop * _SHARE_OF_DROP
 
     def closeness(self, model: Any) -> float:
@@ -72,10 +76,15 @@ class Search:
         return batches, [run_session(session, batch, self.where) for batch in batches]
 
     def _runner(self, model: Any) -> Callable[[Batch], Batch]:
+        ort = need("onnxruntime", "build")
+        options = ort.SessionOptions()
+        if not self._layouts:
+            level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.graph_optimization_level = level
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "attempt.onnx"
             save(model, file)
-            session = open_session(file, self.where)
+            session = open_session(file, self.where, options=options)
         return lambda batch: run_session(session, batch, self.where)
 
 

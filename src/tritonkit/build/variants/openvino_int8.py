@@ -19,7 +19,7 @@ from tritonkit.build.job import Job
 from tritonkit.build.openvino_core import first_reason
 from tritonkit.build.runtimes.openvino_cpu import OpenVINORunner
 from tritonkit.build.samples import Batch, count_items
-from tritonkit.build.variants.nncf_library import need_nncf, quiet
+from tritonkit.build.variants.nncf_library import clipping, need_nncf, quiet, smoothing
 from tritonkit.build.variants.openvino_layers import has_attention, is_quantised, layers_in_float
 from tritonkit.build.variants.padding import without_padding
 from tritonkit.errors import BuildError
@@ -27,6 +27,7 @@ from tritonkit.errors import BuildError
 __all__ = ["quantise"]
 
 _STRENGTHS = (0.95, 0.8, 0.65)  # of smoothing; the first is NNCF's own
+_OUTLIERS = 1e-5  # share of an activation's values at each end that ranges may leave out
 _NEAR = 0.2  # share of max_drop within which no other way is tried
 _CLOSEST = 0.999  # mean cosine that is always enough
 _CONTROL_ITEMS = 32  # of the calibration data, by which accuracy control judges each layer
@@ -94,12 +95,13 @@ def _ways(job: Job, model: Any, reference: _Reference) -> Iterator[tuple[str, Ca
     plain = {"calibration_dataset": data, "subset_size": count}
     if has_attention(model):
         plain["model_type"] = nncf.ModelType.TRANSFORMER
-        ways = {f"smoothing {strength}": _smoothed(strength) for strength in _STRENGTHS}
+        ways = {f"smoothing {strength}": smoothing(strength) for strength in _STRENGTHS}
     else:
         presets = nncf.QuantizationPreset
         ways = {
             "symmetric ranges": {"preset": presets.PERFORMANCE},
             "asymmetric ranges": {"preset": presets.MIXED},
+            "ranges without outliers": {"preset": presets.MIXED, **clipping(_OUTLIERS)},
         }
     for way, settings in ways.items():
         yield way, partial(nncf.quantize, model.clone(), **plain, **settings)
@@ -110,18 +112,12 @@ def _ways(job: Job, model: Any, reference: _Reference) -> Iterator[tuple[str, Ca
     )
 
 
-def _smoothed(strength: float) -> dict[str, Any]:
-    advanced = need("nncf.quantization.advanced_parameters", "optimise")
-    alphas = advanced.AdvancedSmoothQuantParameters(matmul=strength)
-    return {
-        "advanced_parameters": advanced.AdvancedQuantizationParameters(smooth_quant_alphas=alphas)
-    }
-
-
 def _attempt(reference: _Reference, way: str, make: Callable[[], Any]) -> _Attempt:
     try:
         with quiet():
             model = make()
+    except (MemoryError, OSError):
+        raise
     except Exception as error:  # NNCF's own classes have no common root
         raise BuildError(
             reference.where,
