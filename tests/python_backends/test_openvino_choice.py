@@ -35,7 +35,7 @@ def test_one_size_alone() -> None:
 
 def test_forms_that_gain_are_kept() -> None:
     """Of real runs of known length, those at their own size are kept where they were shorter."""
-    choice = measure((1, 2, 4), lambda _: time.sleep(0.004), lambda n: time.sleep(0.001 * n * n))
+    choice = measure((1, 2, 4), lambda _: time.sleep(0.003), lambda n: time.sleep(0.001 * n * n))
     assert set(choice.free) == {1, 2, 4}
     assert set(choice.fixed) == {1}
     assert choice.size_for(1) == 1

@@ -233,7 +233,10 @@ def build():
 def test_layers_that_lose_too_much_stay_fp32(write_model: WriteModel, tmp_path: Path) -> None:
     """A network that no range fits is brought back by accuracy control, and the notes name the layer."""
     job = make_job(
-        write_model, tmp_path, FRAGILE, spec=SPEC.replace("quality: {", "quality: {max_drop: 0.001, ")
+        write_model,
+        tmp_path,
+        FRAGILE,
+        spec=SPEC.replace("quality: {", "quality: {max_drop: 0.001, "),
     )
     folder, notes = made(make_int8, job, tmp_path / "int8")
     assert job.closeness(open_runner(folder, 2, "test").run) >= 0.999

@@ -45,6 +45,8 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
     if variant not in ("onnx-fp32", "python"):
         # The batching decides the profiles of a plan, and `optimize` all the others.
         batching = {"max_batch_size", "dynamic_batching"}
+        # How close INT8 forms have to come follows from what they may lose.
+        facts["max_drop"] = model.quality.max_drop
         facts["serving"] = model.serving.model_dump(mode="json", include=batching)
         facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

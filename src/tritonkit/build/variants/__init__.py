@@ -11,6 +11,7 @@ from tritonkit.build.variants import (
     onnx_bf16,
     onnx_fp16,
     onnx_fp32,
+    onnx_fuse,
     onnx_int8,
     onnx_int8_qat,
     openvino_ir,
@@ -31,6 +32,7 @@ PLAIN = "onnx-fp32"
 
 FORMS: dict[str, Form] = {
     **onnx_fp32.FORMS,
+    **onnx_fuse.FORMS,
     **onnx_fp16.FORMS,
     **onnx_bf16.FORMS,
     **onnx_int8.FORMS,

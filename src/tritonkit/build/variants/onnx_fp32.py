@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.build.export import export_onnx
+from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import open_session, run_session
 from tritonkit.build.samples import dummy_batch
 from tritonkit.build.torch_module import run_module
 from tritonkit.build.variants.form import Form
+from tritonkit.build.variants.onnx_graph import save, tidy
 from tritonkit.errors import BuildError
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     example = dummy_batch(job.spec, job.signature, 3, largest=True)
     job.say("exporting to ONNX")
     export_onnx(job.spec, module, example, job.batched, folder / FILE)
+    model = need("onnx", "build").load(folder / FILE)
+    tidy(model)  # the exporter's notes name files of this machine
+    save(model, folder / FILE)
     return ()
 
 
