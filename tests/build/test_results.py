@@ -237,3 +237,24 @@ def test_progress_is_told_in_order(write_model: WriteModel, tmp_path: Path, cach
         "done False",
         "done True",
     ]
+
+
+def make_ahead(job: object, folder: Path) -> tuple[str, ...]:
+    """A form for another machine's runtime."""
+    (folder / "model.plan").write_bytes(b"plan")
+    return ()
+
+
+def test_what_was_not_measured_has_not_passed(
+    write_model: WriteModel, tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that cannot run here is made and kept, and neither refused nor passed."""
+    monkeypatch.setitem(FORMS, "ahead", Form(make_ahead, None))
+    spec = write(write_model, tmp_path)
+    _, ahead = evaluate(spec, ("onnx-fp32", "ahead"), cache, timed=True)
+    assert ahead.problem is None
+    assert ahead.verdict is not None
+    assert not ahead.verdict.misses
+    assert not ahead.measured
+    assert not ahead.passed
+    assert ahead.to_dict()["passed"] is False

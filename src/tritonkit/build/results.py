@@ -38,8 +38,14 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether it was made and may be published."""
-        return self.verdict is not None and self.verdict.passed
+        """Whether it was made, measured where there is something to measure, and may be published."""
+        return self.measured and self.verdict is not None and self.verdict.passed
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was held against the reference: a plan for another machine was not."""
+        artifact = self.artifact
+        return artifact is not None and (artifact.quality is not None or self.variant == PYTHON)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -59,7 +65,8 @@ class Result:
         if self.timing is not None:
             facts["timing"] = {**asdict(self.timing), "per_s": self.timing.per_s}
         if self.verdict is not None:
-            facts["passed"] = self.verdict.passed
+            facts["passed"] = self.passed
+            facts["measured"] = self.measured
             facts["within_noise"] = self.verdict.within_noise
             facts["misses"] = [asdict(miss) for miss in self.verdict.misses]
         if self.problem is not None:

@@ -123,7 +123,9 @@ def _print_commands(root: Path, repository: Repository) -> None:
         if form.startswith("tensorrt-"):
             spec = load(root / "models" / result.model, root)
             signature = job_of(spec, Cache(root / ".tritonkit" / "cache")).signature
-            words = trtexec_command(spec, signature, form, Path("network.onnx"))
+            # FP32 needs no typed copy of the network.
+            file = Path("model.onnx" if form == "tensorrt-fp32" else "network.onnx")
+            words = trtexec_command(spec, signature, form, file)
             note(f"{result.model} {result.variant}: {shlex.join(words)}")
 
 

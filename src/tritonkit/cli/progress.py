@@ -94,4 +94,6 @@ def progress(many: bool) -> Iterator[Announcing]:
 def _outcome(result: Result) -> str:
     if result.problem is not None:
         return "cannot be made"
+    if not result.measured:
+        return "made, not measured here"
     return "passed" if result.passed else "refused by the gate"

@@ -85,7 +85,7 @@ def _drop(quality: Measured | None) -> str:
 
 
 def _gate(result: Result) -> str:
-    if result.artifact is not None and result.artifact.quality is None:
+    if not result.measured:
         return "not measured"
     if not result.passed:
         return "refused"
