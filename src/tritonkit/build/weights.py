@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,16 @@ class Weights:
         file = self._file(name)
         for old in self._folder.glob(f"weights-{name}-*"):
             old.unlink(missing_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as unfinished:
-            need("torch", "build").save(state, unfinished)
-        Path(unfinished.name).replace(file)
+        # Written by us: of a full disk torch tells as a RuntimeError about positions in an archive.
+        content = io.BytesIO()
+        need("torch", "build").save(state, content)
+        unfinished = file.with_suffix(".unfinished")
+        try:
+            unfinished.write_bytes(content.getbuffer())
+            unfinished.replace(file)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
         self._made.add(name)
 
     def _file(self, name: str) -> Path:
