@@ -3,7 +3,7 @@
 Each of N callers sends its next request when the last is answered. Requests are encoded beforehand
 and answers stay bytes, over asyncio: of the three ways gRPC's Python offers (threads, futures,
 asyncio) this took the least processor time per request at 8 and 32 callers, and what the load takes
-the server does not get.
+the server does not get. It uses gRPC and Triton's messages alone, so that no client's cost is in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import struct
 import time
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -20,17 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.samples import DEFAULT_LENGTH, sample
-from tritonkit.client import Client
-from tritonkit.client.core import decode_response, encode_request, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tritonkit.client import ModelSignature
-
-_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+_SERVICE = "/inference.GRPCInferenceService"
 _OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 _DTYPES = {"FP32": "float32", "INT64": "int64", "UINT8": "uint8"}
+_TIMEOUT_S = 60.0
 _DIFFERENT = 16  # requests with different contents, so that nothing answers from a cache
 
 
@@ -46,22 +44,20 @@ class _Log:
 def main() -> None:
     """Warm, measure, print."""
     options = _parser().parse_args()
-    with Client(options.address) as client:
-        signature = client.model(options.model).signature
-        requests = _requests(signature, options.length, options.item)
-        print(json.dumps(asyncio.run(_measure(client, options, requests))))
+    print(json.dumps(asyncio.run(_measure(options))))
 
 
-async def _measure(
-    client: Client, options: argparse.Namespace, requests: list[bytes]
-) -> dict[str, Any]:
+async def _measure(options: argparse.Namespace) -> dict[str, Any]:
     import grpc.aio
+    from tritonclient.grpc import service_pb2 as messages
 
     log = _Log()
-    async with grpc.aio.insecure_channel(client.address, options=_OPTIONS) as channel:
-        call = channel.unary_unary(_METHOD)
+    async with grpc.aio.insecure_channel(options.address, options=_OPTIONS) as channel:
+        asked = await _described(channel, messages, options.model)
+        requests = _requests(messages, asked, options.length, options.item)
+        call = channel.unary_unary(f"{_SERVICE}/ModelInfer")
         # The answers of the load itself stay unread: read one to know that they are answers.
-        decode_response(messages().ModelInferResponse.FromString(await call(requests[0])))
+        messages.ModelInferResponse.FromString(await call(requests[0], timeout=_TIMEOUT_S))
         warm = time.perf_counter() + options.warm_seconds
         end = warm + options.seconds
         turns = cycle(requests)
@@ -69,11 +65,30 @@ async def _measure(
             asyncio.create_task(_caller(call, turns, end, log)) for _ in range(options.concurrency)
         ]
         await asyncio.sleep(options.warm_seconds)
-        before = await asyncio.to_thread(_counts, client, options.model)
+        before = await _counts(channel, messages, options.model)
         await asyncio.sleep(max(0.0, end - time.perf_counter()))
-        after = await asyncio.to_thread(_counts, client, options.model)
+        after = await _counts(channel, messages, options.model)
         await asyncio.gather(*callers)
     return _summary(log, warm, end) | {"effective_batch": _quotient(before, after)}
+
+
+async def _ask(channel: Any, messages: Any, method: str, model: str) -> Any:
+    """The answer to one of Triton's questions about a model."""
+    request = getattr(messages, f"{method}Request")(name=model)
+    call = channel.unary_unary(f"{_SERVICE}/{method}")
+    answer = await call(request.SerializeToString(), timeout=_TIMEOUT_S)
+    return getattr(messages, f"{method}Response").FromString(answer)
+
+
+async def _described(channel: Any, messages: Any, model: str) -> Any:
+    """A request for one item of `model`, without contents: open axes have -1."""
+    config = (await _ask(channel, messages, "ModelConfig", model)).config
+    metadata = await _ask(channel, messages, "ModelMetadata", model)
+    request = messages.ModelInferRequest(model_name=model)
+    for tensor in metadata.inputs:
+        shape = [1, *tensor.shape[1:]] if config.max_batch_size else tensor.shape
+        request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=shape)
+    return request
 
 
 async def _caller(call: Any, requests: Iterator[bytes], end: float, log: _Log) -> None:
@@ -81,7 +96,7 @@ async def _caller(call: Any, requests: Iterator[bytes], end: float, log: _Log) -
 
     while (sent := time.perf_counter()) < end:
         try:
-            await call(next(requests), timeout=60.0)
+            await call(next(requests), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
             log.failures.append(f"{error.code()}: {error.details()}")
             # A server that turns everything away must not be asked in a tight loop.
@@ -92,18 +107,37 @@ async def _caller(call: Any, requests: Iterator[bytes], end: float, log: _Log) -
         log.seconds.append(answered - sent)
 
 
-def _requests(signature: ModelSignature, length: int, item: Path | None) -> list[bytes]:
+def _requests(messages: Any, asked: Any, length: int, item: Path | None) -> list[bytes]:
+    """Encoded requests: of the one item, or of `_DIFFERENT` made-up ones."""
     if item is not None:
-        given = {name: item.read_bytes() for name in signature.inputs}
-        return [encode_request(signature, given).SerializeToString()]
-    shapes = {name: spec.dims for name, spec in signature.inputs.items()}
-    dtypes = {name: _DTYPES[spec.datatype] for name, spec in signature.inputs.items()}
+        content = item.read_bytes()
+        element = struct.pack("<I", len(content)) + content  # BYTES: length, then content
+        return [_encoded(messages, asked, {t.name: ([1, 1], element) for t in asked.inputs})]
+    shapes = {tensor.name: tensor.shape for tensor in asked.inputs}
+    dtypes = {tensor.name: _DTYPES[tensor.datatype] for tensor in asked.inputs}
     return [
-        encode_request(
-            signature, sample(shapes, dtypes, length=length, seed=seed)
-        ).SerializeToString()
+        _encoded(
+            messages,
+            asked,
+            {
+                name: (array.shape, array.tobytes())
+                for name, array in sample(shapes, dtypes, length=length, seed=seed).items()
+            },
+        )
         for seed in range(_DIFFERENT)
     ]
+
+
+def _encoded(messages: Any, asked: Any, contents: dict[str, tuple[Any, bytes]]) -> bytes:
+    """The request with shapes and raw contents filled in."""
+    request = messages.ModelInferRequest()
+    request.CopyFrom(asked)
+    for tensor in request.inputs:
+        shape, content = contents[tensor.name]
+        tensor.shape[:] = shape
+        request.raw_input_contents.append(content)
+    encoded: bytes = request.SerializeToString()
+    return encoded
 
 
 def _summary(log: _Log, warm: float, end: float) -> dict[str, Any]:
@@ -122,8 +156,9 @@ def _summary(log: _Log, warm: float, end: float) -> dict[str, Any]:
     }
 
 
-def _counts(client: Client, model: str) -> tuple[int, int]:
-    counters = client.statistics(model)
+async def _counts(channel: Any, messages: Any, model: str) -> tuple[int, int]:
+    """Items and runs since the model was loaded."""
+    counters = (await _ask(channel, messages, "ModelStatistics", model)).model_stats
     return (
         sum(each.inference_count for each in counters),
         sum(each.execution_count for each in counters),

@@ -9,6 +9,8 @@ Batch = dict[str, Array]
 BATCH = 8
 HELD_OUT = (200, 3)  # count and seed; calibrate.py has seed 1
 CALIBRATION = (64, 2)
+TRAINING = (320, 4)
+TRAINING_BATCH = 16  # of which batch normalisation takes its statistics
 
 
 def held_out_batches() -> list[Batch]:
@@ -21,6 +23,11 @@ def calibration_batches() -> list[Batch]:
     return _batches(*CALIBRATION)
 
 
+def training_batches() -> list[tuple[Batch, None]]:
+    """320 more pictures in batches of 16, labelled by nobody: what is learnt are the network's answers."""
+    return [(batch, None) for batch in _batches(*TRAINING, TRAINING_BATCH)]
+
+
 def agreement(outputs: list[Batch], reference: list[Batch]) -> Array:
     """1.0 for each picture whose best class is the reference's, else 0.0: float64 [pictures]."""
     pairs = zip(outputs, reference, strict=True)
@@ -28,6 +35,6 @@ def agreement(outputs: list[Batch], reference: list[Batch]) -> Array:
     return np.concatenate([got == wanted for got, wanted in best]).astype(float)
 
 
-def _batches(count: int, seed: int) -> list[Batch]:
+def _batches(count: int, seed: int, size: int = BATCH) -> list[Batch]:
     pixels = pictures(count, seed)
-    return [{"pixels": pixels[start : start + BATCH]} for start in range(0, count, BATCH)]
+    return [{"pixels": pixels[start : start + size]} for start in range(0, count, size)]

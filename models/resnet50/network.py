@@ -92,11 +92,14 @@ def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential
 
 
 def build() -> ResNet50:
-    """The network with He's random weights, drawn from torch's generator."""
+    """The network with He's random weights, drawn from torch's generator.
+
+    Channels lie last in memory, in which form torch's convolutions train faster on a CPU.
+    """
     network = ResNet50()
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         elif isinstance(module, Bottleneck):
             nn.init.constant_(module.bn3.weight, BRANCH)
-    return network
+    return network.to(memory_format=torch.channels_last)

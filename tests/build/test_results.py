@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.test_build import RELU, onnx_file
 from tests.conftest import WriteModel
 from tritonkit.build import Cache, evaluate, plan
 from tritonkit.build.gate import judge
@@ -258,3 +259,16 @@ def test_what_was_not_measured_has_not_passed(
     assert not ahead.measured
     assert not ahead.passed
     assert ahead.to_dict()["passed"] is False
+
+
+@pytest.mark.parametrize("variant", ["teacher", "pruned", "distilled"])
+def test_an_onnx_file_has_no_other_network(
+    write_model: WriteModel, cache: Cache, variant: str
+) -> None:
+    """A copy of the file under a transform's name would pass for what it is not."""
+    spec = write_model(
+        "name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=onnx_file(RELU, ["b", 4])
+    )
+    (result,) = evaluate(spec, (variant,), cache)
+    assert result.problem is not None
+    assert "an ONNX file, which cannot be trained" in result.problem.found

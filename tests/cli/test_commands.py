@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import signal
@@ -172,7 +173,82 @@ def test_ctrl_c_during_a_build_leaves_nothing(relu: Path) -> None:
         message = process.stderr.read()
     assert process.returncode == 130, message
     assert "Traceback" not in message
+    assert "interrupted: nothing was published; finished variants" in message
     assert not list(relu.glob(".tritonkit/cache/*/.building-*"))
+    assert not (relu / "model_repository").exists()
+
+
+def test_an_interrupted_build_goes_on_from_the_cache(relu: Path) -> None:
+    """What was finished before Ctrl-C is not made again."""
+    calibrated(relu, "    print('in', flush=True)\n    time.sleep(60)\n")
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(relu)]
+    variants = ["--variants", "onnx-fp16"]
+    with subprocess.Popen([*command, *variants], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while process.stderr.readline().strip() != "in":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+    again = tritonkit("build", "--root", str(relu))
+    assert again.returncode == 0, again.stderr
+    assert "checking onnx-fp32" not in again.stderr
+    assert "published: relu: new version 1" in again.stderr
+
+
+def calibrated(relu: Path, body: str, more: str = "") -> None:
+    """Give the model calibration data with that body, and further lines of its spec."""
+    spec = relu / "models" / "relu" / "model.yaml"
+    spec.write_text(f"{spec.read_text()}optimize: {{calibration: data:given}}\n{more}")
+    code = f"import time\nimport numpy as np\ndef given():\n{body}"
+    (spec.parent / "data.py").write_text(code)
+
+
+def test_what_was_measured_is_shown_before_the_error(relu: Path) -> None:
+    """The served variant cannot be made: exit code 3, with the table of the others."""
+    nan = "    return [{'x': np.full((2, 4), np.nan, np.float32)}]\n"
+    calibrated(relu, nan, "serving: {variant: onnx-fp16}\n")
+    done = tritonkit("build", "--variants", "onnx-fp32", "--root", str(relu))
+    assert "NaN" in failed(done, 3)
+    table = done.stdout.splitlines()
+    assert any(line.startswith("onnx-fp32 ") and line.endswith("passed") for line in table)
+    assert any(line.startswith("onnx-fp16 ") and "cannot be made" in line for line in table)
+
+
+def test_a_named_variant_that_cannot_be_made_is_a_line(relu: Path) -> None:
+    """The served one is good: exit code 0, and why the other is not there in a line."""
+    done = tritonkit("build", "--variants", "onnx-fp16", "--root", str(relu))
+    assert done.returncode == 0, done.stderr
+    assert "cannot be made" in done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("onnx-fp16: ")]
+    assert "optimize.calibration: it is not given; wanted: " in line
+    assert "; do: " in line
+    assert "published: relu" in done.stderr
+
+
+def test_a_dry_run_says_what_is_in_the_cache(relu: Path) -> None:
+    """What was made earlier is not refused: it is not judged again."""
+    tritonkit("build", "--root", str(relu))
+    done = tritonkit("build", "--dry-run", "--variants", "onnx-int8-dynamic", "--root", str(relu))
+    assert "in the cache, served" in done.stdout
+    assert "would be built" in done.stdout
+    assert "refused" not in done.stdout
+
+
+def test_a_second_build_says_that_it_waits(relu: Path) -> None:
+    """Once, and goes on when the first has ended."""
+    file = relu / ".tritonkit" / "build.lock"
+    file.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(relu)]
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("waiting for another build ")
+    with process:
+        message = process.stderr.read()
+    assert process.returncode == 0, message
+    assert "published: relu" in message
+    assert "waiting" not in message
 
 
 def test_tables_show_data_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

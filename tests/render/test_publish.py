@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import PROJECT
 from tritonkit.build import Artifact, Signature, sha256_file
 from tritonkit.errors import PublishError
-from tritonkit.render import ModelPlan, recover
+from tritonkit.render import ModelPlan, recover, staging
 from tritonkit.render.existing import recorded_cores, versions
 from tritonkit.render.publish import Rendered, drift, publish
 from tritonkit.render.staging import Staging
@@ -216,18 +216,38 @@ def test_a_publish_killed_after_its_commit_record_is_finished(out: Path, tmp_pat
     """Of two models one was in place: recovering puts the other there too, and only that."""
     first, second = rendered(tmp_path / "a", b"old", "one"), rendered(tmp_path / "b", b"old", "two")
     publish(out, [first, second])
-    staging = Staging(out)
-    staging.__enter__()
+    place = Staging(out)
+    place.__enter__()
     for name in ("one", "two"):
-        (staging.new(name) / "config.pbtxt").write_text("new")
-    record = {name: (staging.folder / name).stat().st_ino for name in ("one", "two")}
-    os.rename(out / "one", staging.folder / "aside")  # noqa: PTH104
-    os.rename(staging.folder / "one", out / "one")  # noqa: PTH104
-    os.rename(staging.folder / "aside", staging.folder / "one")  # noqa: PTH104
-    (staging.folder / "commit.json").write_text(json.dumps(record))
+        (place.new(name) / "config.pbtxt").write_text("new")
+    record = {name: (place.folder / name).stat().st_ino for name in ("one", "two")}
+    os.rename(out / "one", place.folder / "aside")  # noqa: PTH104
+    os.rename(place.folder / "one", out / "one")  # noqa: PTH104
+    os.rename(place.folder / "aside", place.folder / "one")  # noqa: PTH104
+    (place.folder / "commit.json").write_text(json.dumps(record))
     assert recover(out)
     assert [(out / name / "config.pbtxt").read_text() for name in ("one", "two")] == ["new", "new"]
-    assert not staging.folder.exists()
+    assert not place.folder.exists()
+
+
+def test_a_publish_interrupted_after_its_commit_record_is_finished(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between two models: what was decided is done, and nothing is left beside."""
+    models = [rendered(tmp_path / "a", b"old", "one"), rendered(tmp_path / "b", b"old", "two")]
+    finish, calls = staging._finish, []
+
+    def interrupted(folder: Path, target: Path) -> None:
+        calls.append(folder)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        finish(folder, target)
+
+    monkeypatch.setattr(staging, "_finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(out, models)
+    assert [versions(out / name) for name in ("one", "two")] == [[1], [1]]
+    assert not calls[0].exists()
 
 
 KILLED = """

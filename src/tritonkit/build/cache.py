@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tritonkit.build.artifact import Artifact, sha256_file
-from tritonkit.errors import BuildError
+from tritonkit.build.disk import unwritable
 
 __all__ = ["Cache"]
 
@@ -48,11 +48,7 @@ class Cache:
             parent.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
         except OSError as error:
-            raise BuildError(
-                str(parent),
-                found=f"it cannot be written: {error.strerror}",
-                todo="free space, or correct its permissions",
-            ) from error
+            raise unwritable(parent, error) from error
         try:
             yield folder
         finally:

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritonkit.build.artifact import Artifact, below
+from tritonkit.build.artifact import Artifact, Measured, below
 from tritonkit.build.timing import Timing
 from tritonkit.errors import GateError
 from tritonkit.spec import Spec
 
 __all__ = ["Miss", "Verdict", "judge", "refuse"]
+
+
+_DATA = "give more or other calibration data (optimize.calibration)"
+_LAYERS = f"{_DATA}, by which the layers that cost most are found and stay FP32"
+# By a part of the variant's name; the first that is there counts.
+_ADVICE = {
+    "pruned": "remove fewer channels (optimize.channels), leave layers out (optimize.keep_channels),"
+    " train longer (optimize.epochs)",
+    "distilled": "train longer (optimize.epochs), give a larger optimize.student",
+    "int8-qat": "train longer or on more data (optimize.epochs, optimize.training)",
+    "onnx-int8": _LAYERS,
+    "onnx-fp16": _LAYERS,
+    "onnx-bf16": _LAYERS,
+    "openvino-int8": _LAYERS,
+    "int8": _DATA,
+}
 
 
 @dataclass(frozen=True)
@@ -53,14 +69,13 @@ def judge(
         noise = measured.drop_low is not None and measured.drop_low <= 0 < measured.drop
         value = f"{measured.metric} is {measured.value:.4f} on {measured.samples} samples"
         if bars.at_least is not None and measured.value < bars.at_least:
-            todo = "train longer or on more data, or lower at_least"
+            todo = _at_least(artifact.variant, measured, bars.at_least)
             misses.append(Miss("quality.at_least", value, f"at least {bars.at_least}", todo))
-        misses += _drop(
-            measured.metric, measured.value, measured.reference, bars.max_drop, value, noise
-        )
-        for name, (figure, reference) in measured.also.items():
-            text = f"{name} is {figure:.4f} on {measured.samples} samples"
-            misses += _drop(name, figure, reference, bars.max_drop, text, False)
+        pair = measured.value, measured.reference
+        misses += _drop(artifact.variant, pair, bars.max_drop, value, noise)
+        for name, also in measured.also.items():
+            text = f"{name} is {also[0]:.4f} on {measured.samples} samples"
+            misses += _drop(artifact.variant, also, bars.max_drop, text, False)
     if base is not None and artifact is not base:
         sizes = (artifact.size_bytes, base.size_bytes)
         misses += _ratio("quality.max_size_ratio", "bytes", sizes, bars.max_size_ratio)
@@ -84,9 +99,33 @@ def refuse(spec: Spec, artifact: Artifact, verdict: Verdict) -> GateError:
     )
 
 
+def _at_least(variant: str, measured: Measured, bar: float) -> str:
+    """What to do depends on which of the two is not good enough: the reference, or the variant alone."""
+    name = f"the reference ({measured.against})" if measured.against else "the reference"
+    if measured.reference < bar:
+        return (
+            f"{name} itself reaches {measured.reference:.4f}:"
+            " train it longer or on more or better data, or lower at_least"
+        )
+    return (
+        f"{name} reaches {measured.reference:.4f}, so it is the variant that loses:"
+        f" {_lose_less(variant)}, or lower at_least if that much may be lost"
+    )
+
+
+def _lose_less(variant: str) -> str:
+    """How a variant comes nearer to its reference, or which comes nearer."""
+    other = "choose another variant (tritonkit build --variants all shows them)"
+    for mark, advice in _ADVICE.items():
+        if mark in variant:
+            return f"{other}, {advice}"
+    return other
+
+
 def _drop(
-    name: str, value: float, reference: float, bar: float, text: str, noise: bool
+    variant: str, pair: tuple[float, float], bar: float, text: str, noise: bool
 ) -> list[Miss]:
+    value, reference = pair
     drop = below(reference, value)
     if drop <= bar:
         return []
@@ -96,7 +135,7 @@ def _drop(
             "quality.max_drop",
             f"{text}, {drop:.4f} below the reference's {reference:.4f}{chance}",
             f"a drop of at most {bar}",
-            "choose another variant (tritonkit build --variants all shows them), or raise max_drop",
+            f"{_lose_less(variant)}, or raise max_drop if that much may be lost",
         )
     ]
 

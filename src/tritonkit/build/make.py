@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from tritonkit.build.artifact import Artifact, Signature, TensorInfo, sha256_file
 from tritonkit.build.cache import Cache
+from tritonkit.build.disk import is_of_writing, try_writing, unwritable
 from tritonkit.build.fingerprint import fingerprint, tool_versions
 from tritonkit.build.gpu import find_gpu
 from tritonkit.build.hooks import blame, first_line
@@ -122,11 +124,7 @@ def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
                 todo="correct the shapes, or build on a larger machine",
             ) from error
         except OSError as error:
-            raise BuildError(
-                f"{folder.parent}",
-                found=f"it cannot be written: {error.strerror or error}",
-                todo="free space, or correct its permissions",
-            ) from error
+            raise unwritable(folder.parent, error) from error
 
 
 def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
@@ -153,9 +151,12 @@ def _made(job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
     _, form = parse(what.variant, str(what.spec.file))
     try:
         return (*form.make(job, folder), *job.notes)
-    except (TritonkitError, MemoryError, OSError):
+    except (TritonkitError, MemoryError):
         raise
     except Exception as error:
+        if is_of_writing(error):
+            raise
+        try_writing(folder.parent, Path(tempfile.gettempdir()))
         raise BuildError(
             f"{what.spec.file} variant {what.variant}",
             found=f"it cannot be made: {type(error).__name__}: {first_line(error)}",

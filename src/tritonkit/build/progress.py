@@ -14,6 +14,9 @@ __all__ = ["Progress"]
 class Progress:
     """Told what a build does, in order; this one does nothing with it."""
 
+    def waiting(self) -> None:
+        """Another build of the same project goes on, and this one waits until it has ended."""
+
     def start(self, plan: BuildPlan) -> None:
         """A variant is about to be made; not called for what the cache holds."""
 
@@ -22,3 +25,6 @@ class Progress:
 
     def done(self, result: Result) -> None:
         """A variant is made, or failed, or was in the cache."""
+
+    def publishing(self) -> None:
+        """All is made and good enough; what comes now writes the repository."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import time
@@ -50,7 +51,7 @@ def find_timing(artifact: Artifact, threads: int) -> Timing | None:
 
 
 def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
-    """Measure, and keep the figures in `folder`."""
+    """Measure, and keep the figures in `folder` where it takes them."""
     job.say("measuring speed")
     largest = job.spec.model.serving.max_batch_size
     sizes = [s for s in _SIZES if s <= (largest or 8)] if job.batched else [1]
@@ -58,7 +59,9 @@ def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
     times = {size: _median_ms(runner, batch) for size, batch in given.items()}
     best = min(times, key=lambda size: times[size] / size)
     timing = Timing(job.threads, times[1], best, times[best])
-    (folder / RECORD).write_text(json.dumps(asdict(timing)) + "\n")
+    # On a full disk the figures are measured again next time; half a record is none to `find_timing`.
+    with contextlib.suppress(OSError):
+        (folder / RECORD).write_text(json.dumps(asdict(timing)) + "\n")
     return timing
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.build.artifact import sha256_file
+from tritonkit.build.disk import write_whole
 from tritonkit.build.extras import need
 from tritonkit.build.fingerprint import folder_digests, tool_versions
 from tritonkit.spec import Spec
@@ -46,16 +47,10 @@ class Weights:
         file = self._file(name)
         for old in self._folder.glob(f"weights-{name}-*"):
             old.unlink(missing_ok=True)
-        # Written by us: of a full disk torch tells as a RuntimeError about positions in an archive.
+        # Through memory: of a full disk torch tells as positions in an archive, or ends the process.
         content = io.BytesIO()
         need("torch", "build").save(state, content)
-        unfinished = file.with_suffix(".unfinished")
-        try:
-            unfinished.write_bytes(content.getbuffer())
-            unfinished.replace(file)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
-            raise
+        write_whole(file, content.getbuffer())
         self._made.add(name)
 
     def _file(self, name: str) -> Path:

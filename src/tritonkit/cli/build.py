@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +16,7 @@ from tritonkit.cli.options import AsJson, Root
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.progress import Announcing, progress
 from tritonkit.cli.variants import COLUMNS, build_row, print_variants
-from tritonkit.errors import GateError, RenderError, UsageError
+from tritonkit.errors import RenderError, TritonkitError, UsageError
 from tritonkit.spec import find_root, load
 
 if TYPE_CHECKING:
@@ -93,23 +95,45 @@ def command(
         )
         _print_check(different, as_json)
         return
-    with progress(len(asked) > 0) as shown:
-        try:
-            repository = build_repository(
-                folder, names or (), target=target.value, out=out, cores=cores, variants=asked,
-                force=force, dry_run=dry_run, progress=shown,
-            )  # fmt: skip
-        except GateError:
-            # What was measured is why a person asked; the refusal follows.
-            if not as_json and len(shown.results) > 1:
-                print_variants(shown.results)
-            raise
+    with _telling(len(asked) > 0, folder, as_json) as shown:
+        repository = build_repository(
+            folder, names or (), target=target.value, out=out, cores=cores, variants=asked,
+            force=force, dry_run=dry_run, progress=shown,
+        )  # fmt: skip
     if as_json:
         print_json(_facts(repository, dry_run))
     else:
         print_build(repository, dry_run)
         if dry_run:
             _print_commands(folder, repository)
+
+
+@contextmanager
+def _telling(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
+    """`progress`; a build that ends early tells what there is of it, once its bars are gone."""
+    shown = Announcing()
+    try:
+        with progress(many) as shown:
+            yield shown
+    except TritonkitError:
+        # What was measured is why a person asked; the error follows.
+        if not as_json and len(shown.results) > 1:
+            print_variants(shown.results)
+        raise
+    except KeyboardInterrupt:
+        note(f"interrupted: {_left(shown, root)}")
+        raise
+
+
+def _left(shown: Announcing, root: Path) -> str:
+    """What an interrupted build has done, and what the next one makes of it."""
+    if shown.published:
+        return "the models were being published: each is whole, the old one or the new; build again"
+    cache = root / ".tritonkit" / "cache"
+    return (
+        f"nothing was published; finished variants and trained weights are kept in {cache},"
+        " and the next build goes on from there"
+    )
 
 
 def _print_commands(root: Path, repository: Repository) -> None:

@@ -26,6 +26,11 @@ class Announcing(Progress):
 
     def __init__(self) -> None:
         self.results: list[Result] = []
+        self.published = False
+
+    def waiting(self) -> None:
+        """Say why nothing happens."""
+        note("waiting for another build of this project to end ...")
 
     def start(self, plan: BuildPlan) -> None:
         """Say what begins."""
@@ -44,6 +49,10 @@ class Announcing(Progress):
     def done(self, result: Result) -> None:
         """Keep it for the table."""
         self.results.append(result)
+
+    def publishing(self) -> None:
+        """Keep that the repository is being written, for what an interrupted build says."""
+        self.published = True
 
 
 class Showing(Announcing):

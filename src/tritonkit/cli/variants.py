@@ -10,6 +10,7 @@ from tritonkit.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from tritonkit.build import Measured, Result
+    from tritonkit.errors import TritonkitError
 
 __all__ = ["COLUMNS", "build_row", "print_variants"]
 
@@ -85,11 +86,21 @@ def _drop(quality: Measured | None) -> str:
 
 
 def _gate(result: Result) -> str:
+    if result.verdict is None:
+        return "in the cache"
     if not result.measured:
         return "not measured"
     if not result.passed:
         return "refused"
-    return "passed, within noise" if result.verdict and result.verdict.within_noise else "passed"
+    return "passed, within noise" if result.verdict.within_noise else "passed"
+
+
+def _in_a_line(problem: TritonkitError) -> str:
+    """All but its details, which `--json` has, and the error of a variant that was to be served."""
+    parts = [f"{problem.where}: {problem.found}"]
+    parts += [f"wanted: {problem.wanted}"] if problem.wanted else []
+    parts += [f"do: {problem.todo}"] if problem.todo else []
+    return "; ".join(parts)
 
 
 def _remarks(result: Result) -> list[str]:
@@ -100,5 +111,5 @@ def _remarks(result: Result) -> list[str]:
             for miss in result.verdict.misses
         ]
     if result.problem is not None:
-        lines.append(str(result.problem).replace("\n", " "))
+        lines.append(_in_a_line(result.problem))
     return lines

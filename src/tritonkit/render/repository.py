@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.build import Artifact, Cache
+from tritonkit.build.disk import unwritable
 from tritonkit.build.make import PYTHON
 from tritonkit.build.progress import Progress
 from tritonkit.build.results import Result, choose, evaluate, wanted_variants
-from tritonkit.errors import BuildError, RenderError
+from tritonkit.errors import RenderError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.render.config import render_config
 from tritonkit.render.existing import recorded_cores
@@ -66,13 +67,14 @@ def build_repository(
     Raises:
         GateError: the variant to be served is not good enough; what was published stays.
     """
+    progress = progress or Progress()
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
     specs = load_all(root, tuple(names))
     cache = Cache(root / ".tritonkit" / "cache")
     served: list[tuple[Spec, Artifact]] = []
     results: list[Result] = []
-    with _one_at_a_time(root, dry_run):
+    with contextlib.nullcontext() if dry_run else _one_at_a_time(root, progress):
         for spec in specs:
             found = _evaluate(spec, cache, variants, force, dry_run, progress)
             results += found
@@ -85,6 +87,8 @@ def build_repository(
             for model in _render(spec, artifact, root, target, cores or machine_cores())
         ]
         _refuse_twins(rendered)
+        if not dry_run:
+            progress.publishing()
         changes = publish(
             out, rendered, dry_run=dry_run, all_specs=not names and not dry_run,
             keep=_on_request(root),
@@ -103,10 +107,11 @@ def check_repository(
     Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
     that are not in the cache are built there; the repository is not written.
     """
+    progress = progress or Progress()
     out = (out or default_out(root, target)).resolve()
     cache = Cache(root / ".tritonkit" / "cache")
     rendered = []
-    with _one_at_a_time(root, dry_run=False):
+    with _one_at_a_time(root, progress):
         for spec in load_all(root, tuple(names)):
             artifact = choose(spec, _evaluate(spec, cache, (), False, False, progress))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
@@ -117,7 +122,7 @@ def check_repository(
 
 def _evaluate(
     spec: Spec, cache: Cache, variants: Sequence[str], force: bool, dry_run: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[Result, ...]:  # fmt: skip
     wanted = wanted_variants(spec, variants)
     # Whatever has company is compared with it.
@@ -164,22 +169,19 @@ def _refuse_twins(models: Sequence[Rendered]) -> None:
         owners[name] = spec
 
 
-@contextmanager
-def _one_at_a_time(root: Path, dry_run: bool) -> Iterator[None]:
+@contextlib.contextmanager
+def _one_at_a_time(root: Path, progress: Progress) -> Iterator[None]:
     """Let a second build wait for the first; the lock goes with the process that holds it."""
-    if dry_run:
-        yield
-        return
     file = root / ".tritonkit" / "build.lock"
     try:
         file.parent.mkdir(exist_ok=True)
         lock = file.open("w")
     except OSError as error:
-        raise BuildError(
-            str(file),
-            found=f"it cannot be written: {error.strerror or error}",
-            todo="free space, or correct its permissions",
-        ) from error
+        raise unwritable(file, error) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

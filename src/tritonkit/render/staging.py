@@ -34,7 +34,10 @@ class Staging:
         self.folder.mkdir(parents=True)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Ctrl-C between two models: what was decided is finished, as after a kill.
+        if kind is KeyboardInterrupt and (self.folder / _COMMIT).is_file():
+            _finish(self.folder, self.out)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def new(self, model: str) -> Path:

@@ -57,6 +57,8 @@ class Optimize(Strict):
     """Function without arguments that returns the small module that `distilled` trains."""
     channels: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of channels that `pruned` removes."""
+    keep_channels: tuple[str, ...] = ()
+    """Layers that keep all their channels in `pruned`: names in the module, with * and ? as in file names."""
     temperature: Annotated[float, Field(gt=0)] = 4.0
     """Softness of the teacher's outputs in `distilled`."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.7

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -140,6 +142,55 @@ def test_residual_blocks_lose_the_same_channels(spec: Spec) -> None:
     assert smaller(*IMAGES).shape == (2, 5)
     assert parameter_count(smaller) < 0.35 * parameter_count(network)
     assert network[0].weight.shape[0] == 16, "the teacher itself is untouched"
+
+
+@pytest.fixture
+def keeping(make_job: MakeJob) -> Callable[..., Spec]:
+    """A spec whose `keep_channels` are these patterns."""
+
+    def make(*patterns: str) -> Spec:
+        text = SPEC.replace("channels: 0.5", f"channels: 0.5, keep_channels: {list(patterns)}")
+        return make_job(text, network__py=NETWORK, data__py=DATA).spec
+
+    return make
+
+
+def channels(network: nn.Module) -> list[int]:
+    """Output channels of each convolution, in order."""
+    return [layer.out_channels for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+
+
+def test_layers_that_are_named_keep_their_channels(keeping: Callable[..., Spec]) -> None:
+    """With the ends of all branches named, residual blocks lose channels inside alone."""
+    smaller = remove_channels(keeping("0", "*.branch.6"), resnet(), IMAGES)
+    assert channels(resnet()) == [16, *3 * [8, 8, 16]]
+    assert channels(smaller) == [16, *3 * [4, 4, 16]]
+    assert smaller(*IMAGES).shape == (2, 5)
+
+
+def test_what_is_added_to_a_kept_layer_keeps_its_channels_too(
+    keeping: Callable[..., Spec],
+) -> None:
+    """The stem's channels are those of every block's end: naming the stem keeps them all."""
+    assert channels(remove_channels(keeping("0"), resnet(), IMAGES)) == [16, *3 * [4, 4, 16]]
+
+
+def test_a_pattern_that_names_no_layer_is_refused(keeping: Callable[..., Spec]) -> None:
+    """A typing error does not quietly remove what was to stay; a norm is no layer with channels of its own."""
+    with pytest.raises(BuildError) as caught:
+        remove_channels(keeping("*.branch.6", "3.brunch.0"), resnet(), IMAGES)
+    assert caught.value.where.endswith("optimize.keep_channels")
+    assert caught.value.found == "'3.brunch.0' matches no layer with channels"
+    assert "'3.branch.0'" in caught.value.wanted
+    with pytest.raises(BuildError):
+        remove_channels(keeping("1"), resnet(), IMAGES)
+
+
+def test_nothing_left_to_remove_is_told_with_what_is_kept(keeping: Callable[..., Spec]) -> None:
+    """Where every layer is named, the message says that they were."""
+    with pytest.raises(BuildError) as caught:
+        remove_channels(keeping("*"), resnet(), IMAGES)
+    assert "outputs and keep_channels kept" in caught.value.found
 
 
 def test_every_output_keeps_its_channels(spec: Spec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +144,23 @@ def test_without_a_compiler_the_package_is_refused(
     problem = refused(spec_of(write_model), root, "torch-compile")
     assert "'no-such-compiler'" in problem.found
     assert "apt-get install g++" in problem.todo
+
+
+def test_what_the_compiler_says_is_told(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's message begins with pages of the command line; the reason is below."""
+    import torch._inductor
+
+    def fail(*_: object, **__: object) -> None:
+        said = "a.h:1: fatal error: when writing output to a.i: No space left on device"
+        raise RuntimeError(
+            f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{said}"
+        )
+
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
+    problem = refused(spec_of(write_model), root, "torch-compile")
+    assert problem.found.startswith("the C++ compiler failed: a.h:1: fatal error: ")
+    assert problem.found.endswith("No space left on device")
+    assert "TMPDIR" in problem.todo

@@ -7,7 +7,8 @@ Mi and Wang 2023, "Towards any structural pruning" (https://arxiv.org/abs/2301.1
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.build.extras import need
@@ -16,6 +17,7 @@ from tritonkit.build.transforms.loop import Settings, fit, outputs_of, parameter
 from tritonkit.build.transforms.transform import Transform
 from tritonkit.errors import BuildError
 from tritonkit.spec import Spec
+from tritonkit.spec.document import nearest
 
 if TYPE_CHECKING:
     from tritonkit.build.job import Job
@@ -55,16 +57,17 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
 
 def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
     """A copy of `module` in evaluation mode, with the share `optimize.channels` of every layer's
-    channels gone, except those of its outputs.
+    channels gone, except those of its outputs and of `optimize.keep_channels`.
 
     `inputs` are the tensors with which the graph is traced.
     """
     pruning = need("torch_pruning", "optimise")
     share = spec.model.optimize.channels
     smaller = copy.deepcopy(module).eval()
+    kept = list(_kept_layers(spec, smaller))
     wanted = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
     try:
-        _prune(pruning, smaller, inputs, share)
+        _prune(pruning, smaller, inputs, share, kept)
         found = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
     except Exception as error:
         raise _refused(
@@ -75,16 +78,19 @@ def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
     if parameter_count(smaller) == parameter_count(module):
         raise _refused(
             spec,
-            f"no layer has channels that can be removed ({share:g} of them, outputs kept)",
+            f"no layer has channels that can be removed ({share:g} of them, outputs"
+            f"{' and keep_channels' if kept else ''} kept)",
         )
     return smaller
 
 
-def _prune(pruning: Any, module: Any, inputs: tuple[Any, ...], share: float) -> None:
+def _prune(
+    pruning: Any, module: Any, inputs: tuple[Any, ...], share: float, kept: Sequence[Any]
+) -> None:
     """Remove channels in place: those whose weights, with all that would go with them, have the smallest norm.
 
-    On digits this kept most of the accuracy before fine-tuning, and after it was as good as Taylor
-    importance, which needs gradients.
+    Those of the layers `kept`, and of what is added to them, stay. On digits this choice kept most of the accuracy
+    before fine-tuning, and after it was as good as Taylor importance, which needs gradients.
     """
     for parameter in module.parameters():
         parameter.requires_grad_(True)  # the graph is read from autograd
@@ -93,18 +99,34 @@ def _prune(pruning: Any, module: Any, inputs: tuple[Any, ...], share: float) -> 
         inputs,
         importance=pruning.importance.GroupMagnitudeImportance(p=2),
         pruning_ratio=share,
-        ignored_layers=list(_output_layers(module, inputs)),
+        ignored_layers=[*_output_layers(module, inputs), *kept],
     )
     pruner.step()
 
 
+def _kept_layers(spec: Spec, module: Any) -> Iterator[Any]:
+    """The layers that `optimize.keep_channels` names; BuildError for a pattern that names none."""
+    layers = {name: layer for name, layer in module.named_modules() if _has_channels(layer)}
+    for pattern in spec.model.optimize.keep_channels:
+        names = fnmatch.filter(layers, pattern)
+        if not names:
+            raise BuildError(
+                f"{spec.file} optimize.keep_channels",
+                found=f"{pattern!r} matches no layer with channels",
+                wanted=f"the name of one of {len(layers)} such layers, or a pattern of names"
+                + (f": {nearest(pattern, list(layers))}" if layers else ""),
+                todo="correct it, or take it out; * stands for any part of a name, dots included",
+            )
+        yield from (layers[name] for name in names)
+
+
+def _has_channels(layer: Any) -> bool:
+    return getattr(getattr(layer, "weight", None), "ndim", 0) >= 2
+
+
 def _output_layers(module: Any, inputs: tuple[Any, ...]) -> Iterator[Any]:
     """Layers whose channels are the outputs': from the outputs back to the first weights on each path."""
-    owners = {
-        id(layer.weight): layer
-        for layer in module.modules()
-        if getattr(getattr(layer, "weight", None), "ndim", 0) >= 2
-    }
+    owners = {id(layer.weight): layer for layer in module.modules() if _has_channels(layer)}
     waiting = [output.grad_fn for output in outputs_of(module, inputs)]
     seen = set()
     while waiting:

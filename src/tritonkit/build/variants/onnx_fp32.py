@@ -25,7 +25,7 @@ FILE = "model.onnx"
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx: exported by PyTorch, or copied."""
-    if job.spec.model.network.torch is None:
+    if job.spec.model.network.torch is None and not job.transformed:
         shutil.copyfile(job.source, folder / FILE)
         _hold_to_static_outputs(job, folder / FILE)
         return ()

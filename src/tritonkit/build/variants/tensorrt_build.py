@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tritonkit.build.disk import write_whole
 from tritonkit.build.variants.tensorrt_library import Library, Log
 from tritonkit.build.variants.tensorrt_profiles import Profile, Range
 from tritonkit.errors import BuildError
@@ -65,7 +66,7 @@ def build_plan(
         )
     if kernels is not None:
         with _undeprecated():
-            timing.write_bytes(memoryview(kernels.serialize()))
+            write_whole(timing, memoryview(kernels.serialize()))
     return Plan(data, _read_back(made, wanted, config), _capabilities(config, library))
 
 

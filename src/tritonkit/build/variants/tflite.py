@@ -85,7 +85,7 @@ def _convert(job: Job, file: Path) -> None:
         with silenced():
             converter = need("litert_torch", EXTRA)
             converter.convert(module, sample_kwargs=example, enable_x64=wide).export(str(file))
-    except BuildError:
+    except (BuildError, MemoryError, OSError):
         raise
     except Exception as error:  # exporters, MLIR passes and jax have no common root
         raise BuildError(

@@ -8,6 +8,7 @@ python backend, because the native one does not batch such packages.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -55,8 +56,10 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
     arguments = [argument.name for argument in frozen.forward.schema.arguments[1:]]
     _check_names(spec, list(spec.model.network.inputs), arguments, "inputs")
     _check_names(spec, list(spec.model.network.outputs), (), "outputs")
+    content = io.BytesIO()
     with _quiet():
-        frozen.save(folder / "model.pt")
+        torch.jit.save(frozen, content)
+    _write(folder / "model.pt", content)
     _write_tensors(spec, folder)
     return (f"traced by PyTorch {torch.__version__}, with the batch size free",)
 
@@ -75,11 +78,12 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
     except Exception as error:
         raise explain(spec, error) from error
     job.say("compiling")
-    package = folder / "model.pt2"
-    with _quiet(), torch.no_grad():
+    package, content = folder / "model.pt2", io.BytesIO()
+    with _quiet(), torch.no_grad(), _compiler_blamed(spec):
         need("torch._inductor", "build").aoti_compile_and_package(
-            program, package_path=str(package), inductor_configs=_CONFIG
+            program, package_path=content, inductor_configs=_CONFIG
         )
+    _write(package, content)
     _write_tensors(spec, folder)
     _copy_server(spec, folder)
     described = need("torch._inductor", "build").aoti_load_package(str(package)).get_metadata()
@@ -167,6 +171,29 @@ def _check_compiler(spec: Spec) -> None:
             found=f"there is no C++ compiler {compiler!r}, which AOTInductor compiles with",
             todo="apt-get install g++ (Debian and Ubuntu), or name one with CXX",
         )
+
+
+@contextlib.contextmanager
+def _compiler_blamed(spec: Spec) -> Iterator[None]:
+    """BuildError with what the C++ compiler said, which torch tells below its command line."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = [line for line in str(error).splitlines() if " error: " in line]
+        if not said:
+            raise
+        raise BuildError(
+            f"{spec.file} variant torch-compile",
+            found=f"the C++ compiler failed: {said[0]}",
+            wanted="a compiler of C++20, and room for its files",
+            todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
+            details="\n".join(said[1:5]),
+        ) from error
+
+
+def _write(file: Path, content: io.BytesIO) -> None:
+    """By Python, which raises OSError on a full disk: torch's own writer ends the process there."""
+    file.write_bytes(content.getbuffer())
 
 
 def _write_tensors(spec: Spec, folder: Path) -> None:

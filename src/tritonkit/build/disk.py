@@ -1,0 +1,56 @@
+"""Files written whole or not at all, and what is said of a disk that takes no more."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from pathlib import Path
+
+from tritonkit.build.hooks import first_line
+from tritonkit.errors import BuildError
+
+__all__ = ["is_of_writing", "try_writing", "unwritable", "write_whole"]
+
+_OF_WRITING = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM,
+}  # fmt: skip
+_TRIED_BYTES = 1 << 16
+
+
+def unwritable(place: Path, error: OSError) -> BuildError:
+    """The error for a folder that takes no file, or no more of them."""
+    return BuildError(
+        str(place),
+        found=f"it cannot be written: {error.strerror or first_line(error)}",
+        todo="free space, or correct its permissions",
+    )
+
+
+def is_of_writing(error: Exception) -> bool:
+    """Whether an error is the file system's refusal; a library that does not load is an OSError too."""
+    return isinstance(error, OSError) and error.errno in _OF_WRITING
+
+
+def try_writing(*places: Path) -> None:
+    """BuildError for the first folder that takes no more.
+
+    For what C++ libraries throw when a write fails: it names neither the folder nor the reason.
+    """
+    for place in places:
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(bytes(_TRIED_BYTES))
+                file.flush()
+        except OSError as error:
+            raise unwritable(place, error) from error
+
+
+def write_whole(file: Path, content: bytes | memoryview) -> None:
+    """Write a file in place of an older one; OSError with the older one as it was."""
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
