@@ -23,7 +23,7 @@ setup:
 	@echo "Setting up .venv, the project's environment (a minute or two, 1.7 GB) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
-	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,dev]"
+	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,examples,dev]"
 	@touch $@
 
 .venv-server/.ready: python_backends/requirements.txt

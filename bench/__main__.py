@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import container, gpu, locust, overhead, serving, variants
+from bench import client, container, gpu, locust, overhead, serving, variants
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
 from tritonkit.errors import TritonkitError
@@ -16,6 +16,7 @@ BENCHES = {
     "serving": serving.run,
     "container": container.run,
     "locust": locust.run,
+    "client": client.run,
     "variants": variants.run,
     "gpu": gpu.run,
 }

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.core import checked_inputs
-from tritonkit.client.tensors import from_raw, to_raw
+from tritonkit.client.inputs import checked_inputs
+from tritonkit.client.wire.tensors import from_raw, to_raw
 from tritonkit.errors import InferenceError, ServerUnavailable, UsageError
 
 if TYPE_CHECKING:

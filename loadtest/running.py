@@ -57,7 +57,7 @@ class Run:
             self.client.close()
         reach(settings, protocols)
         self.settings, self.think_time_s = settings, settings.think_time_s
-        self.client = Client(settings.address, timeout_s=_TIMEOUT_S)
+        self.client = _client(settings.address, _TIMEOUT_S)
         self.items = {}
         for model in settings.weights:
             signature = self.client.model(model).signature
@@ -126,11 +126,16 @@ RUN = Run()
 
 def reach(settings: Settings, protocols: Collection[str]) -> None:
     """See whether the server answers and serves the models; ClientError, UsageError if not."""
-    with Client(settings.address, timeout_s=_REACH_S) as client:
+    with _client(settings.address, _REACH_S) as client:
         for model in settings.weights:
             client.model(model)
     if "http" in protocols:
         rest.check_ready(settings.http_address, _REACH_S)
+
+
+def _client(address: str, timeout_s: float) -> Client:
+    """A client that hides nothing: a failed request is counted, not sent again."""
+    return Client(address, timeout_s=timeout_s, retry=None, breaker=None)
 
 
 def _words(error: Exception | None) -> str:

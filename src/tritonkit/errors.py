@@ -15,8 +15,10 @@ TritonkitError            1  anything not named below
     ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
     ├── ModelNotFound     5  the server does not serve that model or version
     ├── InferenceError    5  the server took the request and answered with an error
+    │   └── Overloaded    5  there is no room for it now, at the server or in this client
     ├── DeadlineExceeded  5  no answer within the time allowed
     └── ServerUnavailable 5  nobody answers at that address
+        └── CircuitOpen   5  it failed so often that it is left alone for a moment
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from typing import ClassVar
 
 __all__ = [
     "BuildError",
+    "CircuitOpen",
     "ClientError",
     "DeadlineExceeded",
     "GateError",
     "InferenceError",
     "InvalidInput",
     "ModelNotFound",
+    "Overloaded",
     "PublishError",
     "RenderError",
     "ServerDied",
@@ -152,9 +156,17 @@ class InferenceError(ClientError):
     """The server took the request and answered with an error."""
 
 
+class Overloaded(InferenceError):
+    """There is no room for the request now: a full queue at the server, or the client's own limit."""
+
+
 class DeadlineExceeded(ClientError):
     """No answer within the time allowed."""
 
 
 class ServerUnavailable(ClientError):
     """Nobody answers at that address."""
+
+
+class CircuitOpen(ServerUnavailable):
+    """The address failed so often that it is left alone for a moment; nothing was sent."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2_grpc
 
 from tritonkit.client import Client, FakeModel, MemoryTransport
 from tritonkit.errors import ModelNotFound, TritonkitError
@@ -55,34 +55,25 @@ def models() -> dict[str, FakeModel]:
     return {"digits": DIGITS, "add": ADD, "plain": PLAIN}
 
 
-class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Triton's service, answered by a memory transport."""
+class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Triton's service, answered by a memory transport; messages stay bytes."""
 
     def __init__(self, models: Mapping[str, FakeModel]) -> None:
-        memory = MemoryTransport(models)
-        for method in (
-            "ModelConfig",
-            "ModelInfer",
-            "ModelMetadata",
-            "ModelReady",
-            "ModelStatistics",
-            "RepositoryIndex",
-            "ServerLive",
-            "ServerMetadata",
-            "ServerReady",
-        ):
-            setattr(self, method, self._answer(memory, method))
+        self._memory = MemoryTransport(models)
 
-    def _answer(self, memory: MemoryTransport, method: Any) -> Callable[[Any, Any], Any]:
-        def answer(request: Any, context: Any) -> Any:
-            try:
-                return memory.call(method, request, timeout_s=60)
-            except ModelNotFound as error:
-                context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            except TritonkitError as error:
-                context.abort(grpc.StatusCode.INTERNAL, str(error))
+    def service(self, details: Any) -> Any:
+        """A handler for the method called."""
+        method = details.method.rpartition("/")[2]
+        return grpc.unary_unary_rpc_method_handler(partial(self._answer, method))
 
-        return answer
+    def _answer(self, method: Any, request: bytes, context: Any) -> bytes:
+        try:
+            return bytes(self._memory.send(method, [request], 60.0))
+        except ModelNotFound as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except TritonkitError as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+        raise AssertionError("abort raises")
 
 
 @pytest.fixture
@@ -92,7 +83,7 @@ def serve() -> Serve:
     @contextmanager
     def serving(models: Mapping[str, FakeModel]) -> Iterator[str]:
         server = grpc.server(ThreadPoolExecutor(4))
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(models), server)
+        server.add_generic_rpc_handlers([_Service(models)])
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:

@@ -45,6 +45,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "serving",
         "container",
         "locust",
+        "client",
         "variants",
         "gpu",
     ]

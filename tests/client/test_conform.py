@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tritonkit.client.conform import conform, fits
 from tritonkit.client.signature import TensorSpec
-from tritonkit.client.tensors import FIXED, from_raw, to_raw
+from tritonkit.client.wire.tensors import FIXED, from_raw, to_raw
 from tritonkit.errors import InvalidInput
 
 HERE = "model m, input x"

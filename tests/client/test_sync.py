@@ -199,11 +199,11 @@ def test_a_replaced_model_is_noticed(
     models: dict[str, FakeModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a refusal the signature is read again, so that a new model can be called."""
-    monkeypatch.setattr("tritonkit.client.sync._TRUSTED_S", 0.0)
+    monkeypatch.setattr("tritonkit.client.calls._TRUSTED_S", 0.0)
     transport = MemoryTransport(models)
     with Client(transport=transport) as client:
         digits = client.model("digits")
-        transport._models["digits"] = models["add"]
+        transport._server._models["digits"] = models["add"]
         with pytest.raises(InvalidInput):
             digits.predict(a=[[1, 2]], b=[[3, 4]])
         assert digits.predict(a=[[1, 2]], b=[[3, 4]])["sum"].tolist() == [[[4, 6]]]
@@ -226,9 +226,9 @@ class _Counting(MemoryTransport):
         super().__init__(models)
         self.calls: list[str] = []
 
-    def call(self, method: Any, request: Any, timeout_s: float) -> Any:
+    def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> Any:
         self.calls.append(method)
-        return super().call(method, request, timeout_s)
+        return super().send(method, body, timeout_s, headers)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"address": "a:1", "transport": MemoryTransport({})}])

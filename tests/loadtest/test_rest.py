@@ -10,7 +10,7 @@ import pytest
 
 from loadtest import rest
 from tritonkit.client import ModelSignature, TensorSpec
-from tritonkit.client.tensors import to_raw
+from tritonkit.client.wire.tensors import to_raw
 from tritonkit.errors import InvalidInput, ServerUnavailable, UsageError
 
 SIGNATURE = ModelSignature(

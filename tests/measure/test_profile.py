@@ -105,11 +105,11 @@ def test_requests_of_others_are_noticed() -> None:
     memory = MemoryTransport({"digits": model})
 
     class Busy(MemoryTransport):
-        def call(self, method: Any, request: Any, timeout_s: float) -> Any:
+        def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> Any:
             """Answer, and let somebody else call too."""
             if method == "ModelInfer":
-                memory.call(method, request, timeout_s)
-            return memory.call(method, request, timeout_s)
+                memory.send(method, body, timeout_s)
+            return memory.send(method, body, timeout_s)
 
     with Client(transport=Busy({"digits": model})) as client:
         profile = profile_requests(client, "digits", {"image": b"x"}, requests=5)
@@ -124,12 +124,12 @@ def test_a_model_loaded_anew_meanwhile_is_an_error() -> None:
     asked: list[str] = []
 
     class Reloaded(MemoryTransport):
-        def call(self, method: Any, request: Any, timeout_s: float) -> Any:
+        def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> Any:
             """Forget all counts before the second look at them."""
             asked.append(method)
             if method == "ModelStatistics" and asked.count(method) == 2:
-                return MemoryTransport({"digits": DIGITS}).call(method, request, timeout_s)
-            return memory.call(method, request, timeout_s)
+                return MemoryTransport({"digits": DIGITS}).send(method, body, timeout_s)
+            return memory.send(method, body, timeout_s)
 
     with Client(transport=Reloaded({})) as client, pytest.raises(InferenceError) as caught:
         profile_requests(client, "digits", {"image": b"x"}, requests=5)

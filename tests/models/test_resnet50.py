@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fnmatch import filter as filter_names
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,6 +104,29 @@ def test_calibration_pictures_come_in_batches(data: ModuleType) -> None:
     assert not {image.tobytes() for image in data.pictures(5, seed)} & set(found)
 
 
+def test_training_pictures_have_no_labels(
+    data: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of 16 without targets, of pictures that are neither held out nor calibrated with."""
+    count, seed = data.TRAINING
+    assert seed not in {data.HELD_OUT[1], data.CALIBRATION[1]}
+    assert count % data.TRAINING_BATCH == 0, "batch normalisation sees no small batch"
+    monkeypatch.setattr(data, "TRAINING", (32, seed))
+    batches = data.training_batches()
+    assert [batch["pixels"].shape for batch, _ in batches] == 2 * [(16, 3, 224, 224)]
+    assert {targets for _, targets in batches} == {None}
+
+
+def test_pruning_keeps_what_the_blocks_add_to_each_other(network: Any, project: Path) -> None:
+    """Named are the stem, each block's last convolution and the shortcuts' own: 1 + 16 + 4 of 53."""
+    optimize = load(project / "models" / "resnet50", project).model.optimize
+    layers = [name for name, m in network.named_modules() if isinstance(m, nn.Conv2d)]
+    kept = {name for pattern in optimize.keep_channels for name in filter_names(layers, pattern)}
+    inside = {name for name in layers if name.count(".") == 2 and name[-5:] in ("conv1", "conv2")}
+    assert kept == set(layers) - inside
+    assert (len(kept), len(inside)) == (21, 32)
+
+
 def test_agreement_has_a_score_for_each_picture(data: ModuleType) -> None:
     """1.0 where the best class is the reference's, whatever the other logits."""
     random = np.random.default_rng(0)
@@ -119,6 +143,7 @@ def test_the_spec_says_what_it_is(project: Path) -> None:
     assert not spec.model.default
     assert "resnet50" not in {other.name for other in load_all(project)}
     assert "random weights" in spec.model.description
+    assert "pruned+openvino-int8" in spec.model.optimize.variants
     decode, _, top = spec.steps
     assert decode is not None
     assert top is not None

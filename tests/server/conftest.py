@@ -25,10 +25,16 @@ def write_server_models(tmp_path: Path) -> WriteServerModels:
 
 
 @pytest.fixture(scope="session")
-def digits_server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """The shipped models, really built, served on free ports for the whole session."""
-    repository = build_repository(
-        project, ("digits", "sentences"), out=tmp_path_factory.mktemp("shipped") / "repository"
-    )
-    with serve(repository.path, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
+def shipped_repository(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped models, really built."""
+    folder = tmp_path_factory.mktemp("shipped") / "repository"
+    return build_repository(project, ("digits", "sentences"), out=folder).path
+
+
+@pytest.fixture(scope="session")
+def digits_server(project: Path, shipped_repository: Path) -> Iterator[Endpoint]:
+    """The shipped models, served on free ports for the whole session."""
+    with serve(
+        shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project
+    ) as endpoint:
         yield endpoint

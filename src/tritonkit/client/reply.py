@@ -12,19 +12,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Origin", "Reply", "Timing"]
 
-Origin = Literal["server"]
-"""Where an answer was made."""
+Origin = Literal["server", "l1", "l2"]
+"""Where an answer came from: a server, this process's cache, the shared one."""
 
 
 class Timing(NamedTuple):
-    """Where the time of one call went, by this process's monotonic clock.
+    """Where the time of one call went, by this process's monotonic clock; parts not passed are 0.
 
-    `total_s` runs from entering `predict` to its return; `wait_s` is the part spent in the
-    transport: the network and the server. The rest is checking, encoding and decoding here.
+    `total_s` runs from entering `predict` to its return. `queue_s` was spent waiting for the
+    client's own in-flight limit, `joining_s` waiting for a batch to leave and for its other parts,
+    `wait_s` on the wire: network, server queue and inference. The rest is checking, encoding,
+    decoding, and the pauses before retries. Triton's answers do not say how they spent `wait_s`:
+    `Client.statistics` has the sums over all requests, `tritonkit profile` splits them.
     """
 
     total_s: float
-    wait_s: float
+    wait_s: float = 0.0
+    queue_s: float = 0.0
+    joining_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,12 @@ class Reply:
     version: str
     timing: Timing
     origin: Origin = "server"
+    batch_size: int = 1
+    """Items in the request that carried this call: more than its own if others joined it."""
+    endpoint: str = ""
+    """The server that answered; empty for a kept answer."""
+    attempts: int = 1
+    """Requests sent for this call: 0 for a kept answer, 2 and more after retries or hedging."""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """One output; a `KeyError` names those there are."""

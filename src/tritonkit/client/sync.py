@@ -1,74 +1,68 @@
-"""The blocking client: a thin shell of `core` and a transport."""
+"""The blocking client: threads share it; what a call does is decided in `calls`."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tritonkit.client.core import decode_response, encode_request, messages
-from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.signature import ModelSignature, signature_from
-from tritonkit.client.status import (
-    ModelStatistics,
-    ModelStatus,
-    ServerInfo,
-    info_from,
-    statistics_from,
-    statuses_from,
-)
-from tritonkit.client.transport import Method, Transport, checked_timeout, time_left
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    ModelNotFound,
-    ServerUnavailable,
-    UsageError,
-)
+from tritonkit.client.build import blocking_calls
+from tritonkit.client.calls import Ask, Key, model_key
+from tritonkit.client.inputs import merged_inputs
+from tritonkit.client.many import many
+from tritonkit.client.signature import ModelSignature
+from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
+from tritonkit.client.steps import Steps, run_blocking
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from types import TracebackType
+    from typing import Unpack
+
+    from tritonkit.client.options import Options
+    from tritonkit.client.reply import Reply
+    from tritonkit.client.streams import Sequence as ModelSequence
+    from tritonkit.client.streams import Stream
+    from tritonkit.client.wire.transport import Transport
+    from tritonkit.errors import ClientError
 
 __all__ = ["Client", "Model"]
 
-_Key = tuple[str, str]
+T = TypeVar("T")
 
-_TRUSTED_S = 1.0
-"""How old a signature must be before a refused call makes the client read it again: a server that
-turns many calls away is not asked two questions more for each."""
+_SUBMITTED_AT_ONCE = 32
 
 
 class Client:
-    """Calls the models of one server. Threads may share it; each process needs its own.
+    """Calls the models of one server, or of several that serve the same. Threads may share it; each
+    process needs its own.
 
     Args:
-        address: the server's gRPC address, `host:port` or `grpc://host:port`. Nothing is sent yet.
-        timeout_s: seconds each call may take where it says nothing else.
+        address: a server's gRPC address, `host:port`, `grpc://host:port` or `grpcs://host:port`; a list
+            of them; or `dns:host:port` for every server that name stands for. Nothing is sent yet.
         transport: what carries the calls, instead of an address: a `MemoryTransport` in tests.
-        admin_key: for servers that restrict `models()` and `load()`, such as tritonkit's container.
+        **options: see `Options`.
 
     Raises:
-        UsageError: a bad address or timeout, or not exactly one of address and transport.
+        UsageError: a bad address or setting, or not exactly one of address and transport.
     """
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | Sequence[str] | None = None,
         *,
-        timeout_s: float = 30.0,
         transport: Transport | None = None,
-        admin_key: str | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        self._timeout_s = checked_timeout(timeout_s, "Client")
-        self._transport = _transport(address, transport, admin_key)
-        self._models: dict[_Key, Model] = {}
-        self._signatures: dict[_Key, tuple[ModelSignature, float]] = {}
+        self._calls = blocking_calls(address, transport, options)
+        self._models: dict[Key, Model] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = Lock()
 
     @property
     def address(self) -> str:
-        """Where calls go."""
-        return self._transport.address
+        """Where calls go; several addresses are joined by commas."""
+        return self._calls.address
 
     def model(self, name: str, version: str | int | None = None) -> Model:
         """A model to call; its metadata is fetched the first time and kept.
@@ -83,72 +77,60 @@ class Client:
         key = (name, "" if version is None else str(version))
         model = self._models.get(key)
         if model is None:
-            if not name or (key[1] and not key[1].isdecimal()):
-                raise UsageError(
-                    f"model {name!r}, version {version!r}",
-                    found="not a model's name and version number",
-                    wanted="a name, and a whole number above 0 or None",
-                )
-            self._signature(key, self._timeout_s)
-            model = self._models.setdefault(key, Model(self, *key))
+            self._run(self._calls.signature(model_key(name, version)))
+            model = self._models.setdefault(key, Model(self, key))
         return model
 
     def is_ready(self, name: str = "", version: str | int | None = None) -> bool:
-        """Whether the server (or one model on it) takes requests; False too if nobody answers."""
-        wanted = "" if version is None else str(version)
-        try:
-            if name:
-                request = messages().ModelReadyRequest(name=name, version=wanted)
-                return bool(self._call("ModelReady", request).ready)
-            return bool(self._call("ServerReady", messages().ServerReadyRequest()).ready)
-        except (ServerUnavailable, DeadlineExceeded):
-            return False
+        """Whether a server (or one model on it) takes requests; False too if nobody answers."""
+        return self._run(self._calls.is_ready(name, version))
 
     def models(self) -> tuple[ModelStatus, ...]:
         """Every model version in the server's repository, ready or not and why."""
-        return statuses_from(self._call("RepositoryIndex", messages().RepositoryIndexRequest()))
+        return self._run(self._calls.models())
 
     def load(self, name: str, *, timeout_s: float | None = None) -> None:
         """Load a model, or its newest version, with what an ensemble needs; ready when this returns.
 
-        The old version answers until the new one is loaded and warm. A server that was not started
-        with explicit model control refuses.
+        The old version answers until the new one is loaded and warm. Of several servers each loads it.
+        A server that was not started with explicit model control refuses.
 
         Raises:
             InferenceError: it could not be loaded, and why; what was served before still is.
             DeadlineExceeded: not loaded in time; the server goes on loading.
         """
-        request = messages().RepositoryModelLoadRequest(model_name=name)
-        left_s = checked_timeout(timeout_s or self._timeout_s, f"model {name}")
-        self._transport.call("RepositoryModelLoad", request, left_s)
+        self._run(self._calls.load(name, timeout_s))
 
     def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""
-        return info_from(self._call("ServerMetadata", messages().ServerMetadataRequest()))
+        return self._run(self._calls.server_metadata())
 
     def config(self, name: str, version: str | int | None = None) -> Any:
         """The configuration a model is served with, as Triton's own `ModelConfig` message."""
-        wanted = "" if version is None else str(version)
-        request = messages().ModelConfigRequest(name=name, version=wanted)
-        return self._call("ModelConfig", request).config
+        return self._run(self._calls.config(name, version))
 
     def statistics(
         self, name: str, version: str | int | None = None
     ) -> tuple[ModelStatistics, ...]:
-        """Counters of a model since it was loaded, one value per loaded version."""
-        wanted = "" if version is None else str(version)
-        request = messages().ModelStatisticsRequest(name=name, version=wanted)
-        try:
-            return statistics_from(self._call("ModelStatistics", request))
-        except InferenceError as error:
-            # Here, unlike elsewhere, Triton calls an unknown model an invalid argument.
-            if self.is_ready(name, version):
-                raise
-            raise ModelNotFound(error.where, found=error.found, todo=error.todo) from error
+        """Counters of a model since it was loaded, one value per loaded version; sums over servers."""
+        return self._run(self._calls.statistics(name, version))
+
+    def precompute(self, name: str, items: Iterable[Any], *, concurrency: int = 8) -> int:
+        """Fill the cache with the answers to `items` ahead of time; how many there were.
+
+        Raises:
+            UsageError: the client keeps no answers: give it a `cache`.
+        """
+        self._calls.check_cache()
+        return sum(1 for _ in self.model(name).predict_many(items, concurrency=concurrency))
 
     def close(self) -> None:
-        """Free the connection; closing twice is closing once, calling afterwards a `UsageError`."""
-        self._transport.close()
+        """Free connections; closing twice is closing once, calling afterwards a `UsageError`."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._calls.close()
 
     def __enter__(self) -> Client:
         """The client itself, closed when the block ends."""
@@ -163,72 +145,25 @@ class Client:
         """Close."""
         self.close()
 
-    def _call(self, method: Method, request: Any) -> Any:
-        return self._transport.call(method, request, self._timeout_s)
+    def _run(self, steps: Steps[T]) -> T:
+        return run_blocking(steps)
 
-    def _signature(self, key: _Key, timeout_s: float) -> ModelSignature:
-        """The kept signature, or a fresh one."""
-        kept = self._signatures.get(key)
-        if kept is not None:
-            return kept[0]
-        name, version = key
-        started = time.perf_counter()
-        send = self._transport.call
-        asked = messages().ModelMetadataRequest(name=name, version=version)
-        metadata = send("ModelMetadata", asked, time_left(started, timeout_s, name))
-        wanted = messages().ModelConfigRequest(name=name, version=version)
-        config = send("ModelConfig", wanted, time_left(started, timeout_s, name)).config
-        signature = signature_from(metadata, config)
-        self._signatures[key] = (signature, time.monotonic())
-        return signature
-
-    def _doubt(self, key: _Key) -> None:
-        """After a refusal: the model may have been replaced by one with another signature."""
-        kept = self._signatures.get(key)
-        if kept is not None and time.monotonic() - kept[1] > _TRUSTED_S:
-            self._signatures.pop(key, None)
-
-    def _predict(
-        self,
-        key: _Key,
-        inputs: Mapping[str, Any],
-        outputs: Sequence[str] | None,
-        timeout_s: float | None,
-    ) -> Reply:
-        started = time.perf_counter()
-        if timeout_s is None:
-            timeout_s = self._timeout_s
-        else:
-            checked_timeout(timeout_s, f"model {key[0]}")
-        try:
-            signature = self._signature(key, timeout_s)
-            request = encode_request(
-                signature, inputs, version=key[1], outputs=outputs, timeout_s=timeout_s
-            )
-            left_s = time_left(started, timeout_s, key[0])
-            sent = time.perf_counter()
-            response = self._transport.call("ModelInfer", request, left_s)
-            answered = time.perf_counter()
-            arrays = decode_response(response)
-        except (InvalidInput, InferenceError, ModelNotFound):
-            self._doubt(key)
-            raise
-        return Reply(
-            outputs=arrays,
-            model=response.model_name,
-            version=response.model_version,
-            timing=Timing(total_s=time.perf_counter() - started, wait_s=answered - sent),
-        )
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        with self._lock:
+            self._calls.check_open()
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_SUBMITTED_AT_ONCE, "tritonkit-submit")
+            return self._pool.submit(call)
 
 
 class Model:
-    """One model on a server; made by `Client.model`, safe to share between threads."""
+    """One model on the servers; made by `Client.model`, safe to share between threads."""
 
     __slots__ = ("_client", "_key")
 
-    def __init__(self, client: Client, name: str, version: str) -> None:
+    def __init__(self, client: Client, key: Key) -> None:
         self._client = client
-        self._key = (name, version)
+        self._key = key
 
     @property
     def name(self) -> str:
@@ -243,8 +178,7 @@ class Model:
     @property
     def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
-        client = self._client
-        return client._signature(self._key, client._timeout_s)
+        return self._client._run(self._client._calls.signature(self._key))
 
     def predict(
         self,
@@ -252,6 +186,7 @@ class Model:
         inputs: Mapping[str, Any] | None = None,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        priority: int = 0,
         **named: Any,
     ) -> Reply:
         """Send one item or one batch and wait for the answer.
@@ -265,6 +200,7 @@ class Model:
             inputs: values by name, for names that are not Python identifiers or are taken here.
             outputs: names of the outputs to ask for; None asks for all.
             timeout_s: seconds for the whole call; the client's own if None. The server is told too.
+            priority: Triton's, for models that have priority levels: 1 is the highest, 0 the default.
             **named: values by input name.
 
         Returns:
@@ -273,38 +209,103 @@ class Model:
         Raises:
             InvalidInput: refused before sending: a name, type, shape or size does not fit.
             ModelNotFound: the model or version is no longer served.
-            InferenceError: the server answered with an error.
+            InferenceError: the server answered with an error; `Overloaded` if it had no room.
             DeadlineExceeded: no answer in time; the server may still have worked.
-            ServerUnavailable: nobody answers at the address.
+            ServerUnavailable: nobody answers; `CircuitOpen` if that is known without asking.
             UsageError: the client is closed, or the timeout is not a positive number.
         """
-        given = named if inputs is None else _merged(self.name, inputs, named)
-        return self._client._predict(self._key, given, outputs, timeout_s)
+        given = merged_inputs(self._key[0], inputs, named)
+        ask = Ask(self._key, given, outputs, timeout_s, priority)
+        return run_blocking(self._client._calls.predict(ask))
 
+    __call__ = predict
 
-def _transport(
-    address: str | None, transport: Transport | None, admin_key: str | None
-) -> Transport:
-    if (address is None) == (transport is None):
-        raise UsageError(
-            "Client",
-            found="both an address and a transport" if address else "no address",
-            wanted='one of them, such as Client("127.0.0.1:8001")',
-        )
-    if transport is not None:
-        return transport
-    # gRPC takes a fifth of a second to import: paid by those who connect.
-    from tritonkit.client.grpc_transport import GrpcTransport
+    def submit(
+        self,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        **named: Any,
+    ) -> Future[Reply]:
+        """`predict` in another thread: a future of its reply.
 
-    return GrpcTransport(address or "", admin_key)
+        At most 32 calls of a client are under way this way, more wait their turn; their time starts
+        when they do.
+        """
+        given = merged_inputs(self._key[0], inputs, named)
+        ask = Ask(self._key, given, outputs, timeout_s, priority)
+        client = self._client
+        return client._submit(lambda: run_blocking(client._calls.predict(ask)))
 
+    def predict_many(
+        self,
+        items: Iterable[Any],
+        *,
+        concurrency: int = 8,
+        outputs: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Generator[Reply, None, None]:
+        """Call for each of `items`, several at a time; the replies in the items' order.
 
-def _merged(model: str, inputs: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    twice = sorted(inputs.keys() & named.keys())
-    if twice:
-        raise InvalidInput(
-            f"model {model}, input {twice[0]}",
-            found="given twice: in `inputs` and as an argument",
-            wanted="one value",
-        )
-    return {**inputs, **named}
+        `items` may never end: at most `concurrency` are taken ahead of what is read. An item is
+        a mapping of input names to values, or the value itself for a model with one input; a batch larger
+        than the model takes is sent in parts. The first error ends it; see `try_many` to go on.
+
+        Args:
+            items: any iterable.
+            concurrency: calls under way at a time.
+            outputs: as in `predict`.
+            timeout_s: seconds for each item.
+            progress: called with the number done, each time a reply is handed on.
+        """
+        call = self._caller(outputs, timeout_s)
+        return many(call, items, concurrency, progress)
+
+    def try_many(
+        self,
+        items: Iterable[Any],
+        *,
+        concurrency: int = 8,
+        outputs: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Generator[Reply | ClientError, None, None]:
+        """`predict_many` that hands on an item's error in its place, and goes on with the next."""
+        call = self._caller(outputs, timeout_s)
+        return many(call, items, concurrency, progress, keep_errors=True)
+
+    def stream(
+        self,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        **named: Any,
+    ) -> Stream:
+        """Call a decoupled model: an iterator of its replies, as many as it sends.
+
+        Leaving its `with` block early, or closing it, ends the work at the server.
+        """
+        from tritonkit.client.streams import Stream
+
+        given = merged_inputs(self._key[0], inputs, named)
+        return Stream(self._client._calls, Ask(self._key, given, outputs, timeout_s))
+
+    def sequence(self, correlation_id: int | str | None = None) -> ModelSequence:
+        """A sequence of calls that share state in the server: a context manager.
+
+        Args:
+            correlation_id: names the sequence; None makes one up that no other sequence has.
+        """
+        from tritonkit.client.streams import Sequence
+
+        return Sequence(self._client._calls, self._key, correlation_id)
+
+    def _caller(
+        self, outputs: Sequence[str] | None, timeout_s: float | None
+    ) -> Callable[[Any], Reply]:
+        calls, key = self._client._calls, self._key
+        return lambda item: run_blocking(calls.predict_item(key, item, outputs, timeout_s))

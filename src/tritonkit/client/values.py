@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonkit.client.tensors import FIXED
+from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
 
 if TYPE_CHECKING:

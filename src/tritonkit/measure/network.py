@@ -16,7 +16,7 @@ from tritonkit.build.runtimes import RUNTIMES, OperatorTime
 from tritonkit.build.samples import Batch
 from tritonkit.build.timing import batch_of
 from tritonkit.build.variants import parse
-from tritonkit.client.core import checked_inputs
+from tritonkit.client.inputs import checked_inputs
 from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.machine import cores
 from tritonkit.measure.profile import steps_of

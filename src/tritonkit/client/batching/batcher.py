@@ -1,0 +1,283 @@
+"""Callers that meet here go in one request; one of them sends it for all.
+
+There is no thread: the first in the queue leads. It waits as long as `Pace` says, takes the batch,
+sends it in its own steps and gives everyone their result, while the next in the queue leads the
+next batch. A batch that has no caller to send it (its leader was cancelled) goes back to the
+front of the queue, where the next one leads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tritonkit.client.batching.blame import again, may_be_one_items
+from tritonkit.client.batching.pace import Pace
+from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from tritonkit.client.batching.item import Item, Joined, Outcome
+    from tritonkit.client.batching.settings import Adaptive
+    from tritonkit.client.steps import Step, Steps
+
+__all__ = ["Batcher", "SendMany"]
+
+_PATIENCE = 0.9  # a leader with less than this part of the longest time left lets that one send
+_LATE = 0.1  # less than this part of a failed request's time left: no use in sending again
+
+
+class SendMany(Protocol):
+    """Send one request for many items before a moment of the clock; one outcome each, in order."""
+
+    def __call__(
+        self, items: Sequence[Item], deadline: float, /
+    ) -> Generator[Step, Any, Sequence[Outcome | Exception]]:
+        """The steps of it; an error raised concerns the whole request."""
+
+
+class Batcher:
+    """Joins items of one layout into requests of at most `max_batch_size`.
+
+    Args:
+        settings: how long to wait, how many at once.
+        max_batch_size: what the model takes.
+        send: the steps of one request.
+        clock: the clock of the deadlines.
+        where: names the call in errors.
+
+    Raises:
+        UsageError: the model takes no batches.
+    """
+
+    def __init__(
+        self,
+        settings: Adaptive,
+        max_batch_size: int,
+        send: SendMany,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        where: str = "batching",
+    ) -> None:
+        if max_batch_size < 1:
+            raise UsageError(
+                where,
+                found=f"max_batch_size {max_batch_size}: the model takes no batches",
+                wanted="a model with a batch axis",
+                todo="call it without batching",
+            )
+        self._send = send
+        self._clock = clock
+        self._where = where
+        self._pace = Pace(settings, min(settings.max_batch, max_batch_size))
+        self._lock = threading.Lock()
+        self._queue: deque[Item] = deque()  # the first leads
+        self._sealed: deque[Item] = deque()  # each carries a batch that waits to be sent as it is
+        self._flying = 0  # batches under way
+        self._aboard = 0  # items in them
+        self._wake_at = 0  # the queue's length at which the leader wants to be woken
+
+    def join(self, item: Item) -> Steps[Joined]:
+        """Go with the next batch; what came back for this item.
+
+        Raises:
+            DeadlineExceeded: the item's own deadline passed, in the queue or under way.
+            ClientError: what the sender raised for this item, or for the batch it was in. On an
+                InferenceError or InvalidInput a batch is halved and sent again until the item
+                that caused it is alone.
+        """
+        leads = self._enter(item)
+        try:
+            if not leads:
+                yield item.latch
+            while item.outcome is None:
+                batch = self._turn(item)
+                if batch is None:
+                    yield item.latch
+                else:
+                    yield from self._fly(item, batch)
+        except BaseException:
+            self._leave(item)
+            raise
+        finally:
+            if item.wakes is not None:
+                item.wakes.latch.open()
+        return item.joined()
+
+    def _enter(self, item: Item) -> bool:
+        """Queue up; whether this caller is the first, and leads."""
+        now = item.joined_at = self._clock()
+        item.latch.seconds = item.deadline - now
+        with self._lock:
+            self._queue.append(item)
+            queued = len(self._queue)
+            self._pace.arrived(now, queued + self._aboard)
+            if queued == self._wake_at:
+                self._queue[0].latch.open()
+        return queued == 1
+
+    def _turn(self, item: Item) -> list[Item] | None:
+        """The batch this caller is to send now; None: sleep, for as long as its latch says."""
+        now = self._clock()
+        with self._lock:
+            item.latch.seconds = item.deadline - now
+            if item.outcome is None and now >= item.deadline:
+                raise self._too_late(item, now)
+            if self._flying >= self._pace.in_flight:
+                return None
+            if item.carries is not None:
+                self._sealed.remove(item)
+                batch, item.carries = item.carries, None
+                return self._board(batch, now)
+            if self._sealed or not self._queue or self._queue[0] is not item:
+                return None
+            return self._lead(item, now)
+
+    def _lead(self, item: Item, now: float) -> list[Item] | None:
+        queue, pace = self._queue, self._pace
+        soonest = min(other.deadline for other in islice(queue, pace.limit))
+        queued = len(queue)
+        hold = pace.hold(now, queued, queued + self._aboard, item.joined_at, soonest)
+        if hold > 0:
+            self._wake_at = pace.share if pace.share > queued else pace.limit
+            item.latch.seconds = min(item.latch.seconds, hold)
+            return None
+        self._wake_at = 0
+        batch = [queue.popleft() for _ in range(min(queued, pace.limit))]
+        last = max(batch, key=lambda other: other.deadline)
+        if item.deadline - now >= _PATIENCE * (last.deadline - now):
+            return self._board(batch, now)
+        self._seal(batch, last)
+        return None
+
+    def _board(self, batch: list[Item], now: float) -> list[Item]:
+        batch = [item for item in batch if not item.left]
+        for item in batch:
+            item.left_at = now
+            item.size = len(batch)
+        self._flying += 1
+        self._aboard += len(batch)
+        self._wake_next()
+        return batch
+
+    def _seal(self, batch: list[Item], carrier: Item) -> None:
+        carrier.carries = batch
+        self._sealed.append(carrier)
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        """Let the one look whose turn it is, if another batch may leave."""
+        if self._flying < self._pace.in_flight:
+            if self._sealed:
+                self._sealed[0].latch.open()
+            elif self._queue:
+                self._queue[0].latch.open()
+
+    def _fly(self, leader: Item, batch: list[Item]) -> Steps[None]:
+        started = self._clock()
+        try:
+            outcomes = yield from self._send(batch, leader.deadline)
+            self._check(batch, outcomes)
+        except Exception as error:
+            self._land(batch, None)
+            self._failed(leader, batch, error, started)
+        except BaseException:  # the leader is cancelled or interrupted; the others are not
+            self._land(batch, None)
+            self._hand_on(item for item in batch if item is not leader)
+            raise
+        else:
+            self._land(batch, started)
+            self._hand_out(leader, batch, outcomes)
+
+    def _hand_out(
+        self, leader: Item, batch: list[Item], outcomes: Sequence[Outcome | Exception]
+    ) -> None:
+        """Give everyone their result. Tasks are woken here; of threads the first, which wakes the next.
+
+        Threads that are all woken at once wait for the interpreter's lock: each is switched to
+        twice. One after the other took half of the processor time, and no more time.
+        """
+        last: Item | None = None
+        first: Item | None = None
+        with self._lock:  # nobody leaves meanwhile, who would have to wake another
+            for item, outcome in zip(batch, outcomes, strict=True):
+                item.outcome = outcome
+                if item is leader or item.left:
+                    continue
+                if item.latch.in_task:
+                    item.latch.open()
+                elif last is None:
+                    first = last = item
+                else:
+                    last.wakes, last = item, item
+        if first is not None:
+            first.latch.open()
+
+    def _check(self, batch: list[Item], outcomes: Sequence[Outcome | Exception]) -> None:
+        if len(outcomes) != len(batch):
+            raise InferenceError(
+                self._where,
+                found=f"results for {len(outcomes)} items",
+                wanted=f"results for the {len(batch)} items sent",
+            )
+
+    def _land(self, batch: list[Item], started: float | None) -> None:
+        now = self._clock()
+        with self._lock:
+            self._flying -= 1
+            self._aboard -= len(batch)
+            took_s = None if started is None else now - started
+            self._pace.landed(now, took_s, len(self._queue) + self._aboard, self._flying)
+            self._wake_next()
+
+    def _failed(self, leader: Item, batch: list[Item], error: Exception, started: float) -> None:
+        if may_be_one_items(error) and len(batch) > 1:
+            self._halve(leader, batch)
+            return
+        late = float("inf")
+        if isinstance(error, DeadlineExceeded):
+            # The leader's time was up. Who has little more would only send into the same silence.
+            late = leader.deadline + _LATE * (leader.deadline - started)
+            self._hand_on(item for item in batch if item.deadline > late)
+        for item in batch:
+            if item.deadline <= late:
+                item.outcome = error if item is leader else again(error)
+                item.latch.open()
+
+    def _halve(self, leader: Item, batch: list[Item]) -> None:
+        middle = len(batch) // 2
+        with self._lock:
+            for half in (batch[:middle], batch[middle:]):
+                half = [item for item in half if not item.left]
+                if half:
+                    self._seal(half, leader if leader in half else half[0])
+
+    def _hand_on(self, items: Iterable[Item]) -> None:
+        with self._lock:
+            self._queue.extendleft(reversed([item for item in items if not item.left]))
+            self._wake_next()
+
+    def _leave(self, item: Item) -> None:
+        with self._lock:
+            item.left = True
+            if item.carries is not None:
+                self._sealed.remove(item)
+                others = [other for other in item.carries if not other.left]
+                item.carries = None
+                self._queue.extendleft(reversed(others))
+            elif item in self._queue:
+                self._queue.remove(item)
+            self._wake_next()
+
+    def _too_late(self, item: Item, now: float) -> DeadlineExceeded:
+        allowed_s = item.deadline - item.joined_at
+        where = "under way" if item.left_at else "waiting to be sent"
+        return DeadlineExceeded(
+            self._where,
+            found=f"no answer within the {max(allowed_s, 0.0):.3g} s left, {where}",
+            todo="allow more time, or call with less at once",
+        )

@@ -1,0 +1,76 @@
+"""One caller's part of a batch, and what comes back for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tritonkit.client.batching.latch import Latch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["Item", "Joined", "Outcome"]
+
+
+class Outcome(NamedTuple):
+    """What one item got: its outputs, batch axis (1) first, and what is known of the request."""
+
+    outputs: Mapping[str, NDArray[Any]]
+    sent: Any = None
+
+
+class Joined(NamedTuple):
+    """What a caller gets back from a batch.
+
+    `waited_s` is the time from joining until the batch left, `batch_size` the number of items in
+    the request that answered, `sent` what the sender told of it.
+    """
+
+    outputs: Mapping[str, NDArray[Any]]
+    waited_s: float
+    batch_size: int
+    sent: Any
+
+
+class Item:
+    """One caller's arrays (leading axis 1 in each) and the clock's moment at which it gives up.
+
+    The rest is the batcher's: an item is used for one call.
+    """
+
+    __slots__ = (
+        "arrays",
+        "carries",
+        "deadline",
+        "joined_at",
+        "latch",
+        "left",
+        "left_at",
+        "outcome",
+        "size",
+        "wakes",
+    )
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], deadline: float) -> None:
+        self.arrays = arrays
+        self.deadline = deadline
+        self.latch = Latch()
+        self.outcome: Outcome | BaseException | None = None
+        self.carries: list[Item] | None = None  # a batch that this item's caller is to send
+        self.wakes: Item | None = None  # whom its caller wakes when it is woken with its result
+        self.left = False  # its caller went away
+        self.joined_at = 0.0
+        self.left_at = 0.0  # when its batch was sent
+        self.size = 0
+
+    def joined(self) -> Joined:
+        """The result, once there is one; an error is raised."""
+        outcome = self.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if outcome is None:
+            raise RuntimeError("the item has no outcome yet")
+        waited_s = max(0.0, self.left_at - self.joined_at)
+        return Joined(outcome.outputs, waited_s, self.size, outcome.sent)

@@ -1,0 +1,111 @@
+"""How long a batch stays open: decided from who came of late and how long requests take.
+
+No clock and no lock here: the batcher tells the moments, and holds its lock while it does.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from tritonkit.client.batching.settings import IN_FLIGHT
+
+if TYPE_CHECKING:
+    from tritonkit.client.batching.settings import Adaptive
+
+__all__ = ["Pace"]
+
+_WEIGHT = 1 / 8  # of the newest observation in a moving average
+_SILENT_GAPS = 4  # so many mean gaps without an arrival: nobody comes (1 in 50 if they are random)
+_PAUSE = 1.1  # of the largest gap worth waiting for: one beyond it counts as this much
+_LEAST_SILENCE_S = 0.0002  # a thread cannot be woken much more precisely
+_TENTH = 0.1  # of a request's time, where the target leaves none to wait
+
+
+class Pace:
+    """What the batcher has seen: gaps between arrivals, the time of a request, callers at once."""
+
+    def __init__(self, settings: Adaptive, limit: int) -> None:
+        self.limit = limit
+        self.in_flight = settings.in_flight or IN_FLIGHT
+        self._target_s = settings.target_latency_ms / 1e3
+        self._least_s = settings.min_wait_ms / 1e3
+        self._most_s = None if settings.max_wait_ms is None else settings.max_wait_ms / 1e3
+        self.gap_s = inf  # mean time between two arrivals
+        self.service_s = 0.0  # mean time of a request
+        self.longest_s = self._longest_s()  # a batch stays open no longer
+        # With longer gaps, requests are done sooner than the next caller comes: no use in waiting.
+        self._useful_s = self.longest_s
+        self._arrived_at = -inf
+        self._moved_at = -inf  # the last arrival or landing
+        self._free_at = -inf  # the last landing before which no further batch could leave
+        self._peak = 0  # most items at once, queued or under way, in this round of landings
+        self._peak_before = 0  # and in the round before
+        self._landings = 0
+
+    @property
+    def company(self) -> int:
+        """How many callers there were at once of late."""
+        return max(self._peak, self._peak_before)
+
+    @property
+    def share(self) -> int:
+        """The size at which a batch need not wait: the callers, spread over the batches under way."""
+        return min(self.limit, -(-self.company // self.in_flight))
+
+    def arrived(self, now: float, present: int) -> None:
+        """An item came; `present` items are queued or under way, it included."""
+        # A pause says that nobody came, not how fast they come now: it must not last in the mean.
+        gap = min(now - self._arrived_at, _PAUSE * self._useful_s)
+        self.gap_s = gap if self.gap_s == inf else self.gap_s + (gap - self.gap_s) * _WEIGHT
+        self._arrived_at = self._moved_at = now
+        self._peak = max(self._peak, present)
+
+    def landed(self, now: float, took_s: float | None, present: int, flying: int) -> None:
+        """A batch came back, `flying` still fly; `took_s` is None if it was not answered."""
+        if took_s is not None:
+            known = self.service_s or took_s
+            self.service_s = known + (took_s - known) * _WEIGHT
+            self.longest_s = self._longest_s()
+            self._useful_s = min(self.longest_s, self.service_s)
+            self.gap_s = min(self.gap_s, _PAUSE * self._useful_s)
+        self._moved_at = now
+        if flying == self.in_flight - 1:
+            self._free_at = now
+        self._landings += 1
+        if self._landings >= 2 * self.in_flight:
+            self._landings = 0
+            self._peak_before, self._peak = self._peak, present
+
+    def hold(self, now: float, queued: int, present: int, joined: float, soonest: float) -> float:
+        """Seconds that a batch of `queued` items should stay open yet; 0 or less: send it.
+
+        Args:
+            now: the clock.
+            queued: items in it.
+            present: items in it or under way.
+            joined: when its first item came.
+            soonest: the earliest deadline in it.
+        """
+        if queued >= self.limit or self.company <= 1:
+            return 0.0
+        least = joined + self._least_s
+        end = least
+        if queued < self.share and present < self.company and self.gap_s <= self._useful_s:
+            end = max(joined, self._free_at) + self.longest_s
+            if present == queued:  # the server is idle: only for those who are on their way
+                end = max(least, min(end, self._moved_at + self._silence_s()))
+        end = min(end, soonest - self.service_s)
+        if end <= now and queued < self.share and present == queued:
+            self._peak = self._peak_before = present  # waited for in vain: they are gone
+        return end - now
+
+    def _longest_s(self) -> float:
+        if self._most_s is not None:
+            return self._most_s
+        spare = max(self._target_s - self.service_s, _TENTH * self.service_s)
+        return max(spare, self._least_s)
+
+    def _silence_s(self) -> float:
+        """So long without an arrival or a landing, and nobody is on the way."""
+        return max(min(_SILENT_GAPS * self.gap_s, self.service_s / 2), _LEAST_SILENCE_S)

@@ -1,0 +1,119 @@
+"""Settings and addresses, made into what a client runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.calls import Calls
+from tritonkit.client.policy import Breaker, Policy, Retry
+from tritonkit.client.seeing.events import Watch
+from tritonkit.client.wire.transport import checked_timeout
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.client.cache import PredictionCache
+    from tritonkit.client.options import Options
+    from tritonkit.client.shm import RegionPool
+    from tritonkit.client.wire.transport import AsyncTransport, Transport
+
+__all__ = ["async_calls", "blocking_calls"]
+
+_TIMEOUT_S = 30.0
+
+
+def blocking_calls(
+    address: str | Sequence[str] | None, transport: Transport | None, options: Options
+) -> Calls:
+    """What a `Client` runs on."""
+    return _calls("Client", address, transport, options, _blocking_wire)
+
+
+def async_calls(
+    address: str | Sequence[str] | None, transport: AsyncTransport | None, options: Options
+) -> Calls:
+    """What an `AsyncClient` runs on."""
+    return _calls("AsyncClient", address, transport, options, _async_wire)
+
+
+def _blocking_wire(address: str, **settings: Any) -> Transport:
+    from tritonkit.client.http2 import Http2Transport
+
+    return Http2Transport(address, **settings)
+
+
+def _async_wire(address: str, **settings: Any) -> AsyncTransport:
+    from tritonkit.client.http2 import AsyncHttp2Transport
+
+    return AsyncHttp2Transport(address, **settings)
+
+
+def _calls(
+    kind: str,
+    address: str | Sequence[str] | None,
+    transport: Any,
+    options: Options,
+    wire: Callable[..., Any],
+) -> Calls:
+    timeout_s = checked_timeout(options.get("timeout_s", _TIMEOUT_S), kind)
+    addresses = _addresses(kind, address, transport)
+    policy = Policy(
+        addresses,
+        (lambda *_: transport) if transport is not None else _connector(options, wire),
+        retry=options.get("retry", Retry()),
+        breaker=options.get("breaker", Breaker()),
+        hedge=options.get("hedge"),
+        limit=options.get("limit"),
+    )
+    return Calls(
+        policy,
+        timeout_s,
+        cache=_cache(options),
+        batching=options.get("batching"),
+        regions=_regions(options),
+        watch=Watch(options.get("observers", ())),
+    )
+
+
+def _addresses(kind: str, address: str | Sequence[str] | None, transport: Any) -> tuple[str, ...]:
+    if (address is None) == (transport is None):
+        raise UsageError(
+            kind,
+            found="both an address and a transport" if address else "no address",
+            wanted=f'one of them, such as {kind}("127.0.0.1:8001")',
+        )
+    if transport is not None:
+        return (transport.address,)
+    return (address,) if isinstance(address, str) else tuple(address or ())
+
+
+def _connector(options: Options, wire: Callable[..., Any]) -> Callable[[str, str | None], Any]:
+    """Makes the transport of one server."""
+    from tritonkit.client.http2.secure import TLS, auth_headers
+
+    tls = options.get("tls")
+    headers = auth_headers(options.get("api_key"), options.get("bearer"))
+    settings = {
+        "headers": headers,
+        "tls": TLS() if tls is True else tls or None,
+        "admin_key": options.get("admin_key"),
+    }
+    return lambda address, server_name: wire(address, server_name=server_name, **settings)
+
+
+def _cache(options: Options) -> PredictionCache | None:
+    cache = options.get("cache")
+    if cache is None:
+        return None
+    from tritonkit.client.cache import PredictionCache
+
+    return PredictionCache(cache)
+
+
+def _regions(options: Options) -> RegionPool | None:
+    wanted = options.get("shared_memory", False)
+    if not wanted:
+        return None
+    from tritonkit.client.shm import RegionPool, SharedMemory
+
+    return RegionPool(SharedMemory() if wanted is True else wanted)

@@ -1,0 +1,63 @@
+"""One answer as it is kept: nobody can change it, and its size is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Kept", "frozen", "handed_out", "size_of"]
+
+_ENTRY_BYTES = 600
+"""What an answer takes beside its data, about: key, tuple, dictionary, the cache's own links."""
+_ARRAY_BYTES = 250
+_CELL_BYTES = 41
+"""A `bytes` object of no bytes and the reference to it, in CPython."""
+
+
+class Kept(NamedTuple):
+    """An answer: who gave it, and its outputs in the server's order.
+
+    Arrays are as a reply has them: numeric or bool arrays (float32 for BF16), object arrays of bytes
+    for BYTES.
+    """
+
+    model: str
+    version: str
+    outputs: Mapping[str, NDArray[Any]]
+
+
+def frozen(kept: Kept) -> Kept:
+    """The same answer in memory of its own, read-only.
+
+    A copy, since an output may be a small view of a large message that would stay with it.
+    """
+    outputs = {name: _frozen(array) for name, array in kept.outputs.items()}
+    return Kept(kept.model, kept.version, outputs)
+
+
+def handed_out(kept: Kept) -> Kept:
+    """The same answer for one caller, who may change the dictionary and not the arrays."""
+    return Kept(kept.model, kept.version, dict(kept.outputs))
+
+
+def size_of(kept: Kept) -> int:
+    """Bytes an answer takes, about."""
+    return _ENTRY_BYTES + sum(map(_array_bytes, kept.outputs.values()))
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind == "O":
+        copy = array.copy()
+        copy.flags.writeable = False
+        return copy
+    # Over bytes, which cannot be made writeable again, as a caller could an array that owns its memory.
+    return np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
+
+
+def _array_bytes(array: NDArray[Any]) -> int:
+    if array.dtype.kind == "O":
+        return _ARRAY_BYTES + sum(_CELL_BYTES + len(cell) for cell in array.flat)
+    return _ARRAY_BYTES + array.nbytes

@@ -1,0 +1,175 @@
+"""The second level: answers in Redis, for all processes that use it.
+
+Redis can only make a call quicker. Every failure, whatever it is, reads as "nothing kept there", and after one
+Redis is left alone for a growing moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tritonkit.client.cache.extras import need
+from tritonkit.client.cache.rest import Rest
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.client.cache.settings import Cache
+    from tritonkit.client.steps import Steps
+
+__all__ = ["Shared"]
+
+PREFIX = "tritonkit:1:"
+"""Of every key in Redis; the number changes when a key's meaning does."""
+
+LARGEST_BYTES = 16 * 2**20
+"""Larger answers are not written: they would take Redis, which does one thing at a time, from others."""
+
+_CONNECTIONS = 16
+
+_log = logging.getLogger("tritonkit.cache")
+
+
+class Shared:
+    """Answers by key in Redis, for threads and for tasks.
+
+    Raises:
+        UsageError: redis is not installed, or its client refuses the URL. Nothing is sent yet.
+    """
+
+    def __init__(self, url: str, settings: Cache, clock: Callable[[], float]) -> None:
+        self._connections = _Connections(url, settings.redis_timeout_s)
+        self._address = _address(url)
+        self._prefix = f"{PREFIX}{settings.namespace}:"
+        self._ttl_ms = max(1, round(settings.redis_ttl_s * 1000))
+        self._clock = clock
+        self._rest = Rest(clock)
+
+    def get(self, key: bytes) -> Steps[bytes | None]:
+        """The bytes under this key; None if there are none or Redis fails."""
+        found = yield from self._ask("GET", self._name(key))
+        return found if isinstance(found, bytes) else None
+
+    def put(self, key: bytes, value: bytes) -> Steps[None]:
+        """Keep bytes under this key, if Redis takes them."""
+        if len(value) <= LARGEST_BYTES:
+            yield from self._ask("SET", self._name(key), value, "PX", self._ttl_ms)
+
+    def close(self) -> None:
+        """Close the connections of threads."""
+        self._connections.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this loop's tasks, and those of threads."""
+        await self._connections.aclose()
+
+    def _name(self, key: bytes) -> str:
+        return self._prefix + key.hex()
+
+    def _ask(self, *words: Any) -> Steps[Any]:
+        if not self._rest.may_try():
+            return None
+        began = self._clock()
+        try:
+            answer = yield _Command(self._connections, words)
+        except Exception as error:  # down, hung, no Redis at all, out of memory, a refused password
+            if self._rest.failed(began):
+                # Not its text: a refused login or URL may be in it.
+                _log.debug("Redis at %s fails (%s)", self._address, type(error).__name__)
+            return None
+        if self._rest.worked():
+            _log.debug("Redis at %s answers again", self._address)
+        return answer
+
+
+class _Command(NamedTuple):
+    """One question to Redis."""
+
+    connections: _Connections
+    words: tuple[Any, ...]
+
+    def block(self) -> Any:
+        """Ask and wait in this thread."""
+        return self.connections.of_threads().execute_command(*self.words)
+
+    async def wait(self) -> Any:
+        """Ask and wait in this task."""
+        # Beside redis-py's own limits, which start anew with every byte.
+        async with asyncio.timeout(self.connections.longest_s):
+            return await self.connections.of_tasks().execute_command(*self.words)
+
+
+class _Connections:
+    """Redis clients, made when first used: one for threads, one for the tasks of a loop."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._redis = need("redis")
+        self._asyncio = need("redis.asyncio")
+        self._url = url
+        self._timeout_s = timeout_s
+        # A free connection, connecting, logging in and asking may each take `timeout_s`.
+        self.longest_s = 4 * timeout_s
+        self._threads: Any = self._checked()
+        self._tasks: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def of_threads(self) -> Any:
+        """The client for threads."""
+        return self._threads
+
+    def of_tasks(self) -> Any:
+        """The client for tasks of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # connections belong to the loop that opened them
+            self._tasks = self._client(self._asyncio)
+            self._loop = loop
+        return self._tasks
+
+    def close(self) -> None:
+        """Close the connections of threads."""
+        self._threads.connection_pool.disconnect()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        self.close()
+        tasks, self._tasks, self._loop = self._tasks, None, None
+        if tasks is not None:
+            await tasks.connection_pool.disconnect()
+
+    def _checked(self) -> Any:
+        try:
+            client = self._client(self._redis)
+            pool = client.connection_pool
+            # Made, not opened: an option the URL may not have is told now, not at the first call.
+            pool.connection_class(**pool.connection_kwargs)
+        except (TypeError, ValueError, self._redis.RedisError):
+            raise UsageError(
+                "Cache(redis=...)",
+                found="an address that the Redis client refuses (not shown: it may hold a password)",
+                wanted="redis://host:6379/0, rediss://... or unix:///path/to/socket, with options it knows",
+            ) from None
+        return client
+
+    def _client(self, module: Any) -> Any:
+        """A client that tries once and is quick to give up: a call can be answered without it."""
+        retry = need(f"{module.__name__}.retry").Retry
+        once = retry(need("redis.backoff").NoBackoff(), 0)
+        pool = module.BlockingConnectionPool.from_url(
+            self._url,
+            max_connections=_CONNECTIONS,
+            timeout=self._timeout_s,
+            socket_timeout=self._timeout_s,
+            socket_connect_timeout=self._timeout_s,
+            retry=once,
+            protocol=2,
+        )
+        return module.Redis(connection_pool=pool)
+
+
+def _address(url: str) -> str:
+    """Where Redis is, without the password."""
+    parts = urlsplit(url)
+    return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"

@@ -1,0 +1,267 @@
+"""Calls over HTTP/2 for tasks of one event loop: see `AsyncTransport`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import time
+
+from tritonkit.client.http2.border import in_time, place, too_large, unreachable
+from tritonkit.client.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.client.http2.connection import Connection, Gone
+from tritonkit.client.http2.fields import SecretHeaders
+from tritonkit.client.http2.protocol import Wire
+from tritonkit.client.http2.secure import TLS, Secret
+from tritonkit.client.http2.sending import body_size
+from tritonkit.client.http2.sockets import reason, tuned
+from tritonkit.client.http2.target import Target
+from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, unseen, why
+from tritonkit.client.wire.transport import Body, Headers, Method
+from tritonkit.errors import ClientError, ServerUnavailable, UsageError
+
+__all__ = ["AsyncHttp2Transport"]
+
+
+class AsyncHttp2Transport:
+    """`Http2Transport` for the tasks of the event loop that makes the first call.
+
+    Args:
+        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
+        headers: metadata of every call; values may be a `Secret`.
+        tls: how to encrypt; None means not, or for grpcs:// with the system's authorities.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
+        server_name: the host that is meant, where the address is only one of its IP addresses.
+        connect_timeout_s: seconds to wait for a connection; a call may allow less.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        headers: SecretHeaders = (),
+        tls: TLS | None = None,
+        admin_key: str | Secret | None = None,
+        server_name: str | None = None,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        self._target = Target(address, headers, tls, admin_key, server_name)
+        self._connect_timeout_s = connect_timeout_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wire: Wire | None = None
+        self._old: list[Wire] = []
+        self._attempt: asyncio.Task[Wire] | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The `host:port` that is called."""
+        return self._target.name
+
+    async def send(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> memoryview:
+        """See `AsyncTransport.send`."""
+        deadline = time.monotonic() + timeout_s
+        for last in LAST:
+            wire, call = await self._start(method, body, timeout_s, deadline, headers)
+            try:
+                done = await wire.wait(call, deadline)
+            except BaseException:
+                wire.abandon(call)
+                raise
+            if complete(call):
+                wire.ended()
+                return call.messages[0]
+            if not done:
+                wire.abandon(call)
+                raise in_time(place(self.address, method, body), timeout_s)
+            wire.ended()
+            if last or not unseen(call, wire.core.brought):
+                break
+        raise why(call, self._target, method, body, timeout_s)
+
+    async def stream(self, headers: Headers = ()) -> _AsyncStream:
+        """See `AsyncTransport.stream`."""
+        deadline = time.monotonic() + self._connect_timeout_s
+        wire, call = await self._start(STREAM, None, self._connect_timeout_s, deadline, headers)
+        return _AsyncStream(self._target, wire, call)
+
+    async def close(self) -> None:
+        """Close the connection; calls under way in other tasks end with an error."""
+        if self._closed:
+            return
+        self._closed = True
+        wires = [*self._old, self._wire] if self._wire is not None else self._old
+        if os.getpid() != self._target.pid:
+            return
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait({self._attempt})
+        for wire in wires:
+            wire.close(CLOSED)
+        if wires:
+            await wires[-1].gone()
+
+    # -- connections
+
+    async def _start(
+        self,
+        method: str,
+        body: Body | None,
+        timeout_s: float,
+        deadline: float,
+        headers: Headers,
+    ) -> tuple[Wire, Call]:
+        """The call, begun and sent."""
+        size = 0 if body is None else body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(place(self.address, method, body), size)
+        while True:
+            self._check()
+            wire = self._wire
+            if wire is None or not await wire.usable():
+                wire = await self._connected(timeout_s, deadline)
+            try:
+                call = await wire.start(method, body, size, deadline, headers)
+            except Gone:
+                continue
+            if call is None:
+                what = "no answer" if body is not None else "no stream"
+                raise in_time(place(self.address, method, body), timeout_s, what)
+            return wire, call
+
+    def _check(self) -> None:
+        if self._closed:
+            raise self._target.closed()
+        if os.getpid() != self._target.pid:
+            raise self._target.forked()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise UsageError(
+                    f"client of {self.address}",
+                    found="used in another event loop than its first call",
+                    wanted="one AsyncClient per event loop",
+                    todo="make it in the coroutine that uses it, with `async with`",
+                )
+            self._loop = loop
+
+    async def _connected(self, timeout_s: float, deadline: float) -> Wire:
+        """A connection that takes calls; tasks that need one at the same time share the attempt."""
+        while True:
+            if self._wire is not None and not self._wire.core.draining:
+                return self._wire
+            self._check()
+            if self._attempt is None:
+                self._attempt = asyncio.create_task(self._connect())
+                self._attempt.add_done_callback(self._attempted)
+            attempt = self._attempt
+            left = deadline - time.monotonic()
+            done, _ = await asyncio.wait({attempt}, timeout=max(left, 0.0))
+            if not done:
+                raise in_time(self.address, timeout_s, "no connection")
+            if attempt.cancelled():
+                continue
+            error = attempt.exception()
+            if isinstance(error, ServerUnavailable):
+                raise ServerUnavailable(error.where, found=error.found, todo=error.todo) from error
+            if error is not None:
+                raise error
+
+    def _attempted(self, attempt: asyncio.Task[Wire]) -> None:
+        self._attempt = None
+        if attempt.cancelled() or attempt.exception() is not None:
+            return
+        self._old = [old for old in self._old if old.core.calls]
+        if self._wire is not None:
+            self._old.append(self._wire)
+        self._wire = attempt.result()
+
+    async def _connect(self) -> Wire:
+        """Reach the server and hear its SETTINGS, or raise `ServerUnavailable`."""
+        loop, target = asyncio.get_running_loop(), self._target
+        context = None if target.tls is None else target.tls.context
+        core = Connection(target.fields())
+        wire = Wire(core, loop)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                transport, _ = await loop.create_connection(
+                    lambda: wire,
+                    target.address.host,
+                    target.address.port,
+                    ssl=context,
+                    server_hostname=target.server_name if context else None,
+                    happy_eyeballs_delay=0.25,
+                )
+                tuned(transport.get_extra_info("socket"))
+                await wire.greeted
+        except OSError as error:
+            wire.cut()
+            what = "cannot connect" if target.tls is None else "no TLS connection"
+            if isinstance(error, socket.gaierror):
+                what = f"the name {target.address.host} is not known"
+            raise unreachable(self.address, f"UNAVAILABLE: {what}: {reason(error)}") from error
+        except BaseException:
+            wire.cut()
+            raise
+        if not core.greeted or core.lost:
+            wire.cut()
+            raise unreachable(self.address, f"UNAVAILABLE: no HTTP/2 connection: {core.lost}")
+        return wire
+
+
+class _AsyncStream:
+    """See `AsyncStream`."""
+
+    def __init__(self, target: Target, wire: Wire, call: Call) -> None:
+        self._target, self._wire, self._call = target, wire, call
+
+    async def write(self, body: Body) -> None:
+        """See `AsyncStream.write`; waits while the server takes no more."""
+        size = body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(self._target.name, size)
+        if self._call.ended:
+            raise self._over()
+        self._wire.core.sender.write(self._call, body, size)
+        await self._wire.push(self._call, math.inf)
+
+    async def end(self) -> None:
+        """See `AsyncStream.end`."""
+        self._wire.core.sender.finish(self._call)
+        self._wire.flush()
+
+    async def read(self, timeout_s: float | None = None) -> memoryview | None:
+        """See `AsyncStream.read`."""
+        call = self._call
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        if not await self._wire.wait(call, deadline):
+            raise in_time(self._target.name, timeout_s or 0.0, "no message")
+        message = self._wire.core.read(call)
+        self._wire.flush()
+        if message is None:
+            self._wire.ended()
+            if call.status != 0 or call.problem:
+                raise self._over()
+        return message
+
+    async def cancel(self, grace_s: float = 0.0) -> None:
+        """See `AsyncStream.cancel`.
+
+        Args:
+            grace_s: seconds to wait for the stream's own end first. Triton 2.51 crashes when a
+                reset crosses the last answer of a model, so after an error of the model allow some.
+        """
+        if grace_s:
+            await self.end()
+            deadline = time.monotonic() + grace_s
+            while not self._call.ended and await self._wire.wait(self._call, deadline):
+                self._wire.core.read(self._call)
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._wire.abandon(self._call)
+
+    def _over(self) -> ClientError:
+        """Why nothing more can be sent or read."""
+        return why(self._call, self._target, STREAM, None, None)

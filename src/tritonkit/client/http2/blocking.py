@@ -1,0 +1,290 @@
+"""Calls over HTTP/2 for threads: see `Transport`."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+
+from tritonkit.client.http2.border import in_time, place, too_large
+from tritonkit.client.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.client.http2.connection import Connection, Gone
+from tritonkit.client.http2.fields import SecretHeaders
+from tritonkit.client.http2.link import Link
+from tritonkit.client.http2.pipe import Pipe
+from tritonkit.client.http2.secure import TLS, Secret
+from tritonkit.client.http2.sending import body_size
+from tritonkit.client.http2.sockets import connect
+from tritonkit.client.http2.target import Target
+from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, unseen, why
+from tritonkit.client.wire.transport import Body, Headers, Method
+from tritonkit.errors import ClientError, ServerUnavailable
+
+__all__ = ["Http2Transport"]
+
+
+class _Attempt:
+    """A connection being made by one thread; others wait for it."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.failed: ServerUnavailable | None = None
+
+
+class Http2Transport:
+    """One connection to one server, opened at the first call; threads share it, processes do not.
+
+    Args:
+        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
+        headers: metadata of every call; values may be a `Secret`.
+        tls: how to encrypt; None means not, or for grpcs:// with the system's authorities.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
+        server_name: the host that is meant, where the address is only one of its IP addresses.
+        connect_timeout_s: seconds to wait for a connection; a call may allow less.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        headers: SecretHeaders = (),
+        tls: TLS | None = None,
+        admin_key: str | Secret | None = None,
+        server_name: str | None = None,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        self._target = Target(address, headers, tls, admin_key, server_name)
+        self._connect_timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._old: list[Link] = []
+        self._attempt: _Attempt | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The `host:port` that is called."""
+        return self._target.name
+
+    def send(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> memoryview:
+        """See `Transport.send`."""
+        deadline = time.monotonic() + timeout_s
+        for last in LAST:
+            link, call = self._start(method, body, timeout_s, deadline, headers)
+            try:
+                done = link.wait(call, deadline)
+            except BaseException:
+                link.abandon(call)
+                raise
+            if complete(call):
+                link.ended()
+                return call.messages[0]
+            if not done:
+                link.abandon(call)
+                raise in_time(place(self.address, method, body), timeout_s)
+            link.ended()
+            if last or not unseen(call, link.core.brought):
+                break
+        raise why(call, self._target, method, body, timeout_s)
+
+    def begin(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> _Pending:
+        """See `Transport.begin`; never tried on a second connection."""
+        deadline = time.monotonic() + timeout_s
+        link, call = self._start(method, body, timeout_s, deadline, headers)
+        link.listen()
+        return _Pending(self._target, link, call, (method, body, timeout_s), deadline)
+
+    def stream(self, headers: Headers = ()) -> _Stream:
+        """See `Transport.stream`."""
+        deadline = time.monotonic() + self._connect_timeout_s
+        link, call = self._start(STREAM, None, self._connect_timeout_s, deadline, headers)
+        link.listen()
+        return _Stream(self._target, link, call)
+
+    def close(self) -> None:
+        """Close the connection; calls under way in other threads end with an error."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            links = [*self._old, self._link] if self._link is not None else self._old
+        for link in links:
+            # A forked child must not speak on its parent's connection.
+            link.close(CLOSED) if os.getpid() == self._target.pid else link.drop()
+
+    # -- connections
+
+    def _start(
+        self,
+        method: str,
+        body: Body | None,
+        timeout_s: float,
+        deadline: float,
+        headers: Headers,
+    ) -> tuple[Link, Call]:
+        """The call, begun and sent."""
+        size = 0 if body is None else body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(place(self.address, method, body), size)
+        while True:
+            link = self._usable(timeout_s, deadline)
+            try:
+                call = link.start(method, body, size, deadline, headers)
+            except Gone:
+                continue
+            if call is None:
+                what = "no answer" if body is not None else "no stream"
+                raise in_time(place(self.address, method, body), timeout_s, what)
+            return link, call
+
+    def _usable(self, timeout_s: float, deadline: float) -> Link:
+        """A connection that takes calls."""
+        if self._closed:
+            raise self._target.closed()
+        if os.getpid() != self._target.pid:
+            raise self._target.forked()
+        link = self._link
+        if link is not None and link.usable():
+            return link
+        while True:
+            with self._lock:
+                link, attempt = self._link, self._attempt
+                if link is not None and not link.core.draining:
+                    return link
+                mine = attempt is None
+                if attempt is None:
+                    attempt = self._attempt = _Attempt()
+            if mine:
+                return self._connected(attempt, timeout_s, deadline)
+            if not attempt.over.wait(max(deadline - time.monotonic(), 0)):
+                raise in_time(self.address, timeout_s, "no connection")
+            if attempt.failed is not None:
+                error = attempt.failed
+                raise ServerUnavailable(error.where, found=error.found, todo=error.todo)
+
+    def _connected(self, attempt: _Attempt, timeout_s: float, deadline: float) -> Link:
+        """Make the connection that others wait for too."""
+        left = deadline - time.monotonic()
+        try:
+            if left <= 0:
+                raise in_time(self.address, timeout_s, "no connection")
+            core = Connection(self._target.fields())
+            link = Link(
+                Pipe(*connect(self._target, min(left, self._connect_timeout_s), core)), core
+            )
+        except ServerUnavailable as error:
+            if time.monotonic() >= deadline:
+                # Others may have more time than this call had.
+                raise in_time(self.address, timeout_s, "no connection") from error
+            attempt.failed = error
+            raise
+        else:
+            with self._lock:
+                closed = self._closed
+                self._old = [old for old in self._old if old.core.calls]
+                if self._link is not None:
+                    self._old.append(self._link)
+                self._link = link
+            if closed:
+                link.close(CLOSED)
+            return link
+        finally:
+            with self._lock:
+                self._attempt = None
+            attempt.over.set()
+
+
+class _Pending:
+    """See `Pending`."""
+
+    def __init__(
+        self,
+        target: Target,
+        link: Link,
+        call: Call,
+        request: tuple[str, Body, float],
+        deadline: float,
+    ) -> None:
+        self._target, self._link, self._call = target, link, call
+        self._request, self._deadline = request, deadline
+
+    def result(self) -> memoryview:
+        """See `Pending.result`."""
+        link, call = self._link, self._call
+        method, body, timeout_s = self._request
+        try:
+            done = link.wait(call, self._deadline, listening=True)
+        except BaseException:
+            link.abandon(call)
+            raise
+        if not done:
+            link.abandon(call)
+            raise in_time(place(self._target.name, method, body), timeout_s)
+        link.ended()
+        if complete(call):
+            return call.messages[0]
+        raise why(call, self._target, method, body, timeout_s)
+
+    def cancel(self) -> None:
+        """See `Pending.cancel`."""
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._link.abandon(self._call)
+
+
+class _Stream:
+    """See `Stream`."""
+
+    def __init__(self, target: Target, link: Link, call: Call) -> None:
+        self._target, self._link, self._call = target, link, call
+
+    def write(self, body: Body) -> None:
+        """See `Stream.write`; waits while the server takes no more."""
+        size = body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(self._target.name, size)
+        if self._call.ended:
+            raise self._over()
+        self._link.write(self._call, body, size)
+        self._link.push(self._call, math.inf)
+
+    def end(self) -> None:
+        """See `Stream.end`."""
+        self._link.finish(self._call)
+
+    def read(self, timeout_s: float | None = None) -> memoryview | None:
+        """See `Stream.read`."""
+        call = self._call
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        if not self._link.wait(call, deadline, listening=True):
+            raise in_time(self._target.name, timeout_s or 0.0, "no message")
+        message = self._link.read(call)
+        if message is None:
+            self._link.ended()
+            if call.status != 0 or call.problem:
+                raise self._over()
+        return message
+
+    def cancel(self, grace_s: float = 0.0) -> None:
+        """See `Stream.cancel`.
+
+        Args:
+            grace_s: seconds to wait for the stream's own end first. Triton 2.51 crashes when a
+                reset crosses the last answer of a model, so after an error of the model allow some.
+        """
+        if grace_s:
+            self.end()
+            deadline = time.monotonic() + grace_s
+            while not self._call.ended and self._link.wait(self._call, deadline, listening=True):
+                self._link.read(self._call)
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._link.abandon(self._call)
+
+    def _over(self) -> ClientError:
+        """Why nothing more can be sent or read."""
+        return why(self._call, self._target, STREAM, None, None)

@@ -1,0 +1,281 @@
+"""One connection shared by the tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterable
+from typing import Final, cast
+
+from tritonkit.client.http2.call import Call, Waiter
+from tritonkit.client.http2.connection import Connection
+from tritonkit.client.http2.silence import Silence
+from tritonkit.client.http2.sockets import reason
+from tritonkit.client.wire.transport import Body, Headers
+
+__all__ = ["Wire"]
+
+_PUSHED: Final = 2**20
+"""Bytes a call hands to the loop in one go: what the socket has no room for is copied there."""
+_WATCH_S: Final = 5.0
+"""How often silence is looked for while calls are under way."""
+_LINGER_S: Final = 0.5
+_LATE_S: Final = 0.001
+_FRESH_S: Final = 0.01
+"""A connection idle for less is not looked at before its next use."""
+
+
+class Wire(asyncio.Protocol):
+    """A connection; made by `loop.create_connection`.
+
+    Deadlines have one timer for all calls, set for the earliest: a timer per call would cost as much as
+    the call's frames.
+
+    Args:
+        core: hears the peer.
+        loop: whose tasks use it.
+    """
+
+    def __init__(self, core: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        self.core = core
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        """Done when the peer's SETTINGS have come, or the connection is lost."""
+        self.idle_since = time.monotonic()
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._gone = asyncio.Event()
+        self._paused = False
+        self._resumed: list[Waiter] = []
+        self._waiting: dict[Waiter, float] = {}
+        """Those that wait, each with its deadline."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._silence = Silence(time.monotonic())
+        self._heard = False
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say hello."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Wake those whose answer came."""
+        core = self.core
+        self._heard = True
+        woken = core.receive(data)
+        for waiter in woken:
+            future = waiter.sleeper
+            if future is not None and not future.done():
+                future.set_result(None)
+        if core.sender.out:
+            self.flush()
+        if core.lost:
+            self.close()
+        if not self.greeted.done() and (core.greeted or core.lost):
+            self.greeted.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End all calls."""
+        why = "the server closed the connection"
+        if error is not None:
+            why = f"the connection was lost: {reason(error)}"
+        self._wake(self.core.lose(why))
+        self._gone.set()
+        self._stop_timer()
+        self.resume_writing()
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+
+    def eof_received(self) -> None:
+        """The peer will say no more."""
+        self._wake(self.core.lose("the server closed the connection"))
+
+    def pause_writing(self) -> None:
+        """The loop holds as much as it should."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        self._paused = False
+        resumed, self._resumed = self._resumed, []
+        for waiter in resumed:
+            waiter.ready = True
+        self._wake(resumed)
+
+    # -- calls
+
+    async def usable(self) -> bool:
+        """Whether a new call may begin here; a connection that was idle is looked at first."""
+        core = self.core
+        if not core.draining and not core.calls and time.monotonic() - self.idle_since > _FRESH_S:
+            # The loop hears of an end in its next turn and tells us in the one after.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return not core.draining
+
+    async def start(
+        self, method: str, body: Body | None, size: int, deadline: float, headers: Headers
+    ) -> Call | None:
+        """Begin a call and send what no window holds back; None if its time is up.
+
+        Raises:
+            Gone: the connection takes no new calls.
+        """
+        core = self.core
+        queued = core.full()
+        if queued and not await self._wait_in_line(deadline):
+            return None
+        now = time.monotonic()
+        idle_s = 0.0 if core.calls else now - self.idle_since
+        timeout_s = None if body is None else max(deadline - now, 0.001)
+        call = core.open(method, body, size, timeout_s, headers, queued)
+        call.idle_s = idle_s
+        if idle_s:
+            self._silence.heard(now)
+        self.flush()
+        if call.left:
+            try:
+                in_time = await self.push(call, deadline)
+            except BaseException:
+                self.abandon(call)
+                raise
+            if not in_time:
+                self.abandon(call)
+                return None
+        return call
+
+    async def push(self, call: Call, deadline: float) -> bool:
+        """Send what `call` has left as its windows open; False if time is up before that."""
+        while call.left and not call.ended:
+            room = self.core.sender.push(call, _PUSHED)
+            self.flush()
+            if room is not None and not await self.wait(room, deadline):
+                return False
+            if self._paused:
+                resumed = Waiter()
+                self._resumed.append(resumed)
+                if not await self.wait(resumed, deadline):
+                    return False
+        return True
+
+    def abandon(self, call: Call) -> None:
+        """Reset the call, unless it has ended."""
+        self._wake(self.core.abandon(call))
+        self.flush()
+        self.ended()
+
+    def ended(self) -> None:
+        """To be called after each call: notes when the connection fell idle, closes a drained one."""
+        if not self.core.calls:
+            self.idle_since = time.monotonic()
+            if self.core.draining:
+                self.close(self.core.draining)
+
+    def close(self, why: str = "") -> None:
+        """Close the connection; calls under way end, with the reason."""
+        self._wake(self.core.lose(why, 0))
+        self.flush()
+        self._stop_timer()
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self) -> None:
+        """Drop what is still unsent too: for a peer that may be gone."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def gone(self) -> None:
+        """Wait until a closed connection is gone; what the peer does not read is dropped."""
+        try:
+            async with asyncio.timeout(_LINGER_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self.cut()
+
+    def flush(self) -> None:
+        """Hand over what there is to send."""
+        out, self.core.sender.out = self.core.sender.out, []
+        transport = self._transport
+        if transport is None or not out:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+
+    # -- waiting
+
+    async def wait(self, waiter: Waiter, deadline: float) -> bool:
+        """Sleep until `waiter` is ready; False when the deadline passes first."""
+        if waiter.ready:
+            return True
+        waiter.sleeper = future = self._loop.create_future()
+        self._waiting[waiter] = deadline
+        if deadline < self._timer_at:
+            self._set_timer(deadline)
+        try:
+            await future
+        finally:
+            waiter.sleeper = None
+            del self._waiting[waiter]
+        return waiter.ready
+
+    def _wake(self, woken: Iterable[Waiter]) -> None:
+        for waiter in woken:
+            future = waiter.sleeper
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def _wait_in_line(self, deadline: float) -> bool:
+        place = self.core.line()
+        let_in = False
+        try:
+            let_in = await self.wait(place, deadline)
+        finally:
+            if not let_in:
+                self._wake(self.core.leave(place))
+        return let_in
+
+    # -- time
+
+    def _set_timer(self, moment: float) -> None:
+        moment = min(moment, time.monotonic() + _WATCH_S)
+        if moment < self._timer_at:
+            self._stop_timer()
+            self._timer_at = moment
+            left = max(moment - time.monotonic(), 0.0)
+            self._timer = self._loop.call_later(left + _LATE_S, self._tick)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, math.inf
+
+    def _tick(self) -> None:
+        """Wake those whose time is up, and look whether the peer has gone silent."""
+        self._timer, self._timer_at = None, math.inf
+        now = time.monotonic()
+        next_at = math.inf
+        for waiter, deadline in self._waiting.items():
+            if deadline <= now:
+                self._wake((waiter,))
+            elif deadline < next_at:
+                next_at = deadline
+        if self.core.calls:
+            self._mind_silence(now)
+        if self._waiting and not self.core.lost:
+            self._set_timer(next_at)
+
+    def _mind_silence(self, now: float) -> None:
+        if self._heard:  # since the last look, at most 5 s ago: exact enough, and costs no clock
+            self._heard = False
+            self._silence.heard(now)
+        if self._silence.over(now):
+            self._wake(self.core.lose("the connection was lost: the server went silent"))
+            self.cut()
+        elif self._silence.to_ask(now):
+            self.core.ping()
+            self.flush()

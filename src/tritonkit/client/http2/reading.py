@@ -1,0 +1,138 @@
+"""Bytes of the peer cut into frames, and checked for what every frame must be."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from tritonkit.client.http2 import frames
+from tritonkit.client.http2.frames import HEAD, LARGEST_WINDOW
+
+__all__ = ["LARGEST_FRAME", "Broken", "FrameReader", "Frames"]
+
+LARGEST_FRAME: Final = 2**20
+"""Bytes of a DATA frame that the peer may send."""
+_LARGEST_OTHER: Final = 64 * 2**10
+"""Of other frames, and of a block of header fields: a peer may not make us hoard."""
+
+
+class Broken(Exception):
+    """The peer broke the protocol; `code` is the error it is told."""
+
+    def __init__(self, what: str, code: int = frames.PROTOCOL_ERROR) -> None:
+        super().__init__(what)
+        self.code = code
+
+
+class Frames(Protocol):
+    """What takes the frames."""
+
+    def data_begins(self, number: int, size: int, ends: bool) -> None:
+        """A DATA frame of `size` bytes with its padding; `ends` if the stream's last."""
+
+    def data(self, payload: memoryview, last: bool) -> None:
+        """Bytes of that frame; `last` with its last ones."""
+
+    def fields(self, number: int, block: bytes, ends: bool) -> None:
+        """A whole block of header fields."""
+
+    def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+        """Any other frame; kinds that nobody knows too."""
+
+
+class FrameReader:
+    """Cuts; keeps what has come of a frame in part, but hands DATA on as it comes.
+
+    Args:
+        taker: gets the frames.
+    """
+
+    def __init__(self, taker: Frames) -> None:
+        self._taker = taker
+        self._first = True
+        self._kept = b""
+        self._left = 0
+        self._block: bytearray | None = None
+        self._block_of = 0
+        self._block_ends = False
+
+    def read(self, data: bytes) -> None:
+        """Cut these bytes, which follow the last ones; raises `Broken`."""
+        if self._kept:
+            data, self._kept = self._kept + data, b""
+        view, at, end = memoryview(data), 0, len(data)
+        while at < end:
+            if self._left:
+                size = min(self._left, end - at)
+                self._left -= size
+                self._taker.data(view[at : at + size], not self._left)
+                at += size
+                continue
+            start = at + HEAD.size
+            if end < start:
+                break
+            high, low, kind, flags, number = HEAD.unpack_from(data, at)
+            size, number = high << 16 | low, number & LARGEST_WINDOW
+            self._check(kind, size)
+            if kind == frames.DATA and not flags & frames.PADDED:
+                self._data(number, size, flags)
+                at = start
+                continue
+            at_next = start + size
+            if end < at_next:
+                break
+            self._frame(kind, flags, number, view[start:at_next])
+            at = at_next
+        self._kept = data[at:]
+
+    def _check(self, kind: int, size: int) -> None:
+        if size > (LARGEST_FRAME if kind == frames.DATA else _LARGEST_OTHER):
+            raise Broken(f"a frame of {size} bytes", frames.FRAME_SIZE_ERROR)
+        if self._first and kind != frames.SETTINGS:
+            raise Broken("its first frame is not SETTINGS")
+        if self._block is not None and kind != frames.CONTINUATION:
+            raise Broken("another frame amid header fields")
+        self._first = False
+
+    def _data(self, number: int, size: int, flags: int) -> None:
+        self._taker.data_begins(number, size, bool(flags & frames.END_STREAM))
+        self._left = size
+        if not size:
+            self._taker.data(memoryview(b""), True)
+
+    def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+        if kind == frames.HEADERS:
+            self._headers(flags, number, payload)
+        elif kind == frames.CONTINUATION:
+            self._continuation(flags, number, payload)
+        elif kind == frames.DATA:
+            self._taker.data_begins(number, len(payload), bool(flags & frames.END_STREAM))
+            self._taker.data(_unpadded(payload), True)
+        else:
+            self._taker.control(kind, flags, number, payload)
+
+    def _headers(self, flags: int, number: int, payload: memoryview) -> None:
+        if flags & frames.PADDED:
+            payload = _unpadded(payload)
+        if flags & frames.PRIORITY_FLAG:
+            payload = payload[5:]
+        ends = bool(flags & frames.END_STREAM)
+        if flags & frames.END_HEADERS:
+            self._taker.fields(number, bytes(payload), ends)
+        else:
+            self._block, self._block_of, self._block_ends = bytearray(payload), number, ends
+
+    def _continuation(self, flags: int, number: int, payload: memoryview) -> None:
+        if self._block is None or number != self._block_of:
+            raise Broken("header fields go on that had not begun")
+        self._block += payload
+        if len(self._block) > _LARGEST_OTHER:
+            raise Broken("header fields without end", frames.ENHANCE_YOUR_CALM)
+        if flags & frames.END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self._taker.fields(number, block, self._block_ends)
+
+
+def _unpadded(payload: memoryview) -> memoryview:
+    if not payload or payload[0] >= len(payload):
+        raise Broken("a frame with more padding than bytes")
+    return payload[1 : len(payload) - payload[0]]

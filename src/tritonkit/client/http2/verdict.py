@@ -1,0 +1,55 @@
+"""What a call that has ended means for the caller: written once for threads and for tasks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tritonkit.client.http2.border import failure, place
+from tritonkit.client.http2.call import Call
+from tritonkit.client.http2.target import Target
+from tritonkit.client.wire.transport import Body
+from tritonkit.errors import ClientError, InferenceError
+
+__all__ = ["CANCELLED", "CLOSED", "LAST", "STREAM", "complete", "unseen", "why"]
+
+CLOSED: Final = "the client was closed while the call was under way"
+CANCELLED: Final = "the call was cancelled"
+STREAM: Final = "ModelStreamInfer"
+
+LAST: Final = (False, False, True)
+"""A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
+
+_IDLE_S: Final = 1.0
+"""A connection idle this long may be dead without our knowing: a call that meets that goes again."""
+
+
+def complete(call: Call) -> bool:
+    """Whether a unary call has its one answer."""
+    return call.status == 0 and len(call.messages) == 1 and not call.problem
+
+
+def unseen(call: Call, brought: int) -> bool:
+    """Whether the peer surely did nothing for a call that failed: it may go again.
+
+    Args:
+        call: the call, ended.
+        brought: bytes that its connection has brought by now.
+    """
+    if call.refused:
+        return True
+    # An idle connection that was dead, as the first call on it found out.
+    dead = bool(call.lost) and call.lost != CLOSED and brought == call.quiet
+    return dead and call.idle_s > _IDLE_S
+
+
+def why(
+    call: Call, target: Target, method: str, body: Body | None, timeout_s: float | None
+) -> ClientError:
+    """The error of a call that has ended without its answer."""
+    where = place(target.name, method, body)
+    for said in (CLOSED, CANCELLED):
+        if said in (call.lost, call.problem):
+            return InferenceError(where, found=said)
+    if method == STREAM and call.status == 0 and not call.problem:
+        return InferenceError(where, found="the stream has ended")
+    return failure(call, where, timeout_s, target.has_key)

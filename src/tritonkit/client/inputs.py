@@ -1,0 +1,173 @@
+"""What a caller gave for one call, made into the arrays to send, or refused before anything is sent."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.conform import conform, fits
+from tritonkit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tritonkit.client.signature import ModelSignature
+
+__all__ = [
+    "MESSAGE_LIMIT",
+    "checked_inputs",
+    "checked_outputs",
+    "checked_sizes",
+    "conformed_inputs",
+    "items_in",
+    "merged_inputs",
+]
+
+MESSAGE_LIMIT = 2**31 - 2**20
+"""Bytes of tensor data in one request: protobuf messages end at 2 GiB, and hold names too."""
+
+
+def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Every input as the array to send in one request, batch axis first where the model batches.
+
+    Raises:
+        InvalidInput: naming the model and the input.
+    """
+    arrays = conformed_inputs(signature, inputs)
+    checked_sizes(signature, arrays)
+    return arrays
+
+
+def conformed_inputs(
+    signature: ModelSignature, inputs: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
+    """`checked_inputs` of any number of items: more than one request may hold."""
+    specs = signature.inputs
+    if inputs.keys() != specs.keys():
+        _check_names(signature, inputs)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, value in inputs.items():
+        spec = specs[name]
+        if not fits(value, spec):
+            value = conform(value, spec, f"model {signature.name}, input {name}")
+        arrays[name] = value
+    if len(arrays) > 1 and signature.max_batch_size:
+        _check_same_length(signature, arrays)
+    return arrays
+
+
+def checked_sizes(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """The items in one request, if the model and the wire take that much.
+
+    Raises:
+        InvalidInput: more items than `max_batch_size`, or more bytes than a message can hold.
+    """
+    items = items_in(signature, arrays)
+    most = signature.max_batch_size
+    if items > most > 0:
+        raise InvalidInput(
+            f"model {signature.name}",
+            found=f"a batch of {items}",
+            wanted=f"at most {most}, the model's max_batch_size",
+            todo="split it into several calls, or let predict_many do it; the server batches them together again",
+        )
+    total = sum(map(_size, arrays.values()))
+    if total > MESSAGE_LIMIT:
+        raise InvalidInput(
+            f"model {signature.name}",
+            found=f"{total} bytes of tensor data",
+            wanted=f"at most {MESSAGE_LIMIT} in one request (a protobuf message ends at 2 GiB)",
+            todo="send fewer items in one call",
+        )
+    return items
+
+
+def items_in(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """How many items the arrays hold; 1 for a model without a batch axis."""
+    if signature.max_batch_size:
+        for name, array in arrays.items():
+            if signature.inputs[name].batched:
+                return len(array)
+    return 1
+
+
+def checked_outputs(
+    signature: ModelSignature, outputs: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """The names of outputs to ask for; None for all.
+
+    Raises:
+        InvalidInput: the model has no such output.
+    """
+    if outputs is None:
+        return None
+    names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    for name in names:
+        if name not in signature.outputs:
+            raise _unknown(signature, "output", name, signature.outputs)
+    return names
+
+
+def merged_inputs(
+    model: str, inputs: Mapping[str, Any] | None, named: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Inputs given as a mapping and as arguments, together.
+
+    Raises:
+        InvalidInput: one was given both ways.
+    """
+    if inputs is None:
+        return named
+    twice = sorted(inputs.keys() & named.keys())
+    if twice:
+        raise InvalidInput(
+            f"model {model}, input {twice[0]}",
+            found="given twice: in `inputs` and as an argument",
+            wanted="one value",
+        )
+    return {**inputs, **named} if named else inputs
+
+
+def _size(array: NDArray[Any]) -> int:
+    """Bytes on the wire; a BYTES element has its length in 4 bytes before it."""
+    if array.dtype.kind == "O":
+        return sum(4 + len(cell) for cell in array.flat)
+    return array.nbytes
+
+
+def _check_names(signature: ModelSignature, inputs: Mapping[str, Any]) -> None:
+    for name in inputs:
+        if name not in signature.inputs:
+            raise _unknown(signature, "input", name, signature.inputs)
+    missing = [
+        name for name, spec in signature.inputs.items() if name not in inputs and not spec.optional
+    ]
+    if missing:
+        raise InvalidInput(
+            f"model {signature.name}",
+            found=f"no value for input {', '.join(missing)}",
+            wanted=f"values for {', '.join(signature.inputs)}",
+        )
+
+
+def _unknown(signature: ModelSignature, kind: str, name: str, known: Iterable[str]) -> InvalidInput:
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return InvalidInput(
+        f"model {signature.name}, {kind} {name}",
+        found=f"the model has no such {kind}",
+        wanted=f"one of {', '.join(names)}",
+        todo=f"did you mean {near[0]}?" if near else "",
+    )
+
+
+def _check_same_length(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> None:
+    sizes = {name: len(array) for name, array in arrays.items() if signature.inputs[name].batched}
+    if len(set(sizes.values())) > 1:
+        raise InvalidInput(
+            f"model {signature.name}",
+            found="batches of different sizes: " + ", ".join(f"{k} {v}" for k, v in sizes.items()),
+            wanted="the same number of items in every input",
+        )

@@ -1,0 +1,161 @@
+"""Many items through one model: in order, a few at a time, from an iterable that may never end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Generator,
+        Iterable,
+    )
+
+__all__ = ["many", "many_async"]
+
+_MOST = 1024
+
+
+def many(
+    call: Callable[[Any], Any],
+    items: Iterable[Any],
+    concurrency: int,
+    progress: Callable[[int], object] | None = None,
+    keep_errors: bool = False,
+) -> Generator[Any, None, None]:
+    """Call for each item in `concurrency` threads; what comes back, in the items' order.
+
+    At most `concurrency` items are taken ahead of what the caller has read. Closing the generator, or an
+    error, stops taking items and waits for the calls under way.
+
+    Args:
+        call: what to do with one item.
+        items: taken one by one.
+        concurrency: calls under way at a time.
+        progress: told how many are done, each time one is handed on.
+        keep_errors: hand on a `ClientError` in its item's place instead of raising it.
+
+    Raises:
+        UsageError: at once, for a concurrency that is not from 1 to 1024.
+    """
+    _check(concurrency)
+    return _many(call, items, concurrency, progress, keep_errors)
+
+
+def _many(
+    call: Callable[[Any], Any],
+    items: Iterable[Any],
+    concurrency: int,
+    progress: Callable[[int], object] | None,
+    keep_errors: bool,
+) -> Generator[Any, None, None]:
+    waiting: deque[Future[Any]] = deque()
+    done = 0
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="tritonkit-many") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(call, item))
+                if len(waiting) >= concurrency:
+                    yield _result(waiting.popleft(), keep_errors)
+                    done = _tell(progress, done)
+            while waiting:
+                yield _result(waiting.popleft(), keep_errors)
+                done = _tell(progress, done)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def many_async(
+    call: Callable[[Any], Awaitable[Any]],
+    items: Iterable[Any] | AsyncIterable[Any],
+    concurrency: int,
+    progress: Callable[[int], object] | None = None,
+    keep_errors: bool = False,
+) -> AsyncGenerator[Any, None]:
+    """`many` with tasks; `items` may be an asynchronous iterable. Closing it cancels what is under way."""
+    _check(concurrency)
+    return _many_async(call, items, concurrency, progress, keep_errors)
+
+
+async def _many_async(
+    call: Callable[[Any], Awaitable[Any]],
+    items: Iterable[Any] | AsyncIterable[Any],
+    concurrency: int,
+    progress: Callable[[int], object] | None,
+    keep_errors: bool,
+) -> AsyncGenerator[Any, None]:
+    waiting: deque[asyncio.Task[Any]] = deque()
+    done = 0
+    try:
+        async for item in _each(items):
+            waiting.append(asyncio.ensure_future(_awaited(call, item)))
+            if len(waiting) >= concurrency:
+                yield await _result_async(waiting, keep_errors)
+                done = _tell(progress, done)
+        while waiting:
+            yield await _result_async(waiting, keep_errors)
+            done = _tell(progress, done)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _check(concurrency: int) -> None:
+    if not 1 <= concurrency <= _MOST:
+        raise UsageError(
+            "predict_many",
+            found=f"concurrency={concurrency}",
+            wanted=f"a whole number from 1 to {_MOST}",
+        )
+
+
+async def _awaited(call: Callable[[Any], Awaitable[Any]], item: Any) -> Any:
+    return await call(item)
+
+
+async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    if hasattr(items, "__aiter__"):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+def _result(future: Future[Any], keep_errors: bool) -> Any:
+    try:
+        return future.result()
+    except ClientError as error:
+        if not keep_errors:
+            raise
+        return error
+
+
+async def _result_async(waiting: deque[asyncio.Task[Any]], keep_errors: bool) -> Any:
+    # Taken out only when it is done: a cancelled wait must still find it, to cancel it too.
+    try:
+        return await waiting[0]
+    except ClientError as error:
+        if not keep_errors:
+            raise
+        return error
+    finally:
+        if waiting[0].done():
+            waiting.popleft()
+
+
+def _tell(progress: Callable[[int], object] | None, done: int) -> int:
+    if progress is not None:
+        progress(done + 1)
+    return done + 1

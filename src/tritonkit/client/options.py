@@ -1,0 +1,48 @@
+"""The settings both clients take, said once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tritonkit.client.batching import Adaptive
+    from tritonkit.client.cache import Cache
+    from tritonkit.client.http2 import TLS, Secret
+    from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
+    from tritonkit.client.seeing import Observer
+    from tritonkit.client.shm import SharedMemory
+
+__all__ = ["Options"]
+
+
+class Options(TypedDict, total=False):
+    """What `Client` and `AsyncClient` can be told beside where to call; each has a default."""
+
+    timeout_s: float
+    """Seconds each call may take where it says nothing else, retries and waiting included; 30."""
+    retry: Retry | None
+    """When a failed call is sent again; None never does. `Retry()`."""
+    breaker: Breaker | None
+    """When a failing server is left alone; None never does. `Breaker()`."""
+    hedge: Hedge | None
+    """Send a slow call to a second server too. None."""
+    limit: Limit | None
+    """How many calls may be under way and waiting. None: no limit."""
+    batching: Adaptive | None
+    """Join single items called at the same time into one request. None."""
+    cache: Cache | None
+    """Keep answers, here and in Redis. None."""
+    shared_memory: SharedMemory | bool
+    """Hand tensors over in shared memory to a server on this machine. False."""
+    observers: Sequence[Observer]
+    """Told of every call: `PrometheusMetrics`, `OpenTelemetryTracing`. None."""
+    tls: TLS | bool | None
+    """True for TLS with the system's authorities, a `TLS` for others or a certificate of one's own. None."""
+    api_key: Secret | None
+    """Sent with each call as `x-api-key`. None."""
+    bearer: Secret | None
+    """Sent with each call as `authorization: Bearer ...`. None."""
+    admin_key: Secret | str | None
+    """For servers that restrict `models()` and `load()`, such as tritonkit's container. None."""

@@ -1,0 +1,249 @@
+"""The way of one checked call to its answer: kept answers, batches, shared memory, a server."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tritonkit.client.batching import Batcher, Batchers, Item, Outcome, apart, layout, together
+from tritonkit.client.cache.entry import Kept
+from tritonkit.client.shm import output_sizes
+from tritonkit.client.wire.answer import decode
+from tritonkit.client.wire.request import Prepared
+from tritonkit.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tritonkit.client.batching import Adaptive
+    from tritonkit.client.cache import PredictionCache
+    from tritonkit.client.policy import Policy, Sent
+    from tritonkit.client.reply import Origin
+    from tritonkit.client.shm import Lease, Placed, RegionPool
+    from tritonkit.client.signature import ModelSignature
+    from tritonkit.client.steps import Steps
+    from tritonkit.client.wire.answer import Answer
+    from tritonkit.client.wire.transport import Body, Headers
+
+__all__ = ["Answered", "Call", "Known", "Path"]
+
+
+class Known:
+    """A model's signature as last read, and the requests prepared for it."""
+
+    __slots__ = ("prepared", "read_at", "signature")
+
+    def __init__(self, signature: ModelSignature) -> None:
+        self.signature = signature
+        self.read_at = time.monotonic()
+        self.prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
+
+    def request(self, version: str, outputs: tuple[str, ...] | None) -> Prepared:
+        """What is the same in every request for these outputs."""
+        made = self.prepared.get((version, outputs))
+        if made is None:
+            made = Prepared(self.signature, version, outputs)
+            made = self.prepared.setdefault((version, outputs), made)
+        return made
+
+
+class Call(NamedTuple):
+    """One checked call: arrays as they are sent, `items` of them, until a moment of the clock."""
+
+    known: Known
+    name: str
+    version: str
+    arrays: Mapping[str, NDArray[Any]]
+    outputs: tuple[str, ...] | None
+    priority: int
+    items: int
+    deadline: float
+    headers: Headers = ()
+
+    @property
+    def where(self) -> str:
+        """The model, for messages."""
+        return f"model {self.name}"
+
+
+class Answered(NamedTuple):
+    """Outputs, and how they were come by; times in seconds as in `Timing`."""
+
+    outputs: Mapping[str, NDArray[Any]]
+    version: str
+    batch_size: int = 1
+    endpoint: str = ""
+    attempts: int = 0
+    wait_s: float = 0.0
+    queue_s: float = 0.0
+    joining_s: float = 0.0
+    origin: Origin = "server"
+
+
+class Path:
+    """What one client has between its callers and its servers.
+
+    Args:
+        policy: where calls go and what happens when they fail.
+        cache: answers kept, or None.
+        batching: joins single items into batches, or None.
+        regions: shared memory for tensors, or None.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        cache: PredictionCache | None,
+        batching: Adaptive | None,
+        regions: RegionPool | None,
+    ) -> None:
+        self._policy = policy
+        self._cache = cache
+        self._batching = batching
+        self._batchers = Batchers()
+        self._regions = regions
+
+    def answer(self, call: Call) -> Steps[Answered]:
+        """The call's outputs, from wherever they are to be had."""
+        if self._cache is not None:
+            return self._kept(call, self._cache)
+        return self._served(call)
+
+    def _kept(self, call: Call, cache: PredictionCache) -> Steps[Answered]:
+        inputs = call.known.signature.inputs
+        typed = {name: (inputs[name].datatype, array) for name, array in call.arrays.items()}
+        key = cache.key(call.name, call.version, typed, call.outputs)
+        kept = cache.peek(key)
+        if kept is not None:  # the usual case is kept short
+            return Answered(kept.outputs, kept.version, call.items, origin="l1")
+        made: list[Answered] = []
+
+        def make() -> Steps[Kept]:
+            answered = yield from self._served(call)
+            made.append(answered)
+            return Kept(call.name, answered.version, answered.outputs)
+
+        kept, origin = yield from cache.fetch(key, make, deadline=call.deadline, where=call.where)
+        if made:
+            return made[0]._replace(outputs=kept.outputs)
+        return Answered(kept.outputs, kept.version, call.items, origin=origin)
+
+    def _served(self, call: Call) -> Steps[Answered]:
+        most = call.known.signature.max_batch_size
+        if self._batching is not None and call.items == 1 < most:
+            return self._joined(call, self._batching)
+        return self._alone(call)
+
+    def _joined(self, call: Call, batching: Adaptive) -> Steps[Answered]:
+        entered = time.perf_counter()
+        key = (call.known, call.version, call.outputs, call.priority, layout(call.arrays))
+        item = Item(call.arrays, call.deadline)
+        joined = yield from self._batchers.join(key, item, lambda: self._batcher(call, batching))
+        together_s = time.perf_counter() - entered
+        answered: Answered = joined.sent
+        return answered._replace(
+            outputs=joined.outputs,
+            batch_size=joined.batch_size,
+            joining_s=max(0.0, together_s - answered.wait_s - answered.queue_s),
+        )
+
+    def _batcher(self, call: Call, batching: Adaptive) -> Batcher:
+        # What stays of the first call is what all have in common, not its tensors or its trace.
+        common = call._replace(arrays={}, headers=())
+
+        def send(items: Sequence[Item], deadline: float) -> Steps[list[Outcome | Exception]]:
+            count = len(items)
+            batch = common._replace(arrays=together(items), items=count, deadline=deadline)
+            answered = yield from self._alone(batch)
+            return [
+                Outcome(outputs, answered) for outputs in apart(answered.outputs, count, common.where)
+            ]
+
+        most = call.known.signature.max_batch_size
+        return Batcher(batching, most, send, where=call.where)
+
+    def _alone(self, call: Call) -> Steps[Answered]:
+        lease = self._lease(call)
+        return self._in_regions(call, lease) if lease else self._in_message(call)
+
+    def _in_message(self, call: Call) -> Steps[Answered]:
+        sent = yield from self._policy.call(
+            "ModelInfer",
+            self._body(call, None),
+            call.deadline,
+            where=call.where,
+            headers=call.headers,
+        )
+        answer = decode(sent.body)
+        return _answered(call, answer, sent, answer.outputs)
+
+    def _in_regions(self, call: Call, lease: Lease) -> Steps[Answered]:
+        """Through shared memory; once more if the server has forgotten the region, as after a restart."""
+        try:
+            return (yield from self._placed(call, lease))
+        except ClientError as error:
+            if not lease.lost(error):
+                raise
+        again = self._lease(call)
+        return (yield from self._placed(call, again) if again else self._in_message(call))
+
+    def _placed(self, call: Call, lease: Lease) -> Steps[Answered]:
+        asked = call.outputs or tuple(call.known.signature.outputs)
+        ended: tuple[str | None, BaseException | None] = (None, None)
+
+        def body(transport: Any, timeout_s: float) -> Steps[Body]:
+            placed = yield from lease.place(transport, timeout_s)
+            return self._body(call, placed)
+
+        try:
+            sent = yield from self._policy.call(
+                "ModelInfer", body, call.deadline, where=call.where, headers=call.headers
+            )
+            ended = (sent.endpoint, None)
+            answer = decode(sent.body, asked)
+            found = {name: placed[:2] for name, placed in answer.in_region.items()}
+            outputs = {**answer.outputs, **lease.read(sent.endpoint, found)}
+            return _answered(call, answer, sent, {name: outputs[name] for name in asked})
+        except BaseException as error:
+            ended = (ended[0], error)
+            raise
+        finally:
+            lease.end(*ended)
+
+    def _body(self, call: Call, placed: Placed | None) -> Body:
+        request = call.known.request(call.version, call.outputs)
+        return request.encode(
+            call.arrays,
+            timeout_s=call.deadline - time.monotonic(),
+            priority=call.priority,
+            regions=placed.inputs if placed else {},
+            output_regions=placed.outputs if placed else {},
+        )
+
+    def _lease(self, call: Call) -> Lease | None:
+        """Shared memory for the call's tensors; None where there is none, or no use in it."""
+        if self._regions is None:
+            return None
+        signature = call.known.signature
+        inputs = {
+            name: (signature.inputs[name].datatype, array) for name, array in call.arrays.items()
+        }
+        names = call.outputs or tuple(signature.outputs)
+        items = call.items if signature.max_batch_size else None
+        return self._regions.lease(inputs, output_sizes(signature, names, items))
+
+
+def _answered(
+    call: Call, answer: Answer, sent: Sent, outputs: Mapping[str, NDArray[Any]]
+) -> Answered:
+    return Answered(
+        outputs,
+        answer.version,
+        call.items,
+        sent.endpoint,
+        sent.attempts,
+        sent.wait_s,
+        sent.queue_s,
+    )

@@ -1,0 +1,59 @@
+"""How much extra load a client may make: retries and hedges are paid for by answered calls."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+__all__ = ["ALLOWANCE", "Budget"]
+
+ALLOWANCE = 10.0
+"""Tokens at the start, and what a quiet client may keep for long."""
+
+_FORGET_S = 10.0
+"""Savings above the allowance shrink to a third in this time, so an hour's calls cannot be spent at once."""
+
+_LOOK_S = 0.5
+
+
+class Budget:
+    """A bucket of tokens shared by all calls of a client.
+
+    However long it runs, at most `ALLOWANCE + share * answered` tokens are spent: in an outage, when
+    nothing is answered, only what was saved. It holds what about a second of calls may need when
+    one server of several breaks, and never less than the allowance once that is earned.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._tokens = ALLOWANCE if share > 0 else 0.0
+        self._seen = -math.inf
+        self._lock = threading.Lock()
+
+    @property
+    def tokens(self) -> float:
+        """What is left."""
+        return self._tokens
+
+    def earn(self, now: float) -> None:
+        """A call was answered at its first attempt."""
+        with self._lock:
+            if now - self._seen > _LOOK_S:
+                self._forget(now)
+            self._tokens += self._share
+
+    def spend(self, now: float) -> bool:
+        """Take one token for a message more; False when there is none."""
+        with self._lock:
+            self._forget(now)
+            # Ten tenths earned are 0.9999...: a rounding error must not cost a retry.
+            if self._tokens < 1 - 1e-9:
+                return False
+            self._tokens = max(0.0, self._tokens - 1)
+            return True
+
+    def _forget(self, now: float) -> None:
+        savings = self._tokens - ALLOWANCE
+        if savings > 0 and now > self._seen:
+            self._tokens = ALLOWANCE + savings * math.exp((self._seen - now) / _FORGET_S)
+        self._seen = max(now, self._seen)

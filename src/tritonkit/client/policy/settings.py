@@ -1,0 +1,108 @@
+"""What a person may set: how often a call is tried, when a server is left alone, how many run at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tritonkit.errors import UsageError
+
+__all__ = ["Breaker", "Hedge", "Limit", "Retry"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try a call again after `ServerUnavailable` and `Overloaded`, and after nothing else.
+
+    Attributes:
+        attempts: how often one call is sent at most, the first time included.
+        budget: extra messages (retries and hedges) for each answered call, shared by the whole
+            client: 0.1 is at most 10 % more load. Ten are there from the start.
+        first_s: seconds; the first pause is drawn evenly from 0 to this, each later one from twice as much.
+        longest_s: seconds; no pause is drawn from more than this.
+    """
+
+    attempts: int = 3
+    budget: float = 0.1
+    first_s: float = 0.02
+    longest_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self, "attempts", _whole(self.attempts, 1), "a whole number from 1")
+        _check(self, "budget", 0 <= self.budget <= 1, "a share from 0 to 1, such as 0.1")
+        _check(self, "first_s", 0 <= self.first_s < float("inf"), "seconds from 0")
+        _check(self, "longest_s", self.first_s <= self.longest_s < float("inf"), "first_s or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Leave a server alone that fails too often, and find out carefully whether it is back.
+
+    Attributes:
+        window_s: seconds back over which failures are counted.
+        least_calls: with fewer answered or failed calls in the window nothing is concluded.
+        failure_rate: the share of failures, above 0 and at most 1, from which the server is left alone.
+        open_s: seconds it is left alone.
+        probes: calls sent to it after that, at the same time at most; as many must be answered
+            before it is used as before, and one failure leaves it alone again.
+    """
+
+    window_s: float = 10.0
+    least_calls: int = 20
+    failure_rate: float = 0.5
+    open_s: float = 2.0
+    probes: int = 2
+
+    def __post_init__(self) -> None:
+        _check(self, "window_s", 0 < self.window_s < float("inf"), "seconds above 0")
+        _check(self, "least_calls", _whole(self.least_calls, 1), "a whole number from 1")
+        _check(self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1")
+        _check(self, "open_s", 0 < self.open_s < float("inf"), "seconds above 0")
+        _check(self, "probes", _whole(self.probes, 1), "a whole number from 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Hedge:
+    """Ask a second server when the first is slower than usual; the first answer wins.
+
+    It needs two servers, takes from `Retry`'s budget, and leaves calls alone that may not run twice.
+
+    Attributes:
+        percentile: which share of recent calls must have been quicker than the time waited.
+        least_calls: answered calls of the same model before anything is hedged.
+    """
+
+    percentile: float = 0.95
+    least_calls: int = 100
+
+    def __post_init__(self) -> None:
+        _check(self, "percentile", 0 < self.percentile < 1, "a share between 0 and 1, such as 0.95")
+        _check(self, "least_calls", _whole(self.least_calls, 1), "a whole number from 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many calls one client has under way, and how many more may wait their turn.
+
+    Attributes:
+        in_flight: calls sent and not yet answered.
+        waiting: calls that wait for a place, first come first served; one more is `Overloaded`.
+    """
+
+    in_flight: int = 256
+    waiting: int = 4096
+
+    def __post_init__(self) -> None:
+        _check(self, "in_flight", _whole(self.in_flight, 1), "a whole number from 1")
+        _check(self, "waiting", _whole(self.waiting, 0), "a whole number from 0")
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _check(settings: object, name: str, fine: bool, wanted: str) -> None:
+    # Comparisons are written so that NaN, which compares with nothing, is not fine.
+    if not fine:
+        raise UsageError(
+            type(settings).__name__, found=f"{name}={getattr(settings, name)!r}", wanted=wanted
+        )

@@ -1,0 +1,146 @@
+"""What a client asks of servers beside inference: generators of steps, for both clients."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.status import (
+    ModelStatistics,
+    ModelStatus,
+    ServerInfo,
+    info_from,
+    statistics_from,
+    statuses_from,
+)
+from tritonkit.client.wire.messages import message, parse
+from tritonkit.client.wire.transport import Method, checked_timeout
+from tritonkit.errors import (
+    DeadlineExceeded,
+    InferenceError,
+    ModelNotFound,
+    Overloaded,
+    ServerUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tritonkit.client.policy import Policy
+    from tritonkit.client.policy.replica import Replica
+    from tritonkit.client.steps import Steps
+
+__all__ = ["Questions"]
+
+
+class Questions:
+    """Asks the servers of a policy; each question may take `timeout_s`."""
+
+    def __init__(self, policy: Policy, timeout_s: float) -> None:
+        self.policy = policy
+        self.timeout_s = timeout_s
+
+    @property
+    def address(self) -> str:
+        """Where calls go; several addresses are joined by commas."""
+        return ",".join(self.policy.addresses)
+
+    def is_ready(self, name: str, version: str | int | None) -> Steps[bool]:
+        """Whether a server, or one model on it, takes requests."""
+        try:
+            if name:
+                answer = yield from self._ask("ModelReady", name, version)
+            else:
+                answer = yield from self._ask("ServerReady")
+        except (ServerUnavailable, DeadlineExceeded, Overloaded):
+            return False
+        return bool(answer.ready)
+
+    def models(self) -> Steps[tuple[ModelStatus, ...]]:
+        """The repository of one server."""
+        return statuses_from((yield from self._ask("RepositoryIndex")))
+
+    def server_metadata(self) -> Steps[ServerInfo]:
+        """One server's name, version and extensions."""
+        return info_from((yield from self._ask("ServerMetadata")))
+
+    def config(self, name: str, version: str | int | None) -> Steps[Any]:
+        """A `ModelConfig` message."""
+        return (yield from self._ask("ModelConfig", name, version)).config
+
+    def load(self, name: str, timeout_s: float | None) -> Steps[None]:
+        """Load a model on every server, one after the other."""
+        seconds = checked_timeout(timeout_s or self.timeout_s, f"model {name}")
+        body = [message("RepositoryModelLoad", model_name=name)]
+        for replica in (yield from self.policy.resolved(time.monotonic() + seconds)):
+            deadline = time.monotonic() + seconds
+            yield from self._sent("RepositoryModelLoad", body, deadline, name, replica)
+
+    def statistics(
+        self, name: str, version: str | int | None
+    ) -> Steps[tuple[ModelStatistics, ...]]:
+        """Counters of every server, added up."""
+        replicas = yield from self.policy.resolved(time.monotonic() + self.timeout_s)
+        if len(replicas) < 2:
+            return (yield from self._statistics_of(name, version, None))
+        found: list[ModelStatistics] = []
+        for replica in replicas:
+            found += yield from self._statistics_of(name, version, replica)
+        return _added(found)
+
+    def _statistics_of(
+        self, name: str, version: str | int | None, replica: Replica | None
+    ) -> Steps[tuple[ModelStatistics, ...]]:
+        try:
+            answer = yield from self._ask("ModelStatistics", name, version, replica)
+        except (Overloaded, ModelNotFound):
+            raise
+        except InferenceError as error:
+            # Here, unlike elsewhere, Triton calls an unknown model an invalid argument.
+            if (yield from self.is_ready(name, version)):
+                raise
+            raise ModelNotFound(error.where, found=error.found, todo=error.todo) from error
+        return statistics_from(answer)
+
+    def _ask(
+        self,
+        method: Method,
+        name: str = "",
+        version: str | int | None = None,
+        replica: Replica | None = None,
+        deadline: float | None = None,
+    ) -> Steps[Any]:
+        """Ask about a model, or about the server if no name is given; the answer's message."""
+        named = {"name": name, "version": "" if version is None else str(version)} if name else {}
+        body = [message(method, **named)]
+        if deadline is None:
+            deadline = time.monotonic() + self.timeout_s
+        return parse(method, (yield from self._sent(method, body, deadline, name, replica)))
+
+    def _sent(
+        self,
+        method: Method,
+        body: list[bytes],
+        deadline: float,
+        name: str,
+        replica: Replica | None,
+    ) -> Steps[memoryview]:
+        where = f"model {name}" if name else "server"
+        sent = yield from self.policy.call(
+            method, body, deadline, where=where, limited=False, replica=replica
+        )
+        return sent.body
+
+
+def _added(found: Iterable[ModelStatistics]) -> tuple[ModelStatistics, ...]:
+    """One value for each version: the sums over servers."""
+    sums: dict[tuple[str, str], ModelStatistics] = {}
+    counters = [field.name for field in fields(ModelStatistics)][2:]
+    for each in found:
+        so_far = sums.get((each.name, each.version))
+        if so_far is not None:
+            added = {name: getattr(so_far, name) + getattr(each, name) for name in counters}
+            each = replace(each, **added)
+        sums[each.name, each.version] = each
+    return tuple(sums[key] for key in sorted(sums, key=lambda key: (key[0], int(key[1]))))

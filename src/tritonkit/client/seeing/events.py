@@ -1,0 +1,104 @@
+"""What a client tells of its calls, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from tritonkit.client.reply import Timing
+from tritonkit.client.seeing.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tritonkit.client.reply import Origin
+    from tritonkit.client.wire.transport import Headers
+
+__all__ = ["CallEvent", "Observer", "Token", "Watch"]
+
+
+_NO_TIME = Timing(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """One call that is over; `error` is the name of its exception's class, None for an answer.
+
+    Of a failed call `origin`, `endpoint` and `version` may be empty, and times may be missing (0).
+    """
+
+    model: str
+    version: str = ""
+    origin: Origin | str = ""
+    endpoint: str = ""
+    attempts: int = 0
+    batch_size: int = 0
+    timing: Timing = _NO_TIME
+    error: str | None = None
+
+
+class Observer(Protocol):
+    """Is told of every call, in the thread or task that makes it: it must be quick and thread-safe.
+
+    What it raises is logged once and harms no call.
+    """
+
+    def started(self, model: str) -> Any:
+        """A call begins; what is returned comes back with its other events."""
+
+    def headers(self, token: Any) -> Headers:
+        """Metadata for the call's requests."""
+
+    def finished(self, token: Any, event: CallEvent) -> None:
+        """The call is over."""
+
+
+Token: TypeAlias = tuple[Any, ...]
+"""What each observer returned from `started`, in order; `_FAILED` for one that raised."""
+
+_FAILED = object()
+
+
+class Watch:
+    """Several observers as one that never raises; false if there are none.
+
+    Args:
+        observers: told in this order.
+    """
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = tuple(observers)
+        self._complained: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
+    def started(self, model: str) -> Token:
+        """A call begins; hand the token to the other two."""
+        return tuple(self._told(observer, observer.started, model) for observer in self._observers)
+
+    def headers(self, token: Token) -> Headers:
+        """The metadata of all observers, for the call's requests."""
+        headers: Headers = ()
+        for observer, own in zip(self._observers, token, strict=True):
+            if own is not _FAILED:
+                given = self._told(observer, observer.headers, own)
+                headers += () if given is _FAILED else tuple(given)
+        return headers
+
+    def finished(self, token: Token, event: CallEvent) -> None:
+        """The call is over."""
+        for observer, own in zip(self._observers, token, strict=True):
+            if own is not _FAILED:
+                self._told(observer, observer.finished, own, event)
+
+    def _told(self, observer: Observer, method: Callable[..., Any], *values: Any) -> Any:
+        try:
+            return method(*values)
+        except Exception:
+            # Once: a broken observer would otherwise log at the rate of the calls.
+            if id(observer) not in self._complained:
+                self._complained.add(id(observer))
+                logger.exception("%s failed; calls go on without it", type(observer).__name__)
+            return _FAILED

@@ -1,0 +1,120 @@
+"""Calls as Prometheus metrics."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from tritonkit.client.seeing.extras import need
+
+if TYPE_CHECKING:
+    from tritonkit.client.seeing.events import CallEvent
+    from tritonkit.client.wire.transport import Headers
+
+__all__ = ["PrometheusMetrics"]
+
+_SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""Upper bounds: from an answer kept in this process to the default timeout."""
+
+_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class _Series(NamedTuple):
+    calls: Any
+    under_way: Any
+    total: Any
+    wait: Any
+    queue: Any
+    joining: Any
+    retries: Any
+    items: Any
+
+
+_known: WeakKeyDictionary[Any, _Series] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class PrometheusMetrics:
+    """Counts and times calls; `Client(..., observers=[PrometheusMetrics()])`.
+
+    Several of them on one registry count into the same series, so each client may have its own.
+
+    Args:
+        registry: of the package prometheus_client; its default one if None.
+
+    Raises:
+        UsageError: the package is not installed (`pip install 'tritonkit[metrics]'`).
+    """
+
+    def __init__(self, registry: Any = None) -> None:
+        package = need("prometheus_client", "tritonkit[metrics]")
+        registry = package.REGISTRY if registry is None else registry
+        with _lock:
+            if registry not in _known:
+                _known[registry] = _series(package, registry)
+            self._series = _known[registry]
+        self._children: dict[tuple[str, ...], Any] = {}
+
+    def started(self, model: str) -> str:
+        """One more under way."""
+        self._child("under_way", model).inc()
+        return model
+
+    def headers(self, token: str) -> Headers:
+        """None."""
+        return ()
+
+    def finished(self, token: str, event: CallEvent) -> None:
+        """Count it and note where its time went."""
+        child, model, timing = self._child, token, event.timing
+        child("under_way", model).dec()
+        child("calls", model, event.error or "ok", event.origin).inc()
+        child("total", model, event.origin).observe(timing.total_s)
+        if event.attempts > 1:
+            child("retries", model).inc(event.attempts - 1)
+        if event.origin == "server":
+            child("wait", model).observe(timing.wait_s)
+            child("queue", model).observe(timing.queue_s)
+            child("joining", model).observe(timing.joining_s)
+            child("items", model).observe(event.batch_size)
+
+    def _child(self, *key: str) -> Any:
+        """A series with these label values; the package's own look-up takes as long as counting."""
+        child = self._children.get(key)
+        if child is None:
+            name, *labels = key
+            child = self._children[key] = getattr(self._series, name).labels(*labels)
+        return child
+
+
+def _series(package: Any, registry: Any) -> _Series:
+    def histogram(name: str, text: str, *labels: str, buckets: Any = _SECONDS) -> Any:
+        return package.Histogram(
+            f"tritonkit_client_{name}",
+            text,
+            ("model", *labels),
+            registry=registry,
+            buckets=buckets,
+        )
+
+    def counter(name: str, text: str, *labels: str) -> Any:
+        return package.Counter(
+            f"tritonkit_client_{name}", text, ("model", *labels), registry=registry
+        )
+
+    return _Series(
+        calls=counter("calls", "Calls that are over.", "outcome", "origin"),
+        under_way=package.Gauge(
+            "tritonkit_client_calls_under_way", "Calls now.", ("model",), registry=registry
+        ),
+        total=histogram("call_seconds", "From entering a call to its end.", "origin"),
+        wait=histogram("wait_seconds", "Of a call: network, server queue and inference."),
+        queue=histogram("queue_seconds", "Of a call: waiting for the client's own limit."),
+        joining=histogram("joining_seconds", "Of a call: waiting to be sent with others."),
+        retries=counter("retries", "Requests beside a call's first, hedges included."),
+        items=histogram("batch_items", "Items in the request of a call.", buckets=_ITEMS),
+    )

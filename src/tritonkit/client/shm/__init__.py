@@ -1,0 +1,10 @@
+"""Tensors handed over in shared memory, where client and server are on one machine."""
+
+from __future__ import annotations
+
+from tritonkit.client.shm.layout import output_sizes
+from tritonkit.client.shm.lease import Found, Lease, Placed
+from tritonkit.client.shm.pool import RegionPool
+from tritonkit.client.shm.settings import SharedMemory
+
+__all__ = ["Found", "Lease", "Placed", "RegionPool", "SharedMemory", "output_sizes"]

@@ -1,0 +1,74 @@
+"""Names of regions say who made them, so that a server can be told to forget those of the dead.
+
+A server keeps a region until it is told otherwise, also when its maker was killed. The name holds the
+maker's PID namespace, PID and start time, which a later client on the machine can look up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from functools import cache
+from itertools import count
+from pathlib import Path
+from weakref import WeakSet
+
+__all__ = ["Owner", "is_orphan"]
+
+_NAME = re.compile(r"tritonkit-(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]{32}")
+_numbers = count(1)
+
+
+class Owner:
+    """Who makes regions: one pool in one process."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        _owners.add(self)
+
+    def new_name(self) -> str:
+        """A name no region ever had, and nobody can guess."""
+        pid = os.getpid()
+        return (
+            f"tritonkit-{_namespace()}-{pid}-{_started(pid)}-{self.number}-{secrets.token_hex(16)}"
+        )
+
+
+_owners: WeakSet[Owner] = WeakSet()
+
+
+def is_orphan(name: str) -> bool:
+    """Whether a region of this name was made here by somebody who is gone; False when in doubt."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return False
+    namespace, pid, started, number = map(int, found.groups())
+    if namespace == 0 or namespace != _namespace():
+        return False
+    if pid == os.getpid() and started == _started(pid):
+        return all(owner.number != number for owner in list(_owners))
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return _started(pid) not in (0, started)
+
+
+@cache
+def _namespace() -> int:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _started(pid: int) -> int:
+    """When the process began, in clock ticks since the machine did; 0 if there is none."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return 0
+    return int(after_name.split()[19])

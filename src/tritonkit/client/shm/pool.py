@@ -1,0 +1,154 @@
+"""The regions of one client: lent to calls, used again, given up when that is not safe."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.seeing.log import logger
+from tritonkit.client.shm.layout import Tensor, lay_out, size_class, sizes_of
+from tritonkit.client.shm.lease import Lease
+from tritonkit.client.shm.memory import Memory, maker
+from tritonkit.client.shm.owner import Owner
+from tritonkit.client.shm.settings import SharedMemory
+from tritonkit.client.shm.site import Site, Slot
+from tritonkit.client.steps import Steps, run_async, run_blocking
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["RegionPool"]
+
+
+class RegionPool:
+    """Shared memory for the calls of one client, in one process. Threads and tasks may share it.
+
+    Args:
+        settings: from which size on, up to how much, and whose memory.
+
+    Raises:
+        UsageError: this machine has no such memory.
+    """
+
+    def __init__(self, settings: SharedMemory | None = None) -> None:
+        self._settings = settings or SharedMemory()
+        self._make: Callable[[int], Memory] = maker(self._settings)
+        self._owner = Owner()
+        self._pid = os.getpid()
+        self._sites: dict[Any, Site] = {}
+        self._lock = threading.Lock()
+        self._reserved = 0
+        self._made = self._full = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all regions now."""
+        return sum(site.size() for site in list(self._sites.values()))
+
+    def lease(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, int]) -> Lease | None:
+        """Shared memory for one call; None when the call is too small to gain by it.
+
+        Args:
+            inputs: datatype and array by name, as conformed to the model.
+            outputs: the bytes of outputs to be written there, as `output_sizes` gives them.
+
+        Raises:
+            UsageError: in a forked process, whose regions are its parent's.
+        """
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "shared memory",
+                found=f"made in process {self._pid} and used in a fork of it, {os.getpid()}",
+                todo="make the Client after forking",
+            )
+        sizes = sizes_of(inputs)
+        total = sum(sizes.values()) + sum(outputs.values())
+        if total < self._settings.smallest:
+            return None
+        layout = lay_out(sizes, outputs)
+        if size_class(layout.size) > self._settings.limit:
+            return None
+        return Lease(self.slot, inputs, layout)
+
+    def leave(self, transport: Any, timeout_s: float = 1.0) -> Steps[None]:
+        """Let a server forget every region, before its transport is closed; never fails.
+
+        What the server still uses after `timeout_s` seconds stays with it until this process has ended
+        and another client on the machine comes. Arrays that look into regions stay valid.
+        """
+        with self._lock:
+            site = self._sites.pop(transport, None)
+        if site is not None and os.getpid() == self._pid:
+            left = yield from site.leave(timeout_s)
+            if left:
+                logger.debug("%d shared memory regions left at %s", left, transport.address)
+
+    def close(self) -> None:
+        """`leave` every server of blocking transports; before these are closed."""
+        for transport in list(self._sites):
+            run_blocking(self.leave(transport))
+
+    async def aclose(self) -> None:
+        """`leave` every server of asyncio transports; before these are closed."""
+        for transport in list(self._sites):
+            await run_async(self.leave(transport))
+
+    def slot(self, transport: Any, size: int, timeout_s: float) -> Steps[tuple[Site, Slot] | None]:
+        """A region for `size` bytes that the server at the transport has opened; None: send bytes."""
+        site = self._site(transport)
+        end = time.monotonic() + timeout_s
+        if site.is_untidy():
+            yield from site.tidy(timeout_s)
+        slot = site.take(size_class(size))
+        if slot is None and time.monotonic() >= site.refused_until:
+            slot = yield from self._new_slot(site, size_class(size), end)
+        return None if slot is None else (site, slot)
+
+    def _new_slot(self, site: Site, size: int, end: float) -> Steps[Slot | None]:
+        if not self._reserve(size):
+            return None
+        try:
+            memory = self._memory(size)
+            if memory is None:
+                return None
+            yield from site.adopt_orphans(memory, max(end - time.monotonic(), 0.001))
+            return (yield from site.open(memory, max(end - time.monotonic(), 0.001)))
+        finally:
+            with self._lock:
+                self._reserved -= size
+
+    def _site(self, transport: Any) -> Site:
+        with self._lock:
+            site = self._sites.get(transport)
+            if site is None:
+                site = self._sites[transport] = Site(transport, self._owner)
+            return site
+
+    def _reserve(self, size: int) -> bool:
+        with self._lock:
+            sites = list(self._sites.values())
+            taken = sum(site.size() for site in sites)
+            if taken + self._reserved + size <= self._settings.limit:
+                self._reserved += size
+                return True
+        # Other sizes were in demand before: what is free makes room for the calls to come.
+        for site in sites:
+            site.retire_free()
+        return False
+
+    def _memory(self, size: int) -> Memory | None:
+        try:
+            memory = self._make(size)
+        except UsageError as error:
+            # The very first: it cannot work at all, and whoever asked for it wants to know.
+            if not self._made:
+                raise
+            if not self._full:
+                logger.warning("tensors are sent in messages: %s", error)
+            self._full = True
+            return None
+        self._made = True
+        return memory

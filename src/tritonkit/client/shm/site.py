@@ -1,0 +1,252 @@
+"""What one server knows: the regions it has opened, which are free, and which it should forget.
+
+Facts of Triton 2.51 that shape this, all tried:
+
+- A region in use cannot be unregistered, and a call that was given up goes on using it: its output
+  still arrives there. So a region whose call got no answer is never used again.
+- A second registration of a key that is still open, under another name, maps a file descriptor that
+  the server has closed. So every region has a key and a name of its own, used once.
+- A restarted server knows nothing, and says so at the next call by naming the region.
+- Unregistering what is unknown succeeds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.seeing.log import logger
+from tritonkit.client.shm.owner import Owner, is_orphan
+from tritonkit.client.steps import Send, Sleep, Steps
+from tritonkit.client.wire.messages import message, parse
+from tritonkit.errors import ClientError, InferenceError, Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tritonkit.client.shm.memory import Memory
+    from tritonkit.client.wire.transport import Method
+
+__all__ = ["Site", "Slot"]
+
+_LONGEST_OPEN_S = 30.0
+_LONGEST_FORGET_S = 0.5
+"""How long a server may take to open or forget a region; both take it half a millisecond."""
+
+_AGAIN_S = 0.5
+"""A region that was in use is tried again after so long."""
+
+_REFUSED_S = 60.0
+"""A server that cannot open regions is not asked again for so long."""
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A region that a server has opened. One call at a time uses it."""
+
+    name: str
+    memory: Memory
+    generation: int
+
+
+@dataclass(slots=True)
+class _Retired:
+    name: str
+    size: int
+    unregister: Method
+    memory: Memory | None = None
+    not_before: float = 0.0
+
+
+@dataclass(eq=False)
+class Site:
+    """The regions at one server, over one transport. Threads may share it."""
+
+    transport: Any
+    owner: Owner
+    generation: int = 0
+    refused_until: float = 0.0
+    asked: bool = False
+    free: dict[int, list[Slot]] = field(default_factory=dict)
+    lent: set[Slot] = field(default_factory=set)
+    retired: deque[_Retired] = field(default_factory=deque)
+    returned: deque[tuple[Slot, bool]] = field(default_factory=deque)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, size: int) -> Slot | None:
+        """A free region of that size class."""
+        with self.lock:
+            self._settle()
+            slots = self.free.get(size)
+            if not slots:
+                return None
+            slot = slots.pop()  # the one used last: its pages are in the caches
+            self.lent.add(slot)
+            return slot
+
+    def give_back(self, slot: Slot, safe: bool) -> None:
+        """Return a region; `safe` says that the server is done with it.
+
+        Takes no lock: the garbage collector calls this in the middle of anything.
+        """
+        self.returned.append((slot, safe))
+
+    def is_untidy(self) -> bool:
+        """Whether the server should forget something."""
+        with self.lock:
+            self._settle()
+            return bool(self.retired)
+
+    def lost(self, slot: Slot) -> None:
+        """The server does not know this region: it was restarted and knows none from before."""
+        with self.lock:
+            if slot.generation == self.generation:
+                self.generation += 1
+
+    def retire_free(self) -> None:
+        """Give up the regions nobody uses."""
+        with self.lock:
+            self._settle()
+            for slot in [slot for slots in self.free.values() for slot in slots]:
+                self._retire(slot)
+            self.free.clear()
+
+    def size(self) -> int:
+        """Bytes of all regions, those included that the server has not forgotten yet."""
+        with self.lock:
+            self._settle()
+            free = sum(size * len(slots) for size, slots in self.free.items())
+            lent = sum(slot.memory.size for slot in self.lent)
+            return free + lent + sum(retired.size for retired in self.retired)
+
+    def open(self, memory: Memory, timeout_s: float) -> Steps[Slot | None]:
+        """Let the server open a new region; None if it cannot, and then not again for a minute.
+
+        Raises:
+            ServerUnavailable, DeadlineExceeded, Overloaded, UsageError: as from the transport.
+        """
+        slot = Slot(self.owner.new_name(), memory, self.generation)
+        # Also when the answer stays out: the server may have opened it.
+        with self._hidden_after(slot):
+            try:
+                yield Send(
+                    self.transport,
+                    memory.register,
+                    (memory.request(slot.name),),
+                    min(timeout_s, _LONGEST_OPEN_S),
+                )
+            except Overloaded:
+                raise
+            except InferenceError as error:
+                memory.free()
+                self._refused(error)
+                return None
+            with self.lock:
+                self.lent.add(slot)
+            return slot
+
+    def tidy(self, timeout_s: float, most: int = 2) -> Steps[None]:
+        """Let the server forget up to `most` regions that are used no more; never fails."""
+        end = time.monotonic() + timeout_s
+        for _ in range(most):
+            left = end - time.monotonic()
+            retired = self._next_retired() if left > 0 else None
+            if retired is None:
+                return
+            done = False
+            try:
+                done = yield from self._forgotten(retired, left)
+            finally:
+                if not done:
+                    retired.not_before = time.monotonic() + _AGAIN_S
+                    with self.lock:
+                        self.retired.append(retired)
+
+    def adopt_orphans(self, memory: Memory, timeout_s: float) -> Steps[None]:
+        """Ask once which regions the server has, to let it forget those of killed processes."""
+        if self.asked:
+            return
+        self.asked = True
+        method: Any = memory.register.replace("Register", "Status")
+        try:
+            answer = yield Send(self.transport, method, (message(method),), timeout_s)
+            names = [name for name in parse(method, answer).regions if is_orphan(name)]
+        except (ClientError, AttributeError):
+            return
+        with self.lock:
+            self.retired.extend(_Retired(name, 0, memory.unregister) for name in names)
+
+    def leave(self, timeout_s: float) -> Steps[int]:
+        """Let the server forget everything, waiting for what is in use; how many are left."""
+        end = time.monotonic() + timeout_s
+        with self.lock:
+            self._settle()
+            for slot in list(self.lent):
+                self._retire(slot)
+        self.retire_free()
+        while self.retired and (left := end - time.monotonic()) > 0:
+            before = len(self.retired)
+            yield from self.tidy(left, before)
+            if len(self.retired) == before:
+                yield Sleep(min(left, _AGAIN_S / 5))
+                with self.lock:
+                    for retired in self.retired:
+                        retired.not_before = 0.0
+        return len(self.retired)
+
+    def _forgotten(self, retired: _Retired, timeout_s: float) -> Steps[bool]:
+        body = (message(retired.unregister, name=retired.name),)
+        try:
+            yield Send(self.transport, retired.unregister, body, min(timeout_s, _LONGEST_FORGET_S))
+        except ClientError:
+            return False
+        if retired.memory is not None:
+            retired.memory.free()
+        return True
+
+    def _next_retired(self) -> _Retired | None:
+        with self.lock:
+            if self.retired and self.retired[0].not_before <= time.monotonic():
+                return self.retired.popleft()
+        return None
+
+    def _settle(self) -> None:
+        while self.returned:
+            slot, safe = self.returned.popleft()
+            if slot not in self.lent:  # the server was left meanwhile
+                continue
+            self.lent.remove(slot)
+            if safe and slot.generation == self.generation:
+                self.free.setdefault(slot.memory.size, []).append(slot)
+            else:
+                self._retire(slot)
+
+    def _retire(self, slot: Slot) -> None:
+        self.lent.discard(slot)
+        memory = slot.memory
+        self.retired.append(_Retired(slot.name, memory.size, memory.unregister, memory))
+
+    @contextmanager
+    def _hidden_after(self, slot: Slot) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            with self.lock:
+                self._retire(slot)
+            raise
+        finally:
+            slot.memory.hide()
+
+    def _refused(self, error: InferenceError) -> None:
+        if not self.refused_until:
+            logger.warning(
+                "%s cannot open shared memory of this process (%s): tensors are sent in messages."
+                " Client and server need one machine, one user and one /dev/shm (containers: --ipc)",
+                self.transport.address,
+                error.found,
+            )
+        self.refused_until = time.monotonic() + _REFUSED_S

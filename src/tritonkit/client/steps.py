@@ -1,0 +1,102 @@
+"""One core for threads and tasks: generators decide, steps wait.
+
+What happens in a call (which server, whether again, how long to wait) is written once, as a generator
+that does no input or output and yields steps. A step can be done by a thread (`block`) and by a
+task of an event loop (`wait`); its result goes back into the generator, its error is raised there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from tritonkit.client.wire.transport import Body, Headers, Method
+
+__all__ = ["Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
+
+T = TypeVar("T")
+
+
+class Step(Protocol):
+    """One thing to wait for."""
+
+    def block(self) -> Any:
+        """Do it in this thread."""
+
+    async def wait(self) -> Any:
+        """Do it in this task."""
+
+
+Steps: TypeAlias = Generator[Step, Any, T]
+
+
+def run_blocking(steps: Steps[T]) -> T:
+    """Do the steps in this thread, one after the other; what the generator returns."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = step.block()
+            except BaseException as error:  # the generator decides, also about an interrupt
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+async def run_async(steps: Steps[T]) -> T:
+    """Do the steps in this task; cancelling it cancels the step and is raised in the generator."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await step.wait()
+            except BaseException as error:  # also CancelledError: the generator must clean up
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+class Send(NamedTuple):
+    """Send one message over a transport; gives the bytes of the answer."""
+
+    transport: Any
+    method: Method
+    body: Body
+    timeout_s: float
+    headers: Headers = ()
+
+    def block(self) -> memoryview:
+        """See `Transport.send`."""
+        answer: memoryview = self.transport.send(
+            self.method, self.body, self.timeout_s, self.headers
+        )
+        return answer
+
+    async def wait(self) -> memoryview:
+        """See `AsyncTransport.send`."""
+        answer: memoryview = await self.transport.send(
+            self.method, self.body, self.timeout_s, self.headers
+        )
+        return answer
+
+
+class Sleep(NamedTuple):
+    """Wait a while."""
+
+    seconds: float
+
+    def block(self) -> None:
+        """Sleep."""
+        time.sleep(self.seconds)
+
+    async def wait(self) -> None:
+        """Let other tasks run."""
+        await asyncio.sleep(self.seconds)

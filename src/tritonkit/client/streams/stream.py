@@ -1,0 +1,147 @@
+"""Streams of replies for threads and for tasks; what happens in them is decided in `course`."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tritonkit.client.steps import run_async, run_blocking
+from tritonkit.client.streams.course import Course
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tritonkit.client.calls import Ask, Calls
+    from tritonkit.client.reply import Reply
+
+__all__ = ["AsyncStream", "Stream"]
+
+
+class Stream:
+    """The replies of a decoupled model to one request: an iterator, and a context manager.
+
+    The request leaves at entering the `with` block, or else at the first reply asked for. Each
+    reply's `timing.total_s` runs from then, `timing.wait_s` from the reply before. Leaving the block, or
+    `close`, or dropping the last reference ends the work at the server. An error ends the stream.
+
+    `timeout_s`, if given, is for the whole stream; without it each reply may take the client's own.
+
+    Raises:
+        InvalidInput: refused before sending.
+        InferenceError: the model failed, also after replies; the text is its own.
+        DeadlineExceeded: the time is over.
+        ServerUnavailable: nobody answers, or the connection broke. Before the first reply another
+            server is asked once, if there is one; afterwards nothing is repeated.
+        UsageError: the client is closed, or two threads read.
+    """
+
+    def __init__(self, calls: Calls, ask: Ask) -> None:
+        self._course = Course(calls, ask)
+
+    def __iter__(self) -> Stream:
+        """The stream itself: it can be read once."""
+        return self
+
+    def __next__(self) -> Reply:
+        """Wait for the next reply."""
+        reply = run_blocking(self._course.next())
+        if reply is None:
+            raise StopIteration
+        return reply
+
+    def close(self) -> None:
+        """End it, also at the server; a thread that reads is told the stream is at its end."""
+        run_blocking(self._course.close())
+
+    def __enter__(self) -> Stream:
+        """Send the request; the stream is closed when the block ends."""
+        run_blocking(self._course.start())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Close, if it was forgotten."""
+        course: Course | None = getattr(self, "_course", None)
+        if course is not None and course.under_way:
+            # In a thread of its own: this may run inside any code, also the transport's, in its locks.
+            with suppress(RuntimeError):  # Python ends
+                _thread.start_new_thread(_closed, (course,))
+
+
+def _closed(course: Course) -> None:
+    with suppress(Exception):
+        run_blocking(course.close())
+
+
+class AsyncStream:
+    """`Stream` for tasks: an asynchronous iterator and context manager.
+
+    Cancelling the task that reads ends the stream, here and at the server.
+    """
+
+    def __init__(self, calls: Calls, ask: Ask) -> None:
+        self._course = Course(calls, ask)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __aiter__(self) -> AsyncStream:
+        """The stream itself: it can be read once."""
+        return self
+
+    async def __anext__(self) -> Reply:
+        """Wait for the next reply."""
+        self._loop = asyncio.get_running_loop()
+        reply = await run_async(self._course.next())
+        if reply is None:
+            raise StopAsyncIteration
+        return reply
+
+    async def close(self) -> None:
+        """End it, also at the server; a task that reads is told the stream is at its end."""
+        await run_async(self._course.close())
+
+    async def __aenter__(self) -> AsyncStream:
+        """Send the request; the stream is closed when the block ends."""
+        self._loop = asyncio.get_running_loop()
+        await run_async(self._course.start())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    def __del__(self) -> None:
+        """Close, if it was forgotten."""
+        course: Course | None = getattr(self, "_course", None)
+        loop = getattr(self, "_loop", None)
+        if course is not None and loop is not None and course.under_way:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_close_soon, loop, course)
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, course: Course) -> None:
+    closing = loop.create_task(_close_quietly(course))
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+
+
+async def _close_quietly(course: Course) -> None:
+    with suppress(Exception):
+        await run_async(course.close())

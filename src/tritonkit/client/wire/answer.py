@@ -1,0 +1,268 @@
+"""Answers, read straight from protobuf's bytes: arrays are views of them.
+
+Fields may come in any order and unknown ones are skipped, as in every protobuf reader. A server
+answers one model with the same descriptions of its outputs again and again: short ones are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritonkit.client.wire.contents import typed_array
+from tritonkit.client.wire.parameters import Parameter, read_parameter
+from tritonkit.client.wire.tensors import FIXED, from_raw
+from tritonkit.client.wire.varint import Data, fields, read_field, read_signed
+from tritonkit.errors import InferenceError
+
+__all__ = ["Answer", "Placed", "decode", "stream_response"]
+
+Placed: TypeAlias = tuple[str, tuple[int, ...], int]
+"""An output that lies in shared memory: datatype, shape, and bytes (0 if only its content tells)."""
+
+_NO_PARAMETERS: Mapping[str, Parameter | None] = MappingProxyType({})
+
+
+class Answer(NamedTuple):
+    """What a server answered: outputs by name, in its order, as read-only arrays.
+
+    `in_region` holds the outputs it put into shared memory instead.
+    """
+
+    model: str
+    version: str
+    id: str
+    parameters: Mapping[str, Parameter | None]
+    outputs: dict[str, NDArray[Any]]
+    in_region: dict[str, Placed]
+
+
+_COPIED = 64 * 1024
+"""Bytes up to which an answer is copied into bytes of its own: cheaper to read than a view."""
+
+_SHORT = 256
+"""Bytes up to which the description of an output is kept."""
+
+# Tags (field number, wire type) of ModelInferResponse, InferOutputTensor, ModelStreamInferResponse.
+_MODEL, _VERSION, _ID, _PARAMETERS, _OUTPUTS, _RAW = 0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32
+_NAME, _DATATYPE, _SHAPE, _PACKED_SHAPE = 0x0A, 0x12, 0x18, 0x1A
+_TENSOR_PARAMETERS, _CONTENTS = 0x22, 0x2A
+_ERROR, _RESPONSE = 0x0A, 0x12
+
+
+def decode(body: bytes | memoryview, in_regions: Container[str] = ()) -> Answer:
+    """Read a `ModelInferResponse`.
+
+    Args:
+        body: the message. Arrays of a large one are views of it, which keep it in memory.
+        in_regions: names of outputs that were to be put into shared memory: Triton does not say
+            in its answer where it put an output.
+
+    Raises:
+        InferenceError: the bytes are no such message, or contradict themselves: a tensor whose bytes
+            do not fill its shape, an unknown datatype, an output without bytes.
+    """
+    try:
+        return _answer(_readable(body), in_regions)
+    except (ValueError, IndexError, OverflowError) as error:
+        raise _unreadable(error) from error
+
+
+def stream_response(
+    body: bytes | memoryview, in_regions: Container[str] = ()
+) -> tuple[str, Answer | None]:
+    """Read a `ModelStreamInferResponse`: the server's error (empty if none), and the answer.
+
+    The parameter `triton_final_response` of the answer says whether it is the last to its request;
+    an answer that is only that has no outputs. Beside an error the answer holds the request's id, if
+    the server gave it.
+
+    Raises:
+        InferenceError: as `decode`.
+    """
+    try:
+        data = _readable(body)
+        error, answer = "", None
+        for tag, start, end in fields(data):
+            if tag == _ERROR:
+                error = _text(data[start:end])
+            elif tag == _RESPONSE:
+                answer = _answer(data[start:end], in_regions)
+    except (ValueError, IndexError, OverflowError) as problem:
+        raise _unreadable(problem) from problem
+    return error, answer
+
+
+def _readable(body: bytes | memoryview) -> Data:
+    return bytes(body) if len(body) <= _COPIED else memoryview(body).toreadonly()
+
+
+def _unreadable(error: Exception) -> InferenceError:
+    return InferenceError(
+        "the server's answer",
+        found="an answer that cannot be read",
+        wanted="bytes for every output, filling its shape",
+        details=str(error),
+    )
+
+
+class _Output(NamedTuple):
+    """The description of one output; `size` is what its bytes must be, -1 if their content tells."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    size: int
+    region_size: int | None
+    contents: bytes
+
+
+def _answer(data: Data, in_regions: Container[str]) -> Answer:
+    model = version = request_id = ""
+    parameters: dict[str, Parameter | None] = {}
+    described: list[_Output] = []
+    raw: list[tuple[int, int]] = []
+    at, end = 0, len(data)
+    while at < end:
+        tag = data[at]
+        # The short way: a field with a one-byte tag, and a length of one byte.
+        if tag & 0x87 == 2 and (size := data[at + 1]) < 128:
+            start = at + 2
+            at = start + size
+        else:
+            tag, start, at = read_field(data, at)
+        if at > end:
+            raise ValueError("a field runs past the end")
+        if tag == _RAW:
+            raw.append((start, at))
+        elif tag == _OUTPUTS:
+            described.append(_described(bytes(data[start:at])))
+        elif tag == _MODEL:
+            model = _text(data[start:at])
+        elif tag == _VERSION:
+            version = _text(data[start:at])
+        elif tag == _PARAMETERS:
+            name, value = read_parameter(bytes(data[start:at]))
+            parameters[name] = value
+        elif tag == _ID:
+            request_id = _text(data[start:at])
+    outputs, in_region = _outputs(data, described, raw, in_regions)
+    return Answer(model, version, request_id, parameters or _NO_PARAMETERS, outputs, in_region)
+
+
+def _outputs(
+    data: Data,
+    described: Sequence[_Output],
+    raw: Sequence[tuple[int, int]],
+    in_regions: Container[str],
+) -> tuple[dict[str, NDArray[Any]], dict[str, Placed]]:
+    outputs: dict[str, NDArray[Any]] = {}
+    in_region: dict[str, Placed] = {}
+    places: Iterable[tuple[int, int] | None] = raw
+    if len(raw) != len(described):
+        places = _matched(described, raw, in_regions)
+    for output, place in zip(described, places, strict=True):
+        name = output.name
+        if output.region_size is not None or (name in in_regions and _is_elsewhere(output, place)):
+            in_region[name] = (output.datatype, output.shape, _placed_size(output))
+        else:
+            outputs[name] = _array(data, output, place)
+    return outputs, in_region
+
+
+def _is_elsewhere(output: _Output, place: tuple[int, int] | None) -> bool:
+    """Whether there are elements and no bytes for them."""
+    return (place is None or place[0] == place[1]) and 0 not in output.shape
+
+
+def _matched(
+    described: Sequence[_Output], raw: Sequence[tuple[int, int]], in_regions: Container[str]
+) -> Iterator[tuple[int, int] | None]:
+    """Which bytes belong to which output where not every output has some of its own."""
+    left = iter(raw)
+    for output in described:
+        elsewhere = output.region_size is not None or output.name in in_regions
+        yield None if elsewhere or output.contents or not raw else next(left, (0, 0))
+    if next(left, None) is not None:
+        raise ValueError("bytes without an output")
+
+
+def _array(data: Data, output: _Output, place: tuple[int, int] | None) -> NDArray[Any]:
+    if place is None:
+        return typed_array(output.contents, output.datatype, output.shape)
+    start, end = place
+    if output.size not in (-1, end - start):
+        raise ValueError(
+            f"{end - start} bytes of output {output.name}, {output.size} fill its shape"
+        )
+    # A slice of bytes is a small copy, aligned for numpy; a slice of a view is none.
+    if output.dtype is not None:
+        return np.ndarray(output.shape, output.dtype, data[start:end])
+    return from_raw(data[start:end], output.datatype, output.shape)
+
+
+def _described(entry: bytes) -> _Output:
+    return _kept(entry) if len(entry) <= _SHORT else _read_output(entry)
+
+
+def _read_output(entry: bytes) -> _Output:
+    name = datatype = ""
+    shape: list[int] = []
+    parameters: dict[str, Parameter | None] = {}
+    contents = b""
+    for tag, start, end in fields(entry):
+        if tag == _NAME:
+            name = _text(entry[start:end])
+        elif tag == _DATATYPE:
+            datatype = _text(entry[start:end])
+        elif tag in (_SHAPE, _PACKED_SHAPE):
+            shape += _sizes(entry[start:end])
+        elif tag == _TENSOR_PARAMETERS:
+            parameters.update([read_parameter(entry[start:end])])
+        elif tag == _CONTENTS:
+            contents += entry[start:end]
+    dtype = FIXED.get(datatype)
+    return _Output(
+        name=name,
+        datatype=datatype,
+        shape=tuple(shape),
+        dtype=dtype,
+        size=-1 if dtype is None else prod(shape) * dtype.itemsize,
+        region_size=_region_size(parameters),
+        contents=contents,
+    )
+
+
+_kept = lru_cache(1024)(_read_output)
+
+
+def _sizes(data: bytes) -> list[int]:
+    sizes, at = [], 0
+    while at < len(data):
+        size, at = read_signed(data, at)
+        if size < 0:
+            raise ValueError(f"an axis of {size}")
+        sizes.append(size)
+    return sizes
+
+
+def _region_size(parameters: Mapping[str, Parameter | None]) -> int | None:
+    if "shared_memory_region" not in parameters:
+        return None
+    size = parameters.get("shared_memory_byte_size")
+    return size if type(size) is int and size >= 0 else 0
+
+
+def _placed_size(output: _Output) -> int:
+    return output.region_size or max(output.size, 0)
+
+
+def _text(data: Data) -> str:
+    return str(data, "utf-8")

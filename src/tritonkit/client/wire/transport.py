@@ -1,0 +1,186 @@
+"""The one thing a client needs of a wire: carry a message there, bring the answer, in time.
+
+Messages are protobuf bytes: a transport knows calls, deadlines and failures, and no tensors. It opens
+its connection at the first call and makes it anew after a loss; it never repeats a call that a
+server may have seen, and never waits for a server that is not there: that is the policy's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from tritonkit.errors import DeadlineExceeded, UsageError
+
+__all__ = [
+    "LONGEST_TIMEOUT_S",
+    "AsyncStream",
+    "AsyncTransport",
+    "Body",
+    "Headers",
+    "Method",
+    "Pending",
+    "Stream",
+    "Transport",
+    "checked_timeout",
+    "time_left",
+]
+
+Method: TypeAlias = Literal[
+    "CudaSharedMemoryRegister",
+    "CudaSharedMemoryStatus",
+    "CudaSharedMemoryUnregister",
+    "ModelConfig",
+    "ModelInfer",
+    "ModelMetadata",
+    "ModelReady",
+    "ModelStatistics",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "ServerLive",
+    "ServerMetadata",
+    "ServerReady",
+    "SystemSharedMemoryRegister",
+    "SystemSharedMemoryStatus",
+    "SystemSharedMemoryUnregister",
+]
+"""Names of unary calls in Triton's `inference.GRPCInferenceService`."""
+
+Body: TypeAlias = Sequence[bytes | memoryview]
+"""One message in pieces that follow each other; large pieces are views of the caller's arrays."""
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+"""Metadata of one call: lower-case names and ASCII values."""
+
+LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
+"""A month: longer is a mistake in units, and would overflow the wire's clocks."""
+
+
+class Pending(Protocol):
+    """One call under way."""
+
+    def result(self) -> memoryview:
+        """Wait for the answer, at most until the call's deadline; raises what `send` raises."""
+
+    def cancel(self) -> None:
+        """Give the call up, also at the server; `result` then raises `InferenceError`."""
+
+
+class Stream(Protocol):
+    """Messages both ways over one `ModelStreamInfer` call; one thread may write while one reads."""
+
+    def write(self, body: Body) -> None:
+        """Send one message."""
+
+    def end(self) -> None:
+        """Say that no more will be sent; answers may still come."""
+
+    def read(self, timeout_s: float | None = None) -> memoryview | None:
+        """The next message, None at the end; `DeadlineExceeded` after `timeout_s` without one."""
+
+    def cancel(self) -> None:
+        """Give the stream up, also at the server; does nothing at its end."""
+
+
+class Transport(Protocol):
+    """Carries calls to one server; safe to share between threads."""
+
+    @property
+    def address(self) -> str:
+        """Where calls go, for messages."""
+
+    def send(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> memoryview:
+        """Send a request message and give back the bytes of the response message.
+
+        Args:
+            method: which call.
+            body: the request message.
+            timeout_s: seconds to wait for the answer; the server is told too.
+            headers: metadata for this call beside the transport's own.
+
+        Raises:
+            ServerUnavailable: nobody answers there, or the connection broke.
+            Overloaded: the server answered that it has no room.
+            DeadlineExceeded: no answer in time.
+            ModelNotFound: the server does not serve that model or version.
+            InferenceError: any other answer that is an error.
+            InvalidInput: the message is too large to travel.
+            UsageError: closed, or used in a forked process.
+        """
+
+    def begin(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> Pending:
+        """Send as `send` does, and return before the answer is there."""
+
+    def stream(self, headers: Headers = ()) -> Stream:
+        """Open a stream for a decoupled model or a sequence."""
+
+    def close(self) -> None:
+        """Free the connection; closing twice is closing once."""
+
+
+class AsyncStream(Protocol):
+    """`Stream` for tasks of one event loop."""
+
+    async def write(self, body: Body) -> None:
+        """Send one message."""
+
+    async def end(self) -> None:
+        """Say that no more will be sent; answers may still come."""
+
+    async def read(self, timeout_s: float | None = None) -> memoryview | None:
+        """The next message, None at the end; `DeadlineExceeded` after `timeout_s` without one."""
+
+    async def cancel(self) -> None:
+        """Give the stream up, also at the server; does nothing at its end."""
+
+
+class AsyncTransport(Protocol):
+    """`Transport` for tasks of one event loop; cancelling the task cancels the call at the server."""
+
+    @property
+    def address(self) -> str:
+        """Where calls go, for messages."""
+
+    async def send(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> memoryview:
+        """See `Transport.send`."""
+
+    async def stream(self, headers: Headers = ()) -> AsyncStream:
+        """See `Transport.stream`."""
+
+    async def close(self) -> None:
+        """Free the connection; closing twice is closing once."""
+
+
+def checked_timeout(timeout_s: float, where: str) -> float:
+    """`timeout_s`, if it is above 0 and at most a month; else a `UsageError`."""
+    # Written so that NaN, which compares with nothing, is refused too.
+    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        raise UsageError(
+            where,
+            found=f"timeout_s={timeout_s}",
+            wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}",
+        )
+    return timeout_s
+
+
+def time_left(deadline: float, timeout_s: float, where: str) -> float:
+    """Seconds until `deadline`, a `time.monotonic()` moment; `DeadlineExceeded` when it has passed.
+
+    Args:
+        deadline: when the call must be over; it may send several messages.
+        timeout_s: seconds the whole call was given, for the message.
+        where: the model called, for the message.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise DeadlineExceeded(
+            where,
+            found=f"nothing left of timeout_s={timeout_s:.3g} before the request was sent",
+            todo="allow more time",
+        )
+    return left

@@ -1,0 +1,137 @@
+"""Callers driven by hand: a clock that stands still, requests that are answered when told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritonkit.client.batching import Adaptive, Batcher, Item, Joined, Outcome
+
+
+class Wire:
+    """The step of one request: remembers who is in it."""
+
+    def __init__(self, items: Sequence[Item], deadline: float) -> None:
+        self.items = list(items)
+        self.deadline = deadline
+
+    def block(self) -> Any:
+        """Never done by a runner."""
+        raise NotImplementedError
+
+    async def wait(self) -> Any:
+        """Never done by a runner."""
+        raise NotImplementedError
+
+    @property
+    def values(self) -> list[float]:
+        """The value each item carries."""
+        return [float(item.arrays["x"][0, 0]) for item in self.items]
+
+
+class Caller:
+    """One caller of a batcher: its steps so far, and how it ended."""
+
+    def __init__(self, batcher: Batcher, item: Item) -> None:
+        self.item = item
+        self.result: Joined | None = None
+        self.error: BaseException | None = None
+        self._steps = batcher.join(item)
+        self.step: Any = None
+        self._advance(lambda: next(self._steps))
+
+    @property
+    def done(self) -> bool:
+        """Whether it has a result or an error."""
+        return self.result is not None or self.error is not None
+
+    @property
+    def wire(self) -> Wire:
+        """The request it is sending."""
+        assert isinstance(self.step, Wire), self.step
+        return self.step
+
+    def look(self) -> None:
+        """Wake, as if the latch had been opened or its time had passed."""
+        assert self.step is self.item.latch
+        self._advance(lambda: self._steps.send(None))
+
+    def woken(self) -> bool:
+        """Whether its latch was opened; if so it looks."""
+        if self.done or self.step is not self.item.latch:
+            return False
+        seconds, self.item.latch.seconds = self.item.latch.seconds, 0.0
+        opened = self.item.latch.block()
+        self.item.latch.seconds = seconds
+        if opened:
+            self.look()
+        return opened
+
+    def answer(self) -> None:
+        """The request it sends is answered: each item gets its own value back."""
+        outcomes = [Outcome(item.arrays) for item in self.wire.items]
+        self._advance(lambda: self._steps.send(outcomes))
+
+    def fail(self, error: BaseException) -> None:
+        """The step it is in ends with an error."""
+        self._advance(lambda: self._steps.throw(error))
+
+    def _advance(self, move: Callable[[], Any]) -> None:
+        try:
+            self.step = move()
+        except StopIteration as stop:
+            self.step, self.result = None, stop.value
+        except BaseException as error:
+            self.step, self.error = None, error
+
+
+class Room:
+    """A batcher whose clock and requests are moved by hand."""
+
+    def __init__(self, settings: Adaptive, max_batch_size: int = 64) -> None:
+        self.now = 100.0
+        self.callers: list[Caller] = []
+        self.batcher = Batcher(settings, max_batch_size, self._send, lambda: self.now)
+
+    def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Outcome]]:
+        outcomes: list[Outcome] = yield Wire(items, deadline)
+        return outcomes
+
+    def call(self, value: float, timeout_s: float = 30.0) -> Caller:
+        """Somebody calls, after a tenth of a millisecond."""
+        self.now += 0.0001
+        item = Item({"x": np.full((1, 2), value, np.float32)}, self.now + timeout_s)
+        self.callers.append(Caller(self.batcher, item))
+        return self.callers[-1]
+
+    def settle(self) -> None:
+        """Everybody whose latch is open looks, until nobody's is."""
+        while any(caller.woken() for caller in self.callers):
+            pass
+
+    def until_sent(self) -> None:
+        """Those who are woken look; while nobody sends, time passes and everybody looks."""
+        self.settle()
+        while not self.senders():
+            self.now += 0.02
+            for caller in self.callers:
+                if caller.step is caller.item.latch:
+                    caller.look()
+            self.settle()
+
+    def senders(self) -> list[Caller]:
+        """Those who are sending a request."""
+        return [caller for caller in self.callers if isinstance(caller.step, Wire)]
+
+
+@pytest.fixture(scope="session")
+def room() -> Callable[..., Room]:
+    """Make a room: `room(max_batch_size=64, **settings)`."""
+
+    def make(max_batch_size: int = 64, **settings: Any) -> Room:
+        return Room(Adaptive(**settings), max_batch_size)
+
+    return make

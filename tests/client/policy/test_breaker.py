@@ -1,0 +1,203 @@
+"""The circuit of a server: closed, open, half-open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.client.policy.world import World
+from tritonkit.client.policy import Breaker
+from tritonkit.client.policy.breaker import Circuit
+from tritonkit.errors import (
+    CircuitOpen,
+    DeadlineExceeded,
+    InferenceError,
+    InvalidInput,
+    ModelNotFound,
+    Overloaded,
+    ServerUnavailable,
+)
+
+SETTINGS = Breaker(window_s=10, least_calls=4, failure_rate=0.5, open_s=2, probes=2)
+
+
+def count(circuit: Circuit, now: float, good: bool) -> None:
+    """One call at a moment."""
+    circuit.leave(circuit.enter(now), now, good)
+
+
+def opened() -> Circuit:
+    """A circuit that opened at 0 s."""
+    circuit = Circuit(SETTINGS)
+    for _ in range(4):
+        count(circuit, 0.0, good=False)
+    assert circuit.state == "open"
+    return circuit
+
+
+def test_a_few_failures_conclude_nothing() -> None:
+    """Under `least_calls` calls the circuit stays closed, even if all failed."""
+    circuit = Circuit(SETTINGS)
+    for _ in range(3):
+        count(circuit, 0.0, good=False)
+    assert circuit.state == "closed"
+
+
+def test_the_rate_decides_and_not_the_count() -> None:
+    """A hundred failures among a thousand answers open nothing; half of the calls do."""
+    circuit = Circuit(SETTINGS)
+    for number in range(1000):
+        count(circuit, 0.0, good=number % 10 != 0)
+    assert circuit.state == "closed"
+    for _ in range(800):
+        count(circuit, 0.0, good=False)
+    assert circuit.state == "open"
+
+
+def test_old_failures_are_forgotten() -> None:
+    """Failures that fell out of the window count no more."""
+    circuit = Circuit(SETTINGS)
+    for _ in range(3):
+        count(circuit, 0.0, good=False)
+    count(circuit, 11.1, good=False)
+    assert circuit.state == "closed"
+
+
+def test_an_open_circuit_admits_nothing_until_its_time_is_over() -> None:
+    """For `open_s` no call is let through, and it says how long that takes."""
+    circuit = opened()
+    assert not circuit.admits(1.9)
+    assert circuit.reopens_in(0.5) == pytest.approx(1.5)
+    assert circuit.admits(2.0)
+
+
+def test_no_more_probes_than_allowed_at_once() -> None:
+    """Half-open, two calls are let through and the third is not, until a place is free again."""
+    circuit = opened()
+    era = circuit.enter(2.0)
+    circuit.enter(2.0)
+    assert not circuit.admits(2.1)
+    circuit.leave(era, 2.2, None)  # cancelled: its place is free, nothing was found out
+    assert circuit.admits(2.2)
+    assert circuit.state == "half-open"
+
+
+def test_probes_that_are_answered_close_it() -> None:
+    """As many answers as probes wanted, and everything is as before."""
+    circuit = opened()
+    first, second = circuit.enter(2.0), circuit.enter(2.0)
+    circuit.leave(first, 2.1, good=True)
+    assert circuit.state == "half-open"
+    circuit.leave(second, 2.1, good=True)
+    assert circuit.state == "closed"
+
+
+def test_a_failed_probe_opens_it_again() -> None:
+    """One failure, and the server is left alone for another `open_s`."""
+    circuit = opened()
+    first, second = circuit.enter(2.0), circuit.enter(2.0)
+    circuit.leave(first, 3.0, good=False)
+    assert circuit.state == "open"
+    assert not circuit.admits(4.9)
+    circuit.leave(second, 3.1, good=True)  # the other probe's late answer changes nothing
+    assert circuit.state == "open"
+
+
+def test_answers_of_calls_from_before_do_not_count() -> None:
+    """A call begun while closed and answered while half-open is no probe."""
+    circuit = Circuit(SETTINGS)
+    early = [circuit.enter(0.0) for _ in range(4)]
+    for _ in range(4):
+        count(circuit, 0.0, good=False)
+    circuit.enter(2.0)
+    for era in early:
+        circuit.leave(era, 2.1, good=True)
+    assert circuit.state == "half-open"
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 3), st.sampled_from([True, False, None])), max_size=200),
+    st.integers(1, 4),
+)
+def test_never_more_probes_and_never_a_call_while_open(
+    calls: list[tuple[float, bool | None]], probes: int
+) -> None:
+    """Whatever comes back in whatever order: open lets nothing through, half-open `probes` at most."""
+    circuit = Circuit(Breaker(window_s=5, least_calls=3, failure_rate=0.5, open_s=2, probes=probes))
+    now, under_way = 0.0, []
+    for pause_s, good in calls:
+        now += pause_s
+        opens_in = circuit.reopens_in(now)
+        if circuit.admits(now):
+            assert opens_in == 0
+            era = circuit.enter(now)
+            under_way.append(era)
+            if circuit.state == "half-open":
+                assert sum(era == circuit.era for era in under_way) <= probes
+        elif under_way:
+            circuit.leave(under_way.pop(0), now, good)
+        if len(under_way) > 5:
+            circuit.leave(under_way.pop(), now, good)
+
+
+@pytest.mark.parametrize("error", [ServerUnavailable, DeadlineExceeded])
+def test_a_dead_server_is_left_alone_and_tried_again(error: Any) -> None:
+    """After enough failures calls fail at once without being sent; a server that is back is found."""
+    broken = [True]
+
+    def script(_: Any) -> tuple[float, Exception | None]:
+        return 0.01, error("a:1", found="no") if broken[0] else None
+
+    here = World(["a:1"], script, breaker=SETTINGS, retry=None)
+    for _ in range(4):
+        with pytest.raises(error):
+            here.call()
+    sent = here.messages
+    with pytest.raises(CircuitOpen) as caught:
+        here.call()
+    assert here.messages == sent
+    assert "in 2 s" in caught.value.wanted
+    assert "a:1" in caught.value.found
+    broken[0] = False
+    here.clock.now += 2.0
+    here.call()
+    here.call()
+    assert here.policy.replicas()[0].circuit.state == "closed"
+
+
+@pytest.mark.parametrize("error", [InferenceError, ModelNotFound, InvalidInput, Overloaded])
+def test_answers_open_no_circuit(error: Any) -> None:
+    """A server that answers is there, also when it says no."""
+    here = World(["a:1"], lambda _: (0.01, error("a:1", found="no")), breaker=SETTINGS, retry=None)
+    for _ in range(50):
+        with pytest.raises(error):
+            here.call()
+    assert here.messages == 50
+
+
+def test_a_caller_in_a_hurry_does_not_shut_others_out() -> None:
+    """Deadlines missed while other calls are answered say nothing against the server."""
+    here = World(["a:1"], lambda _: (0.05, None), breaker=SETTINGS, retry=None)
+    ends: list[Any] = []
+    for number in range(100):
+        here.start(here.clock.now + number * 0.02, lambda: here.steps(1.0), ends.append)
+        here.start(here.clock.now + number * 0.02, lambda: here.steps(0.045), ends.append)
+        here.start(here.clock.now + number * 0.02, lambda: here.steps(0.045), ends.append)
+    here.run()
+    assert sum(isinstance(end, DeadlineExceeded) for end in ends) == 200
+    assert not any(isinstance(end, CircuitOpen) for end in ends)
+
+
+def test_only_the_broken_server_is_left_alone() -> None:
+    """With one of two servers dead, calls go on at the other and none fails."""
+
+    def script(server: Any) -> tuple[float, Exception | None]:
+        dead = server.address == "a:1"
+        return 0.01, ServerUnavailable("a:1", found="no") if dead else None
+
+    here = World(["a:1", "b:1"], script, breaker=SETTINGS)
+    assert {here.call().endpoint for _ in range(200)} == {"b:1"}
+    assert len(here.servers["a:1"].calls) < 10

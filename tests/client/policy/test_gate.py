@@ -1,0 +1,259 @@
+"""Calls at once: the line in front of the servers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.client.policy.world import World
+from tritonkit.client.policy import Limit
+from tritonkit.client.policy.gate import Gate
+from tritonkit.client.steps import run_async, run_blocking
+from tritonkit.errors import DeadlineExceeded, Overloaded
+
+
+def until(condition: Any) -> None:
+    """Wait for something that other threads bring about."""
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("it did not come about")
+
+
+def test_never_more_than_allowed_and_first_come_first_served() -> None:
+    """A hundred calls over three places: three run at once, and they run in the order they came."""
+    order: list[int] = []
+    most = [0]
+
+    def script(_: Any) -> tuple[float, None]:
+        most[0] = max(most[0], here.policy._gate.in_flight)
+        return 0.1, None
+
+    here = World(["a:1"], script, limit=Limit(in_flight=3, waiting=1000))
+
+    def started(number: int) -> Any:
+        sent = yield from here.steps(100.0)
+        order.append(number)
+        return sent
+
+    for number in range(100):
+        here.start(here.clock.now + number * 0.001, lambda n=number: started(n), lambda _: None)
+    here.run()
+    assert order == list(range(100))
+    assert most[0] == 3
+    assert here.policy._gate.in_flight == here.policy._gate.waiting == 0
+
+
+def test_time_in_line_is_told() -> None:
+    """`queue_s` is the time spent waiting for a place, `wait_s` that in the transport."""
+    here = World(["a:1"], lambda _: (0.5, None), limit=Limit(in_flight=1))
+    ends: list[Any] = []
+    for _ in range(2):
+        here.start(here.clock.now, here.steps, ends.append)
+    here.run()
+    assert [round(end.queue_s, 3) for end in ends] == [0.0, 0.5]
+    assert [round(end.wait_s, 3) for end in ends] == [0.5, 0.5]
+
+
+def test_a_full_line_sheds_at_once() -> None:
+    """One call more than places and line together is told so, with the figures."""
+    here = World(["a:1"], lambda _: (1.0, None), limit=Limit(in_flight=2, waiting=3))
+    ends: list[Any] = []
+    for _ in range(6):
+        here.start(here.clock.now, here.steps, ends.append)
+    here.start(here.clock.now + 0.01, lambda: iter(()), lambda _: None)
+    here.run()
+    shed = [end for end in ends if isinstance(end, Exception)]
+    assert len(shed) == 1
+    assert isinstance(shed[0], Overloaded)
+    assert shed[0].where == "client"
+    assert "2 calls in flight and 3 waiting" in shed[0].found
+
+
+def test_a_call_that_would_be_late_is_shed_before_it_waits() -> None:
+    """With calls of a second and ten before it, a call with two seconds is refused at once."""
+    here = World(["a:1"], lambda _: (1.0, None), limit=Limit(in_flight=1, waiting=100))
+    for _ in range(20):
+        here.call()
+    begun = here.clock.now
+    ends: list[tuple[float, Any]] = []
+    for _ in range(10):
+        here.start(begun, lambda: here.steps(60.0), lambda _: None)
+    here.start(
+        begun + 0.01, lambda: here.steps(2.0), lambda end: ends.append((here.clock.now, end))
+    )
+    here.run()
+    moment, end = ends[0]
+    assert moment == pytest.approx(begun + 0.01)
+    assert isinstance(end, Overloaded)
+
+
+def test_a_slow_first_call_sheds_nothing() -> None:
+    """A call that waited long for a model to be loaded does not make later ones look hopeless."""
+    seconds = iter([30.0] + [0.01] * 1000)
+    here = World(["a:1"], lambda _: (next(seconds), None), limit=Limit(in_flight=2))
+    here.call(timeout_s=60.0)
+    ends: list[Any] = []
+    for _ in range(200):
+        here.start(here.clock.now, lambda: here.steps(5.0), ends.append)
+    here.run()
+    assert not [end for end in ends if isinstance(end, Exception)]
+
+
+def test_time_over_in_line() -> None:
+    """A call whose time ends in line is `DeadlineExceeded`, and its place in line is gone."""
+    here = World(["a:1"], lambda _: (5.0, None), limit=Limit(in_flight=1))
+    ends: list[Any] = []
+    here.start(here.clock.now, here.steps, lambda _: None)
+    here.start(here.clock.now, lambda: here.steps(1.0), ends.append)
+    here.start(here.clock.now, lambda: here.steps(12.0), ends.append)
+    here.run()
+    assert isinstance(ends[0], DeadlineExceeded)
+    assert ends[1].queue_s == pytest.approx(5.0)
+    assert here.messages == 2
+    assert here.policy._gate.in_flight == 0
+
+
+def test_questions_do_not_wait_in_line() -> None:
+    """`limited=False` passes by the line."""
+    here = World(["a:1"], lambda _: (0.0, None), limit=Limit(in_flight=1, waiting=0))
+    assert here.policy._gate.try_enter()
+    here.call(method="ServerReady", limited=False)
+    with pytest.raises(Overloaded):
+        here.call()
+
+
+def test_threads_share_the_places() -> None:
+    """Forty threads over four places: never more than four inside, all come through."""
+    gate, inside, most = Gate(Limit(4, 100)), [0], [0]
+    lock = threading.Lock()
+    done: list[int] = []
+
+    def caller(number: int) -> None:
+        for _ in range(25):
+            if not gate.try_enter():
+                run_blocking(gate.enter(0.0, 60.0))
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+            with lock:
+                inside[0] -= 1
+            gate.leave(1e-6)
+        done.append(number)
+
+    threads = [threading.Thread(target=caller, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(done) == 40
+    assert most[0] <= 4
+    assert gate.in_flight == gate.waiting == 0
+
+
+def test_threads_are_served_in_order() -> None:
+    """Threads that wait get places in the order in which they began to wait."""
+    gate, order = Gate(Limit(1, 100)), []
+    assert gate.try_enter()
+
+    def caller(number: int) -> None:
+        run_blocking(gate.enter(0.0, 60.0))
+        order.append(number)
+        gate.leave(None)
+
+    threads = []
+    for number in range(8):
+        threads.append(threading.Thread(target=caller, args=(number,)))
+        threads[-1].start()
+        until(lambda n=number: gate.waiting == n + 1)
+    gate.leave(None)
+    for thread in threads:
+        thread.join(60)
+    assert order == list(range(8))
+    assert gate.in_flight == 0
+
+
+def test_a_thread_gives_up_at_its_deadline() -> None:
+    """A thread in line returns when its time is over, and leaves the line."""
+    gate = Gate(Limit(1, 10))
+    assert gate.try_enter()
+    with pytest.raises(DeadlineExceeded, match="in flight"):
+        run_blocking(gate.enter(0.0, 0.02))
+    assert gate.waiting == 0
+    gate.leave(None)
+    assert gate.in_flight == 0
+
+
+def test_a_cancelled_task_leaves_no_hole() -> None:
+    """Tasks cancelled in line, also in the moment they were given the place, pass it on."""
+
+    async def story() -> None:
+        gate = Gate(Limit(1, 100))
+        assert gate.try_enter()
+        tasks = [asyncio.create_task(run_async(gate.enter(0.0, 60.0))) for _ in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert gate.waiting == 4
+        tasks[1].cancel()
+        await asyncio.sleep(0.001)
+        assert gate.waiting == 3
+        gate.leave(None)  # the place is the first task's now, which has not run since
+        tasks[0].cancel()
+        await asyncio.gather(*tasks[:2], return_exceptions=True)
+        await tasks[2]
+        gate.leave(None)
+        await tasks[3]
+        gate.leave(None)
+        assert gate.in_flight == gate.waiting == 0
+
+    asyncio.run(story())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 4))
+def test_any_mix_of_cancelling_and_leaving_keeps_the_count(random: Random, places: int) -> None:
+    """However tasks come, end and are cancelled, every place is free at the end."""
+
+    async def caller(gate: Gate, inside: list[int]) -> None:
+        if not gate.try_enter():
+            await run_async(gate.enter(0.0, 60.0))
+        inside[0] += 1
+        assert inside[0] <= places
+        try:
+            for _ in range(random.randrange(3)):
+                await asyncio.sleep(0)
+        finally:
+            inside[0] -= 1
+            gate.leave(0.0)
+
+    async def story() -> None:
+        gate, inside = Gate(Limit(places, 1000)), [0]
+        tasks = [asyncio.create_task(caller(gate, inside)) for _ in range(30)]
+        for _ in range(40):
+            await asyncio.sleep(0)
+            random.choice(tasks).cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            assert result is None or isinstance(result, asyncio.CancelledError)
+        assert gate.in_flight == gate.waiting == 0
+
+    asyncio.run(story())
+
+
+def test_an_abandoned_call_gives_its_place_back() -> None:
+    """Closing the generator of a call, in line or under way, frees what it held."""
+    here = World(["a:1"], lambda _: (1.0, None), limit=Limit(1, 10))
+    first, second = here.steps(), here.steps()
+    next(first)
+    next(second)
+    assert here.policy._gate.waiting == 1
+    second.close()
+    assert here.policy._gate.waiting == 0
+    first.close()
+    assert here.policy._gate.in_flight == 0

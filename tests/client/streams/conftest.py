@@ -1,0 +1,201 @@
+"""Decoupled models made of functions, and clients of them in memory and over a real gRPC connection."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import partial
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+import pytest
+
+from tritonkit.client import (
+    AsyncClient,
+    AsyncMemoryTransport,
+    Client,
+    FakeModel,
+    MemoryTransport,
+)
+from tritonkit.errors import ModelNotFound, ServerUnavailable, TritonkitError
+
+Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]
+AsyncConnect: TypeAlias = Callable[..., AbstractAsyncContextManager[AsyncClient]]
+VECTOR: Mapping[str, Any] = {"x": ("FP32", [3])}
+ONE: Mapping[str, Any] = {"y": ("FP32", [1])}
+
+
+class Counter:
+    """A decoupled model that counts; `x` is how many answers, seconds between them, where to fail."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.stopped = threading.Event()
+        self.model = FakeModel(VECTOR, ONE, self._function, max_batch_size=0)
+
+    def _function(self, given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        many, pause_s, fail_at = given["x"].tolist()
+        self.asked += 1
+        try:
+            for number in range(int(many)):
+                if number == fail_at:
+                    raise ValueError("told to fail")
+                yield {"y": [number]}
+                time.sleep(pause_s)
+        except GeneratorExit:
+            self.stopped.set()
+            raise
+
+
+@pytest.fixture
+def counter() -> Counter:
+    """A fresh one."""
+    return Counter()
+
+
+@pytest.fixture
+def models(counter: Counter) -> dict[str, FakeModel]:
+    """The counter and a model that answers once."""
+    double = FakeModel(VECTOR, {"y": ("FP32", [3])}, lambda given: {"y": given["x"] * 2})
+    return {"count": counter.model, "double": double}
+
+
+class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Triton's service, answered by a memory transport; messages stay bytes."""
+
+    def __init__(self, models: Mapping[str, FakeModel]) -> None:
+        self._memory = MemoryTransport(models)
+
+    def service(self, details: Any) -> Any:
+        """A handler for the method called."""
+        method = details.method.rpartition("/")[2]
+        if method == "ModelStreamInfer":
+            return grpc.stream_stream_rpc_method_handler(self._stream)
+        return grpc.unary_unary_rpc_method_handler(partial(self._answer, method))
+
+    def _answer(self, method: Any, request: bytes, context: Any) -> bytes:
+        try:
+            return bytes(self._memory.send(method, [request], 60.0))
+        except ModelNotFound as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except TritonkitError as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+        raise AssertionError("abort raises")
+
+    def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        stream = self._memory.stream()
+        context.add_callback(stream.cancel)
+        for request in requests:
+            stream.write([request])
+        stream.end()
+        try:
+            while (message := stream.read()) is not None:
+                yield bytes(message)
+        except TritonkitError as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+
+@contextmanager
+def serving(models: Mapping[str, FakeModel]) -> Iterator[str]:
+    """A real gRPC server; gives its address."""
+    server = grpc.server(ThreadPoolExecutor(6))
+    server.add_generic_rpc_handlers([_Service(models)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait(5)
+
+
+@pytest.fixture(params=["memory", "grpc"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Make a client of some models, once in memory and once over gRPC: both must act alike."""
+
+    @contextmanager
+    def connecting(models: Mapping[str, FakeModel], **options: Any) -> Iterator[Client]:
+        if request.param == "memory":
+            with Client(transport=MemoryTransport(models), **options) as client:
+                yield client
+        else:
+            with serving(models) as address, Client(address, **options) as client:
+                yield client
+
+    return connecting
+
+
+@pytest.fixture(params=["memory", "grpc"])
+def connect_async(request: pytest.FixtureRequest) -> AsyncConnect:
+    """`connect` for tasks."""
+
+    @asynccontextmanager
+    async def connecting(
+        models: Mapping[str, FakeModel], **options: Any
+    ) -> AsyncIterator[AsyncClient]:
+        if request.param == "memory":
+            async with AsyncClient(transport=AsyncMemoryTransport(models), **options) as client:
+                yield client
+        else:
+            with serving(models) as address:
+                async with AsyncClient(address, **options) as client:
+                    yield client
+
+    return connecting
+
+
+@pytest.fixture
+def client(connect: Connect, models: dict[str, FakeModel]) -> Iterator[Client]:
+    """A client of the two models."""
+    with connect(models, timeout_s=10.0) as client:
+        yield client
+
+
+class Server(MemoryTransport):
+    """A server in memory that can be lost and keeps what it was sent."""
+
+    def __init__(self, models: Mapping[str, FakeModel], address: str = "memory") -> None:
+        super().__init__(models)
+        self.address = address
+        self.lost = False
+        self.errors: list[Exception] = []
+        self.requests: list[dict[str, Any]] = []
+
+    def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> memoryview:
+        """Answer, or raise what was put into `errors`, one for each inference."""
+        self._check_there()
+        if method == "ModelInfer":
+            self._keep(b"".join(body))
+            if self.errors:
+                raise self.errors.pop(0)
+        return super().send(method, body, timeout_s, headers)
+
+    def stream(self, headers: Any = ()) -> Any:
+        """A stream, or the next of `errors`."""
+        self._check_there()
+        if self.errors:
+            raise self.errors.pop(0)
+        return super().stream(headers)
+
+    def _check_there(self) -> None:
+        if self.lost:
+            raise ServerUnavailable(self.address, found="nobody is there")
+
+    def _keep(self, message: bytes) -> None:
+        from tritonclient.grpc import service_pb2
+
+        request = service_pb2.ModelInferRequest.FromString(message)
+        kept = {}
+        for name, value in request.parameters.items():
+            kept[name] = getattr(value, value.WhichOneof("parameter_choice"))
+        kept.pop("timeout", None)
+        kept["x"] = np.frombuffer(request.raw_input_contents[0], np.float32).tolist()
+        self.requests.append(kept)

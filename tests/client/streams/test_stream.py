@@ -1,0 +1,318 @@
+"""Streams of replies for threads, in memory and over gRPC."""
+
+from __future__ import annotations
+
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.client.streams.conftest import Connect, Counter, Server
+from tritonkit.client import CallEvent, Client, FakeModel, Limit, Retry
+from tritonkit.client.calls import Ask, Calls
+from tritonkit.client.policy import Policy
+from tritonkit.client.streams import Stream
+from tritonkit.errors import (
+    DeadlineExceeded,
+    InferenceError,
+    InvalidInput,
+    ServerUnavailable,
+    UsageError,
+)
+
+LONG = [10_000, 0.01, -1]
+
+
+def test_replies_come_in_order(client: Client) -> None:
+    """As many as the model sends, each with who made it and how long it took."""
+    replies = list(client.model("count").stream(x=[4, 0.01, -1]))
+    assert [reply["y"].tolist() for reply in replies] == [[0], [1], [2], [3]]
+    last = replies[-1]
+    assert (last.model, last.version, last.origin) == ("count", "1", "server")
+    assert (last.batch_size, last.attempts) == (1, 1)
+    assert last.endpoint == client.address
+    assert last.timing.total_s >= sum(reply.timing.wait_s for reply in replies[1:]) >= 0.03
+
+
+def test_no_reply_at_all(client: Client) -> None:
+    """A model that sends nothing gives an iterator that is at its end."""
+    assert list(client.model("count").stream(x=[0, 0, -1])) == []
+
+
+def test_a_model_that_answers_once(client: Client) -> None:
+    """Any model can be called over a stream."""
+    with client.model("double").stream(x=[1, 2, 3]) as replies:
+        assert [reply["y"].tolist() for reply in replies] == [[[2, 4, 6]]]
+        assert next(replies, None) is None
+
+
+def test_a_failure_in_the_middle(client: Client) -> None:
+    """What came before it is there, the error names the model and says its words, then it is over."""
+    stream = client.model("count").stream(x=[4, 0, 2])
+    assert [next(stream)["y"].item(), next(stream)["y"].item()] == [0, 1]
+    with pytest.raises(InferenceError, match=r"model count at (.|\n)*told to fail"):
+        next(stream)
+    assert list(stream) == []
+    assert len(list(client.model("count").stream(x=[3, 0, -1]))) == 3
+
+
+def test_what_does_not_fit_is_not_sent(client: Client, counter: Counter) -> None:
+    """Inputs and names of outputs are checked as in `predict`."""
+    with pytest.raises(InvalidInput, match="input x"):
+        next(client.model("count").stream(x=[1, 2]))
+    with pytest.raises(InvalidInput, match="no such output"):
+        list(client.model("count").stream(x=[1, 0, -1], outputs=["z"]))
+    assert counter.asked == 0
+
+
+def test_outputs_are_chosen(client: Client) -> None:
+    """`outputs` names those asked for."""
+    (reply,) = client.model("count").stream(x=[1, 0, -1], outputs=["y"])
+    assert list(reply) == ["y"]
+
+
+def test_leaving_early_stops_the_model(client: Client, counter: Counter) -> None:
+    """The end of the block is the end of the work."""
+    with client.model("count").stream(x=LONG) as replies:
+        next(replies)
+    assert counter.stopped.wait(10)
+    assert list(replies) == []
+
+
+def test_an_error_in_the_block_stops_the_model(client: Client, counter: Counter) -> None:
+    """The caller's exception goes on its way."""
+    with pytest.raises(ZeroDivisionError), client.model("count").stream(x=LONG) as replies:
+        next(replies)
+        raise ZeroDivisionError
+    assert counter.stopped.wait(10)
+
+
+def test_closing_stops_the_model(client: Client, counter: Counter) -> None:
+    """Closing twice is closing once, and a closed stream is at its end."""
+    stream = client.model("count").stream(x=LONG)
+    next(stream)
+    stream.close()
+    stream.close()
+    assert next(stream, None) is None
+    assert counter.stopped.wait(10)
+
+
+def test_a_forgotten_stream_stops_the_model(client: Client, counter: Counter) -> None:
+    """`break` in a loop over it is enough."""
+    for _ in client.model("count").stream(x=LONG):
+        break
+    gc.collect()
+    assert counter.stopped.wait(10)
+
+
+def test_a_stream_that_was_never_read_sends_nothing(client: Client, counter: Counter) -> None:
+    """Making one is free; closing it too."""
+    client.model("count").stream(x=LONG).close()
+    assert counter.asked == 0
+
+
+def test_entering_the_block_sends_the_request(
+    counter: Counter, models: dict[str, FakeModel]
+) -> None:
+    """The model works before the first reply is asked for; a memory transport waits to be read."""
+    from tests.client.streams.conftest import serving
+
+    with (
+        serving(models) as address,
+        Client(address) as client,
+        client.model("count").stream(x=[1, 0, -1]),
+    ):
+        until = time.monotonic() + 10
+        while not counter.asked and time.monotonic() < until:
+            time.sleep(0.005)
+        assert counter.asked == 1
+
+
+def test_time_for_the_whole_stream(client: Client, counter: Counter) -> None:
+    """`timeout_s` ends a stream whose replies come in time one by one."""
+    seen = 0
+    with pytest.raises(DeadlineExceeded, match=r"timeout_s=0\.3") as caught:
+        for _ in client.model("count").stream(x=LONG, timeout_s=0.3):
+            seen += 1
+    assert seen > 0
+    assert f"after {seen} replies" in caught.value.found
+    assert counter.stopped.wait(10)
+
+
+def test_time_for_each_reply(connect: Connect, models: dict[str, FakeModel]) -> None:
+    """Without `timeout_s` the client's own is for each reply, so a long stream may go on."""
+    with connect(models, timeout_s=0.5) as client:
+        assert len(list(client.model("count").stream(x=[40, 0.02, -1]))) == 40
+        stream = client.model("count").stream(x=[2, 5.0, -1])
+        next(stream)
+        with pytest.raises(DeadlineExceeded, match="next reply within 0.5 s"):
+            next(stream)
+
+
+def test_a_bad_timeout_is_refused(client: Client) -> None:
+    """As everywhere."""
+    with pytest.raises(UsageError, match="timeout_s=0"):
+        next(client.model("count").stream(x=LONG, timeout_s=0))
+
+
+def test_a_closed_client_streams_no_more(client: Client) -> None:
+    """The error says so, and the stream is over."""
+    stream = client.model("count").stream(x=LONG)
+    client.close()
+    with pytest.raises(UsageError, match="closed"):
+        next(stream)
+    assert list(stream) == []
+
+
+def test_two_readers_are_refused(client: Client) -> None:
+    """The second is told, the first reads on."""
+    with client.model("count").stream(x=[2, 0.5, -1]) as stream, ThreadPoolExecutor(1) as pool:
+        next(stream)
+        first = pool.submit(next, stream)
+        with pytest.raises(UsageError, match="two at the same time"):
+            while not first.done():
+                stream._course._reading.locked() and next(stream)
+        assert first.result()["y"].item() == 1
+
+
+def test_closing_ends_another_threads_wait(client: Client) -> None:
+    """The thread that reads finds the stream at its end."""
+    stream = client.model("count").stream(x=[2, 0.5, -1])
+    next(stream)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(next, stream, None)
+        while not stream._course._reading.locked():
+            time.sleep(0.001)
+        stream.close()
+        assert reading.result(10) is None
+
+
+class Seen:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.events: list[CallEvent] = []
+
+    def started(self, model: str) -> str:
+        """Count."""
+        self.began += 1
+        return model
+
+    def headers(self, token: str) -> tuple[tuple[str, str], ...]:
+        """One header."""
+        return (("x-seen", token),)
+
+    def finished(self, token: str, event: CallEvent) -> None:
+        """Keep."""
+        assert token == event.model
+        self.events.append(event)
+
+
+def test_observers_are_told_once_a_stream(connect: Connect, models: dict[str, FakeModel]) -> None:
+    """Whole, left early, failed and refused: one event each, with its error's name."""
+    seen = Seen()
+    with connect(models, observers=[seen]) as client:
+        model = client.model("count")
+        list(model.stream(x=[3, 0.01, -1]))
+        with model.stream(x=LONG) as replies:
+            next(replies)
+        with pytest.raises(InferenceError):
+            list(model.stream(x=[2, 0, 1]))
+        with pytest.raises(InvalidInput):
+            list(model.stream(x=[2]))
+        assert seen.began == 4
+        errors = [event.error for event in seen.events]
+        assert errors == [None, None, "InferenceError", "InvalidInput"]
+        whole = seen.events[0]
+        assert (whole.version, whole.endpoint, whole.attempts) == ("1", client.address, 1)
+        assert whole.timing.total_s >= whole.timing.wait_s > 0.02
+
+
+def test_streams_take_no_place_in_the_limit(connect: Connect, models: dict[str, FakeModel]) -> None:
+    """A stream may be open for hours: calls go on beside it."""
+    with (
+        connect(models, limit=Limit(in_flight=1, waiting=0)) as client,
+        client.model("count").stream(x=LONG) as one,
+        client.model("count").stream(x=LONG) as other,
+    ):
+        assert next(one)["y"].item() == next(other)["y"].item() == 0
+        assert client.model("double").predict(x=[1, 1, 1])["y"].tolist() == [[2, 2, 2]]
+
+
+def several(
+    models: dict[str, FakeModel], retry: Retry | None = Retry()
+) -> tuple[Calls, list[Server]]:
+    """A client's inside with two servers."""
+    servers = {name: Server(models, name) for name in ("a:1", "b:1")}
+    policy = Policy(list(servers), lambda address, _: servers[address], retry, None)
+    return Calls(policy, 10.0), list(servers.values())
+
+
+def lost() -> ServerUnavailable:
+    """A server that goes away."""
+    return ServerUnavailable("there", found="the connection broke")
+
+
+def stream_of(calls: Calls, x: Any) -> Stream:
+    """A stream of the counter."""
+    return Stream(calls, Ask(("count", ""), {"x": x}))
+
+
+def test_another_server_is_asked_once(models: dict[str, FakeModel]) -> None:
+    """Before the first message a lost server is replaced; the reply says that it took two attempts."""
+    calls, servers = several(models)
+    for _ in range(8):
+        for server in servers:
+            server.errors = [lost()]
+        with pytest.raises(ServerUnavailable):  # both were lost: twice is enough
+            list(stream_of(calls, [2, 0, -1]))
+        servers[0].errors, servers[1].errors = [lost()], []
+        replies = list(stream_of(calls, [2, 0, -1]))
+        assert [reply["y"].item() for reply in replies] == [0, 1]
+        assert {reply.attempts for reply in replies} <= {1, 2}
+        for replica in calls.policy.replicas():
+            replica.rest_until = 0.0
+            assert replica.in_flight == 0
+    assert servers[0].requests == []
+
+
+def test_no_other_server_without_retries(models: dict[str, FakeModel]) -> None:
+    """A client that repeats nothing repeats no stream."""
+    calls, servers = several(models, retry=None)
+    for server in servers:
+        server.errors = [lost()]
+    with pytest.raises(ServerUnavailable):
+        list(stream_of(calls, [2, 0, -1]))
+    assert sorted(len(server.errors) for server in servers) == [0, 1]
+
+
+def test_nothing_is_repeated_after_a_message(
+    models: dict[str, FakeModel], counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server lost in the middle is the stream's end, and its lease is given back."""
+    calls, _ = several(models)
+    stream = stream_of(calls, LONG)
+    next(stream)
+
+    def broken(timeout_s: float | None = None) -> None:
+        raise lost()
+
+    monkeypatch.setattr(stream._course._stream, "read", broken)
+    with pytest.raises(ServerUnavailable):
+        next(stream)
+    assert list(stream) == []
+    assert counter.asked == 1
+    assert [replica.in_flight for replica in calls.policy.replicas()] == [0, 0]
+
+
+def test_many_streams_at_once(client: Client) -> None:
+    """Threads read their own streams over one connection."""
+
+    def read(number: int) -> int:
+        return len(list(client.model("count").stream(x=[number, 0.001, -1])))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(read, range(20))) == list(range(20))

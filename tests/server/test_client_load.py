@@ -1,0 +1,209 @@
+"""One client under load, against a real Triton: threads, tasks, slow models, too many calls."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.server.models import VECTOR, ModelText
+from tritonkit.client import Adaptive, AsyncClient, Client, Limit, ModelStatistics
+from tritonkit.errors import DeadlineExceeded, Overloaded
+from tritonkit.serve import Endpoint, serve
+
+CANCELLABLE = """import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # Works for as many seconds as x says, unless nobody waits any more; y counts cancelled requests.
+    def initialize(self, args):
+        self.cancelled = 0
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            end = time.monotonic() + float(x[0, 0])
+            while time.monotonic() < end:
+                if request.is_cancelled():
+                    self.cancelled += 1
+                    break
+                time.sleep(0.005)
+            y = pb_utils.Tensor("y", x * 0 + self.cancelled)
+            answers.append(pb_utils.InferenceResponse([y]))
+        return answers
+"""
+SMALL_QUEUE = """backend: "python"
+max_batch_size: 1
+dynamic_batching { default_queue_policy { max_queue_size: 8 } }
+input { name: "x" data_type: TYPE_FP32 dims: [4] }
+output { name: "y" data_type: TYPE_FP32 dims: [4] }
+"""
+CALLERS = 32
+NOTHING = np.zeros(4, np.float32)
+
+
+@pytest.fixture
+def served(write_server_models: Any, project: Path) -> Iterator[Endpoint]:
+    """Models that take as long as they are told; `small` has a queue for eight."""
+    repository = write_server_models(
+        echo=ModelText(),
+        slow=ModelText('backend: "python"\n' + VECTOR, CANCELLABLE),
+        small=ModelText(SMALL_QUEUE),
+    )
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
+        yield endpoint
+
+
+def row(number: int) -> Any:
+    """An item that is told apart from others: the first value is the time to take, 0 seconds."""
+    return np.array([0, number, number + 1, number + 2], np.float32)
+
+
+@pytest.mark.parametrize("batching", [None, Adaptive()])
+def test_64_threads_share_one_client(digits_server: Endpoint, batching: Adaptive | None) -> None:
+    """Each gets the answer to its own image, with and without joined requests."""
+    images = np.random.default_rng(0).random((64, 1, 8, 8), dtype=np.float32)
+    with Client(digits_server.grpc, batching=batching) as client:
+        network = client.model("digits_network")
+        (output,) = network.signature.outputs
+        wanted = network.predict(pixels=images)[output]
+
+        def caller(own: int) -> list[Any]:
+            return [network.predict(pixels=images[own]) for _ in range(20)]
+
+        with ThreadPoolExecutor(64) as pool:
+            found = list(pool.map(caller, range(64)))
+    for own, replies in enumerate(found):
+        for reply in replies:
+            np.testing.assert_allclose(reply[output][0], wanted[own], rtol=1e-3, atol=1e-5)
+    largest = max(reply.batch_size for replies in found for reply in replies)
+    assert largest == 1 if batching is None else largest > 4
+
+
+def test_2000_tasks_share_one_client(digits_server: Endpoint) -> None:
+    """All are answered, and memory grows by far less than a thread for each would take."""
+    images = np.random.default_rng(0).random((2000, 1, 8, 8), dtype=np.float32)
+
+    async def program() -> list[Any]:
+        async with AsyncClient(digits_server.grpc, timeout_s=120) as client:
+            network = await client.model("digits_network")
+            await network.predict(pixels=images[0])
+            return await asyncio.gather(*(network.predict(pixels=image) for image in images))
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    replies = asyncio.run(program())
+    grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert len(replies) == 2000
+    assert grown_mib < 200
+    with Client(digits_server.grpc) as client:
+        wanted = client.model("digits_network").predict(pixels=images[1999])
+    (output,) = wanted
+    np.testing.assert_allclose(replies[1999][output], wanted[output], rtol=1e-3, atol=1e-5)
+
+
+def test_a_call_that_is_given_up_is_cancelled_at_the_server(served: Endpoint) -> None:
+    """After a deadline the model sees that nobody waits, and is free again long before it would be."""
+    minute = np.array([60, 0, 0, 0], np.float32)
+    with Client(served.grpc) as client:
+        slow = client.model("slow")
+        before = answered(client, "slow", 0)
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceeded):
+            slow.predict(x=minute, timeout_s=0.5)
+        assert slow.predict(x=NOTHING, timeout_s=20)["y"][0, 0] == 1
+        assert time.monotonic() - started < 20
+        wanted = before.success_count + before.failure_count + 2
+        counters = answered(client, "slow", wanted)
+    assert counters.success_count + counters.failure_count == wanted
+
+
+def test_a_cancelled_task_cancels_at_the_server(served: Endpoint) -> None:
+    """Like a deadline: the model sees it."""
+
+    async def program() -> float:
+        async with AsyncClient(served.grpc) as client:
+            slow = await client.model("slow")
+            task = slow.submit(x=np.array([60, 0, 0, 0], np.float32))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return float((await slow.predict(x=NOTHING, timeout_s=20))["y"][0, 0])
+
+    assert asyncio.run(program()) == 1
+
+
+def answered(client: Client, model: str, requests: int) -> ModelStatistics:
+    """Its counters once they hold so many requests: Triton counts after it has answered."""
+    end = time.monotonic() + 10
+    while True:
+        (counters,) = client.statistics(model)
+        if counters.success_count + counters.failure_count >= requests or time.monotonic() > end:
+            return counters
+        time.sleep(0.05)
+
+
+def test_too_much_is_turned_away_and_not_multiplied(served: Endpoint) -> None:
+    """Three times what a model with one place and a queue of eight can do: what is refused is `Overloaded`,
+    work goes on, and at most a tenth of the calls is sent again."""
+    work = np.array([0.01, 0, 0, 0], np.float32)
+    seen: Counter[str] = Counter()
+    lock = threading.Lock()
+    with Client(served.grpc, timeout_s=30) as client:
+        small = client.model("small")
+        client.model("small").predict(x=work)
+        end = time.monotonic() + 3
+
+        def caller(_: int) -> None:
+            own: Counter[str] = Counter()
+            due = time.monotonic()
+            while due < end:
+                due += CALLERS / (3 * 100)
+                time.sleep(max(0.0, due - time.monotonic()))
+                try:
+                    own["answered"] += 1
+                    own["sent"] += small.predict(x=work).attempts
+                except Overloaded:
+                    own["answered"] -= 1
+                    own["refused"] += 1
+            with lock:
+                seen.update(own)
+
+        with ThreadPoolExecutor(CALLERS) as pool:
+            list(pool.map(caller, range(CALLERS)))
+        assert client.is_ready("small")
+        small.predict(x=work)
+    assert seen["answered"] > 20
+    assert seen["refused"] > 20
+    extra = seen["sent"] - seen["answered"]
+    assert extra <= 0.1 * (seen["answered"] + seen["refused"]) + 20
+
+
+def test_a_limit_keeps_an_overloaded_server_quick(served: Endpoint) -> None:
+    """With a limit of its own the client turns calls away before they are sent: none is refused there."""
+    work = np.array([0.01, 0, 0, 0], np.float32)
+    refused: list[str] = []
+    with Client(served.grpc, limit=Limit(in_flight=4, waiting=4), retry=None) as client:
+        small = client.model("small")
+
+        def caller(_: int) -> None:
+            for _ in range(5):
+                try:
+                    small.predict(x=work)
+                except Overloaded as error:
+                    refused.append(error.where)
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(caller, range(24)))
+    assert refused
+    assert not [where for where in refused if served.grpc in where]

@@ -1,0 +1,165 @@
+"""One client over servers that die and come back, for real: kill -9 while calls are under way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.server.models import ModelText
+from tritonkit.client import Client, Hedge
+from tritonkit.errors import ClientError, ServerError, ServerUnavailable
+from tritonkit.serve import Endpoint, serve
+
+ITEM = np.array([0, 1, 2, 3], np.float32)
+
+
+@pytest.fixture
+def echo(write_server_models: Any) -> Path:
+    """A repository with one model that answers with what it was given."""
+    folder: Path = write_server_models(echo=ModelText())
+    return folder
+
+
+@contextmanager
+def server(repository: Path, project: Path, port: int = 0) -> Iterator[Endpoint]:
+    """A Triton that may be killed in the block."""
+    with (
+        suppress(ServerError),
+        serve(repository, grpc_port=port, http_port=0, metrics_port=0, root=project) as endpoint,
+    ):
+        yield endpoint
+
+
+@contextmanager
+def callers(count: int, call: Callable[[], Any]) -> Iterator[dict[str, Any]]:
+    """Threads that call until the block ends; what came back."""
+    seen: dict[str, Any] = {"endpoints": Counter(), "failures": [], "again": 0}
+    ended, lock = threading.Event(), threading.Lock()
+
+    def caller() -> None:
+        while not ended.is_set():
+            try:
+                reply = call()
+            except ClientError as error:
+                with lock:
+                    seen["failures"].append(error)
+            else:
+                with lock:
+                    seen["endpoints"][reply.endpoint] += 1
+                    seen["again"] += reply.attempts - 1
+
+    threads = [threading.Thread(target=caller) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+
+
+def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> None:
+    """Sixteen threads go on without an error, with at most a tenth of the requests sent again."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server(echo, project)) for _ in range(3)]
+        addresses = [each.grpc for each in servers]
+        client = stack.enter_context(Client(addresses, timeout_s=20))
+        model = client.model("echo")
+        with callers(16, lambda: model.predict(x=ITEM)) as seen:
+            time.sleep(1.5)
+            before = Counter(seen["endpoints"])
+            os.kill(servers[0].pid, signal.SIGKILL)
+            time.sleep(2)
+    assert seen["failures"] == []
+    assert set(before) == set(addresses)
+    total = seen["endpoints"].total()
+    assert total > before.total()
+    assert seen["again"] <= 0.1 * total + 20
+
+
+def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
+    """While it is away calls fail with what is the matter; when it is back they go through."""
+    with server(echo, project) as first:
+        port = int(first.grpc.rpartition(":")[2])
+        client = Client(first.grpc, timeout_s=5)
+        model = client.model("echo")
+        model.predict(x=ITEM)
+        os.kill(first.pid, signal.SIGKILL)
+        with pytest.raises(ServerUnavailable, match=first.grpc):
+            list(model.predict_many([ITEM] * 1000, concurrency=1))
+        assert not client.is_ready()
+    with server(echo, project, port):
+        end = time.monotonic() + 30
+        while True:
+            try:
+                assert model.predict(x=ITEM)["y"].tolist() == [[0, 1, 2, 3]]
+                break
+            except ServerUnavailable:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+    client.close()
+
+
+def test_killed_and_restarted_under_load(echo: Path, project: Path) -> None:
+    """Eight threads see errors only while the server is away, and answers again afterwards."""
+    with server(echo, project) as first:
+        port = int(first.grpc.rpartition(":")[2])
+        client = Client(first.grpc, timeout_s=5)
+        model = client.model("echo")
+        with callers(8, lambda: model.predict(x=ITEM)) as seen:
+            time.sleep(0.7)
+            os.kill(first.pid, signal.SIGKILL)
+            time.sleep(0.7)
+            with server(echo, project, port) as second:
+                end = time.monotonic() + 30
+                before = seen["endpoints"].total()
+                while seen["endpoints"].total() < before + 50 and time.monotonic() < end:
+                    time.sleep(0.1)
+                assert seen["endpoints"].total() >= before + 50
+                assert second.grpc == first.grpc
+        client.close()
+    assert seen["failures"]
+    others = [error for error in seen["failures"] if not isinstance(error, ServerUnavailable)]
+    assert others == []
+
+
+def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -> None:
+    """One of two takes long for a call: the other is asked too, and its answer is taken."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server(echo, project)) for _ in range(2)]
+        addresses = [each.grpc for each in servers]
+        client = stack.enter_context(Client(addresses, timeout_s=30, hedge=Hedge(least_calls=20)))
+        model = client.model("echo")
+        for _ in range(200):
+            model.predict(x=ITEM)
+        # Triton's threads stand still: it neither answers nor closes its connections.
+        os.kill(servers[0].pid, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            replies = [model.predict(x=ITEM) for _ in range(10)]
+            taken = time.monotonic() - started
+        finally:
+            os.kill(servers[0].pid, signal.SIGCONT)
+    assert {reply.endpoint for reply in replies} == {addresses[1]}
+    assert taken < 20
+
+
+def test_a_name_stands_for_all_its_addresses(echo: Path, project: Path) -> None:
+    """`dns:localhost` finds the server on this machine, whichever address the name has first."""
+    with server(echo, project) as endpoint:
+        port = endpoint.grpc.rpartition(":")[2]
+        with Client(f"dns:localhost:{port}", timeout_s=10) as client:
+            reply = client.model("echo").predict(x=ITEM)
+    assert reply["y"].tolist() == [[0, 1, 2, 3]]
+    assert reply.endpoint.endswith(f":{port}")

@@ -1,0 +1,265 @@
+"""Streams and sequences in a real Triton: decoupled Python models, and one with sequence batching."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.models import ModelText, write_repository
+from tritonkit.client import AsyncClient, Client
+from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
+from tritonkit.serve import Endpoint, serve
+
+COUNT = ModelText(
+    """backend: "python"
+max_batch_size: 0
+model_transaction_policy { decoupled: true }
+input [ { name: "x", data_type: TYPE_FP32, dims: [ 3 ] }, { name: "note", data_type: TYPE_STRING, dims: [ 1 ] } ]
+output [ { name: "y", data_type: TYPE_FP32, dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU count: 2 } ]
+""",
+    """import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # x: how many answers, seconds between them, number of the answer to fail at (-1: none).
+    # note: the file that is written when the request was cancelled.
+    def execute(self, requests):
+        for request in requests:
+            tensor = lambda name: pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+            many, pause, fail = tensor("x").tolist()
+            sender = request.get_response_sender()
+            for number in range(int(many)):
+                if request.is_cancelled():
+                    open(tensor("note")[0], "w").close()
+                    break
+                if number == fail:
+                    error = pb_utils.TritonError("told to fail")
+                    sender.send(pb_utils.InferenceResponse(error=error))
+                    break
+                y = pb_utils.Tensor("y", np.array([number], np.float32))
+                sender.send(pb_utils.InferenceResponse([y]))
+                time.sleep(pause)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+)
+SUM = """max_batch_size: 1
+input { name: "x" data_type: TYPE_FP32 dims: [1] }
+output [ { name: "sum" data_type: TYPE_FP32 dims: [1] }, { name: "seen" data_type: TYPE_STRING dims: [1] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+CONTROLS = """sequence_batching {
+  max_sequence_idle_microseconds: 60000000
+  direct { }
+  control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } ] },
+    { name: "END" control [ { kind: CONTROL_SEQUENCE_END fp32_false_true: [0, 1] } ] },
+    { name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: %s } ] }
+  ]
+}
+"""
+ADDING = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # The sum of a sequence's x so far, and what the scheduler said of the request.
+    def initialize(self, args):
+        self.sums = {}
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            value = lambda name: pb_utils.get_input_tensor_by_name(request, name).as_numpy().item()
+            name = value("CORRID")
+            x, start, end = value("x"), value("START"), value("END")
+            if x < 0:
+                error = pb_utils.TritonError("no negative numbers")
+                answers.append(pb_utils.InferenceResponse([], error))
+                continue
+            self.sums[name] = x if start else self.sums[name] + x
+            seen = f"{name} {int(start)}{int(end)} {len(self.sums)}"
+            y = pb_utils.Tensor("sum", np.array([[self.sums[name]]], np.float32))
+            seen = pb_utils.Tensor("seen", np.array([[seen.encode()]], object))
+            answers.append(pb_utils.InferenceResponse([y, seen]))
+            if end:
+                del self.sums[name]
+        return answers
+"""
+
+
+def adding(id_type: str) -> ModelText:
+    """A model that keeps a sum for each sequence; one sequence at a time has its slot."""
+    return ModelText('backend: "python"\n' + SUM + CONTROLS % id_type, ADDING)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A Triton with the models of this file."""
+    models = {
+        "count": COUNT,
+        "adding": adding("TYPE_UINT64"),
+        "adding_text": adding("TYPE_STRING"),
+    }
+    repository = write_repository(tmp_path_factory.mktemp("streams") / "repository", models)
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def client(server: Endpoint) -> Iterator[Client]:
+    """A client of it."""
+    with Client(server.grpc, timeout_s=20.0) as client:
+        yield client
+
+
+def wait_for(file: Path) -> bool:
+    """Whether the model writes this file soon."""
+    until = time.monotonic() + 10
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return file.exists()
+
+
+def given(x: list[float], note: Any = "") -> dict[str, Any]:
+    """Inputs of `count`."""
+    return {"x": x, "note": str(note)}
+
+
+def test_a_decoupled_model(client: Client) -> None:
+    """Every answer arrives when it is made, and the end is known at once."""
+    count = client.model("count")
+    started = time.monotonic()
+    replies = list(count.stream(inputs=given([4, 0.1, -1])))
+    assert time.monotonic() - started < 5
+    assert [reply["y"].item() for reply in replies] == [0, 1, 2, 3]
+    assert replies[-1].timing.total_s > 0.2
+    assert list(count.stream(inputs=given([0, 0, -1]))) == []
+    with pytest.raises(InferenceError):  # such a model has no single answer
+        count.predict(inputs=given([1, 0, -1]))
+
+
+def test_a_model_that_fails_in_the_middle(client: Client) -> None:
+    """Replies before the failure are good; the server and its connection go on."""
+    for _ in range(5):
+        stream = client.model("count").stream(inputs=given([5, 0.001, 2]))
+        assert [next(stream)["y"].item() for _ in range(2)] == [0, 1]
+        with pytest.raises(InferenceError, match="told to fail"):
+            next(stream)
+        assert list(stream) == []
+    assert client.is_ready("count")
+
+
+def test_stopping_early_is_seen_by_the_model(client: Client, tmp_path: Path) -> None:
+    """Its `is_cancelled()` becomes true, however the stream is left."""
+    count = client.model("count")
+    with count.stream(inputs=given([1000, 0.02, -1], tmp_path / "left")) as replies:
+        next(replies)
+    assert wait_for(tmp_path / "left")
+    for _ in count.stream(inputs=given([1000, 0.02, -1], tmp_path / "forgotten")):
+        break
+    assert wait_for(tmp_path / "forgotten")
+    with pytest.raises(DeadlineExceeded):
+        list(count.stream(inputs=given([1000, 0.02, -1], tmp_path / "late"), timeout_s=0.2))
+    assert wait_for(tmp_path / "late")
+    assert len(list(count.stream(inputs=given([3, 0, -1])))) == 3
+
+
+def test_cancelling_a_task_is_seen_by_the_model(server: Endpoint, tmp_path: Path) -> None:
+    """The same for asyncio: a cancelled task, a block that is left."""
+
+    async def program() -> None:
+        async with AsyncClient(server.grpc) as client:
+            count = await client.model("count")
+
+            async def read(note: str) -> None:
+                async for _ in count.stream(inputs=given([1000, 0.02, -1], tmp_path / note)):
+                    pass
+
+            task = asyncio.create_task(read("cancelled"))
+            await asyncio.sleep(0.3)
+            task.cancel()
+            await asyncio.wait({task})
+            assert await asyncio.to_thread(wait_for, tmp_path / "cancelled")
+            values = given([1000, 0.02, -1], tmp_path / "left")
+            async with count.stream(inputs=values) as replies:
+                await anext(replies)
+            assert await asyncio.to_thread(wait_for, tmp_path / "left")
+            some = [reply["y"].item() async for reply in count.stream(inputs=given([3, 0, -1]))]
+            assert some == [0, 1, 2]
+
+    asyncio.run(program())
+
+
+def test_many_streams_come_and_go(client: Client) -> None:
+    """Short ones, some left early, over one connection: the server lives."""
+    count = client.model("count")
+
+    def read(number: int) -> int:
+        with count.stream(inputs=given([6, 0.001, -1])) as replies:
+            return sum(1 for _ in zip(range(number % 8), replies, strict=False))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read, range(80)))
+    assert found == [min(number % 8, 6) for number in range(80)]
+    assert client.is_ready("count")
+
+
+def test_a_sequence_keeps_its_state(client: Client) -> None:
+    """Sums of a sequence go on; START, END and the id reach the model as they should."""
+    with client.model("adding").sequence() as sequence:
+        replies = [sequence.predict(x=[value], last=value == 3) for value in (1, 2, 3)]
+    assert [reply["sum"].item() for reply in replies] == [1, 3, 6]
+    seen = [reply["seen"].item().decode().split()[:2] for reply in replies]
+    name = str(sequence.correlation_id)
+    assert seen == [[name, "10"], [name, "00"], [name, "01"]]
+
+
+def test_the_end_frees_the_slot(client: Client) -> None:
+    """The model has one slot: a sequence that was left without its last call does not keep it."""
+    for state in ("left", "failed"):
+        try:
+            with client.model("adding").sequence() as sequence:
+                sequence.predict(x=[1])
+                if state == "failed":
+                    raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+    with client.model("adding").sequence() as sequence:
+        reply = sequence.predict(x=[5], timeout_s=5, last=True)
+        assert reply["sum"].item() == 5
+        assert reply["seen"].item().split()[2] == b"1"  # the model forgot the others
+        with pytest.raises(UsageError, match="has ended"):
+            sequence.predict(x=[1])
+
+
+def test_a_call_that_fails_leaves_the_sequence(client: Client) -> None:
+    """The model's own error: its state is as the model left it."""
+    with client.model("adding").sequence(7) as sequence:
+        sequence.predict(x=[1])
+        with pytest.raises(InferenceError, match="no negative numbers"):
+            sequence.predict(x=[-1])
+        assert sequence.predict(x=[2], last=True)["sum"].item() == 3
+
+
+def test_a_sequence_named_by_text(server: Endpoint) -> None:
+    """Triton takes text as a correlation id; asyncio does the same."""
+
+    async def program() -> list[Any]:
+        async with AsyncClient(server.grpc) as client:
+            adding = await client.model("adding_text")
+            async with adding.sequence("customer-1") as sequence:
+                first = await sequence.predict(x=[1])
+                second = await sequence.predict(x=[2])
+            async with adding.sequence("customer-1") as again:
+                return [first, second, await again.predict(x=[4])]
+
+    replies = asyncio.run(program())
+    assert [reply["sum"].item() for reply in replies] == [1, 3, 4]
+    assert replies[0]["seen"].item().startswith(b"customer-1 10")
