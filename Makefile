@@ -5,14 +5,18 @@ TORCH ?= torch==2.13.0
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
+# Tests that start no Triton, in two processes; the others want the machine for themselves.
+WITHOUT_SERVER = --numprocesses 2 --dist loadfile --ignore tests/server --ignore tests/loadtest \
+	--ignore tests/deploy --ignore tests/variants
 
-.PHONY: help setup optimise demo test docker lint unit check clean
+.PHONY: help setup optimise demo test docker lint unit oldest check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   build the models, start Triton, send it real input"
 	@echo "make test   lint, types and tests, with a real Triton"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
+	@echo "make oldest the client's tests with the oldest tritonclient it is for"
 	@echo "make setup  the two Python environments that both need"
 	@echo "make optimise  what \`tritonkit build --variants all\` needs beside them"
 
@@ -48,11 +52,26 @@ lint: setup
 	@$(BIN)/mypy
 
 unit: optimise
-	@$(BIN)/python -m pytest --ignore tests/server --ignore tests/loadtest --ignore tests/deploy \
-		--ignore tests/variants
+	@$(BIN)/python -m pytest $(WITHOUT_SERVER) -m "not slow"
 
 test: lint optimise
-	@$(BIN)/python -m pytest --ignore tests/deploy
+	@$(BIN)/python -m pytest $(WITHOUT_SERVER)
+	@$(BIN)/python -m pytest tests/server tests/loadtest tests/variants
+
+# The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
+OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)
+OLDEST_TESTS = $(addprefix tests/client/,shm streams wire test_aio.py test_many.py test_sync.py \
+	test_tritonclient.py) tests/server/test_client.py
+WITH_OLDEST = TRITONCLIENT=$(OLDEST) PYTHONPATH=$(CURDIR)/.venv-oldest $(BIN)/python
+
+oldest: setup .venv-oldest/.ready
+	@$(WITH_OLDEST) -m pytest -m "not slow" $(OLDEST_TESTS)
+	@$(WITH_OLDEST) -c "from importlib.metadata import version as v; print('tritonclient', v('tritonclient'))"
+
+.venv-oldest/.ready: pyproject.toml | .venv/.ready
+	@rm -rf .venv-oldest
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --target .venv-oldest tritonclient==$(OLDEST)
+	@touch $@
 
 # Needs a Docker daemon, or root and Debian's docker.io to start one.
 docker: setup
@@ -62,4 +81,4 @@ check: setup
 	@$(BIN)/python tools/build_repo.py --check
 
 clean:
-	rm -rf .venv .venv-server .tritonkit
+	rm -rf .venv .venv-server .venv-oldest .tritonkit

@@ -43,6 +43,7 @@ print("RESULT" + json.dumps(result.problem.to_dict()))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["torchscript", "torch-compile", "openvino-fp32"])
 def test_a_full_disk_is_told_as_that(write_model: WriteModel, root: Path, variant: str) -> None:
     """torch's own writers end the process, OpenVINO's throws an iostream error: neither is seen."""

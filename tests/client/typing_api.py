@@ -1,4 +1,4 @@
-# pyright: strict
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 """The public types as a user writes them: checked by mypy and pyright, never run."""
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def look(client: Client) -> tuple[str, ...]:
     ready: bool = client.is_ready("digits", "1")
     assert ready, (info.version, counters[0].queue_s, image.dims)
     client.load("digits", timeout_s=60)
-    client.config("digits").max_batch_size
+    most: int = client.config("digits").max_batch_size
+    assert most >= 0
     return tuple(status.name for status in statuses if status.ready)
 
 
@@ -164,7 +165,23 @@ def one_after_the_other(model: Model, client: Client) -> int:
             assert_type(reply, Reply)
     with model.sequence("caller-7") as sequence:
         assert_type(sequence.predict(text="first"), Reply)
+        assert_type(sequence.correlation_id, int | str)
+    left_early = model.stream(inputs={"text": "two words"}, timeout_s=5)
+    assert_type(next(left_early), Reply)
+    left_early.close()
     return client.precompute("digits", [b"", b""], concurrency=2)
+
+
+def mistakes(model: Model) -> None:
+    """What a checker must see: each of these comments would be unused otherwise."""
+    Client("127.0.0.1:8001", retries=3)  # type: ignore[call-arg]
+    Client("127.0.0.1:8001", retry=3)  # type: ignore[arg-type]
+    AsyncClient(transport=MemoryTransport({}))  # type: ignore[arg-type]
+    Client("127.0.0.1:8001", observers=[print])  # type: ignore[list-item]
+    model.predict(b"")  # type: ignore[arg-type,call-arg]
+    model.predict(timeout_s="1")  # type: ignore[arg-type]
+    for found in model.try_many([b""]):
+        found["label"]  # type: ignore[index]
 
 
 async def call_async(image: bytes) -> Reply:

@@ -26,6 +26,7 @@ def test_mean_of_the_tokens_that_count(normalize: bool) -> None:
     assert not pooled[3].any()
 
 
+@pytest.mark.slow
 def test_matches_sentence_transformers() -> None:
     """Pooling then Normalize of the library itself give the same vectors."""
     torch = pytest.importorskip("torch")

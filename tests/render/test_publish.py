@@ -265,6 +265,7 @@ for number in itertools.count(int(sys.argv[3])):
 """
 
 
+@pytest.mark.slow
 def test_killing_a_publish_at_any_moment_leaves_whole_versions(
     out: Path, tmp_path: Path, project: Path
 ) -> None:

@@ -85,6 +85,19 @@ def server(repository: Path, project: Path, *models: str) -> Iterator[Endpoint]:
         yield endpoint
 
 
+def kill(triton: Endpoint) -> None:
+    """End a server at once, and wait until nobody listens there any more."""
+    os.kill(triton.pid, signal.SIGKILL)
+    host, _, port = triton.grpc.rpartition(":")
+    end = time.monotonic() + 30
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))) != 0:
+                return
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def run(project: Path) -> Run:
     """Run the command in a script's first lines, with some of its words replaced, others added."""
@@ -141,7 +154,7 @@ def test_calls_go_to_both_servers(
     with server(shipped_repository, project, "digits") as second:
         both = {"127.0.0.1:8001": digits_server.grpc, "127.0.0.1:9001": second.grpc}
         shared = run("replicas.py", "--calls", "400", instead=both)
-        os.kill(second.pid, signal.SIGKILL)
+        kill(second)
         alone = run("replicas.py", "--calls", "100", instead=both)
     assert (shared.returncode, shared.stderr) == (0, "")
     *counts, again = [line.rpartition(": ") for line in shared.stdout.splitlines()]
@@ -251,7 +264,7 @@ def test_a_killed_server_is_a_503(shipped_repository: Path, project: Path, tmp_p
     with server(shipped_repository, project, "digits") as triton:
         with web(triton.grpc, project, tmp_path) as url:
             assert post(url, image)[0] == 200
-            os.kill(triton.pid, signal.SIGKILL)
+            kill(triton)
             for _ in range(3):
                 status, answer = post(url, image)
                 assert (status, answer["where"]) == (503, triton.grpc)

@@ -55,13 +55,15 @@ input { name: "x" data_type: TYPE_FP32 dims: [1] }
 output [ { name: "sum" data_type: TYPE_FP32 dims: [1] }, { name: "seen" data_type: TYPE_STRING dims: [1] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
+NOTE = 'input { name: "note" data_type: TYPE_STRING dims: [1] }\n'
+CORRID = ',{ name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }'
 CONTROLS = """sequence_batching {
   max_sequence_idle_microseconds: 60000000
   direct { }
   control_input [
     { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } ] },
-    { name: "END" control [ { kind: CONTROL_SEQUENCE_END fp32_false_true: [0, 1] } ] },
-    { name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: %s } ] }
+    { name: "END" control [ { kind: CONTROL_SEQUENCE_END fp32_false_true: [0, 1] } ] }
+    %s
   ]
 }
 """
@@ -77,7 +79,9 @@ class TritonPythonModel:
         answers = []
         for request in requests:
             value = lambda name: pb_utils.get_input_tensor_by_name(request, name).as_numpy().item()
-            name = value("CORRID")
+            name = request.correlation_id()
+            number = pb_utils.get_input_tensor_by_name(request, "CORRID")
+            assert number is None or number.as_numpy().item() == name
             x, start, end = value("x"), value("START"), value("END")
             if x < 0:
                 error = pb_utils.TritonError("no negative numbers")
@@ -94,9 +98,9 @@ class TritonPythonModel:
 """
 
 
-def adding(id_type: str) -> ModelText:
+def adding(control: str, more: str = "") -> ModelText:
     """A model that keeps a sum for each sequence; one sequence at a time has its slot."""
-    return ModelText('backend: "python"\n' + SUM + CONTROLS % id_type, ADDING)
+    return ModelText('backend: "python"\n' + SUM + more + CONTROLS % control, ADDING)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +108,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A Triton with the models of this file."""
     models = {
         "count": COUNT,
-        "adding": adding("TYPE_UINT64"),
-        "adding_text": adding("TYPE_STRING"),
+        "adding": adding(CORRID),
+        # Triton 2.51 fails where CORRID is a text. A model with an input of text gets no first request
+        # of `serve`, which would go by a number.
+        "adding_text": adding("", NOTE),
     }
     repository = write_repository(tmp_path_factory.mktemp("streams") / "repository", models)
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
@@ -255,10 +261,10 @@ def test_a_sequence_named_by_text(server: Endpoint) -> None:
         async with AsyncClient(server.grpc) as client:
             adding = await client.model("adding_text")
             async with adding.sequence("customer-1") as sequence:
-                first = await sequence.predict(x=[1])
-                second = await sequence.predict(x=[2])
+                first = await sequence.predict(x=[1], note="")
+                second = await sequence.predict(x=[2], note="")
             async with adding.sequence("customer-1") as again:
-                return [first, second, await again.predict(x=[4])]
+                return [first, second, await again.predict(x=[4], note="")]
 
     replies = asyncio.run(program())
     assert [reply["sum"].item() for reply in replies] == [1, 3, 4]

@@ -83,10 +83,8 @@ def grpc_server(
     server = grpc.server(ThreadPoolExecutor(8), options=sizes)
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     address = f"127.0.0.1:{port}"
-    if credentials is None:
-        port = server.add_insecure_port(address)
-    else:
-        port = server.add_secure_port(address, credentials)
+    add = server.add_insecure_port if credentials is None else server.add_secure_port
+    port = add(*([address] if credentials is None else [address, credentials]))
     server.start()
     try:
         yield server, port

@@ -143,13 +143,13 @@ def test_nobody_at_the_address(connect: Connect) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ServerUnavailable, match="cannot connect: .*refused"):
+    with pytest.raises(ServerUnavailable, match=r"cannot connect: .*refused"):
         connect(address).send("ServerLive", [b""], 5.0)
 
 
 def test_a_name_that_nobody_knows(connect: Connect) -> None:
     """Told as that."""
-    with pytest.raises(ServerUnavailable, match="the name no-such-host.invalid is not known"):
+    with pytest.raises(ServerUnavailable, match=r"the name no-such-host\.invalid is not known"):
         connect("no-such-host.invalid:8001").send("ServerLive", [b""], 20.0)
 
 

@@ -171,6 +171,7 @@ class Server(MemoryTransport):
 
     def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> memoryview:
         """Answer, or raise what was put into `errors`, one for each inference."""
+        self._check_open()
         self._check_there()
         if method == "ModelInfer":
             self._keep(b"".join(body))

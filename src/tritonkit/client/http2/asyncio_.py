@@ -173,9 +173,10 @@ class AsyncHttp2Transport:
         self._attempt = None
         if attempt.cancelled() or attempt.exception() is not None:
             return
-        self._old = [old for old in self._old if old.core.calls]
-        if self._wire is not None:
-            self._old.append(self._wire)
+        past = self._old if self._wire is None else [*self._old, self._wire]
+        for old in past:
+            old.retire()
+        self._old = [old for old in past if old.core.calls]
         self._wire = attempt.result()
 
     async def _connect(self) -> Wire:

@@ -107,14 +107,23 @@ class Http2Transport:
 
     def close(self) -> None:
         """Close the connection; calls under way in other threads end with an error."""
+        if os.getpid() != self._target.pid:
+            self._drop()
+            return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             links = [*self._old, self._link] if self._link is not None else self._old
         for link in links:
-            # A forked child must not speak on its parent's connection.
-            link.close(CLOSED) if os.getpid() == self._target.pid else link.drop()
+            link.close(CLOSED)
+
+    def _drop(self) -> None:
+        """Let go of the copies in a fork: it must not speak, and its locks may be held for ever."""
+        self._closed = True
+        for link in (*self._old, self._link):
+            if link is not None:
+                link.drop()
 
     # -- connections
 
@@ -185,12 +194,13 @@ class Http2Transport:
         else:
             with self._lock:
                 closed = self._closed
-                self._old = [old for old in self._old if old.core.calls]
-                if self._link is not None:
-                    self._old.append(self._link)
+                past = self._old if self._link is None else [*self._old, self._link]
+                self._old = [old for old in past if old.core.calls]
                 self._link = link
             if closed:
                 link.close(CLOSED)
+            for old in past:
+                old.retire()
             return link
         finally:
             with self._lock:

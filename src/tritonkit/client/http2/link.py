@@ -150,8 +150,12 @@ class Link:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
         if not self.core.calls:
             self._idle_since = time.monotonic()
-            if self.core.draining:
-                self.close(self.core.draining)
+            self.retire()
+
+    def retire(self) -> None:
+        """Close the connection if it takes no calls and has none."""
+        if self.core.draining and not self.core.calls:
+            self.close(self.core.draining)
 
     def close(self, why: str) -> None:
         """Close the connection; calls under way end, with the reason."""

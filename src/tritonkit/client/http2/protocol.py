@@ -47,6 +47,7 @@ class Wire(asyncio.Protocol):
         self._gone = asyncio.Event()
         self._paused = False
         self._resumed: list[Waiter] = []
+        self._flushing = False
         self._waiting: dict[Waiter, float] = {}
         """Those that wait, each with its deadline."""
         self._timer: asyncio.TimerHandle | None = None
@@ -135,7 +136,10 @@ class Wire(asyncio.Protocol):
         call.idle_s = idle_s
         if idle_s:
             self._silence.heard(now)
-        self.flush()
+        if len(core.calls) > 1:
+            self._flush_soon()
+        else:
+            self.flush()
         if call.left:
             try:
                 in_time = await self.push(call, deadline)
@@ -171,8 +175,12 @@ class Wire(asyncio.Protocol):
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
         if not self.core.calls:
             self.idle_since = time.monotonic()
-            if self.core.draining:
-                self.close(self.core.draining)
+            self.retire()
+
+    def retire(self) -> None:
+        """Close the connection if it takes no calls and has none."""
+        if self.core.draining and not self.core.calls:
+            self.close(self.core.draining)
 
     def close(self, why: str = "") -> None:
         """Close the connection; calls under way end, with the reason."""
@@ -187,6 +195,12 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _flush_soon(self) -> None:
+        """Send with one word to the system what all tasks of this turn of the loop have to send."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self.flush)
+
     async def gone(self) -> None:
         """Wait until a closed connection is gone; what the peer does not read is dropped."""
         try:
@@ -197,9 +211,10 @@ class Wire(asyncio.Protocol):
 
     def flush(self) -> None:
         """Hand over what there is to send."""
+        self._flushing = False
         out, self.core.sender.out = self.core.sender.out, []
         transport = self._transport
-        if transport is None or not out:
+        if transport is None or transport.is_closing() or not out:
             return
         if len(out) == 1:
             transport.write(out[0])

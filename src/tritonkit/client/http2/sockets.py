@@ -77,7 +77,7 @@ class Sealed:
                 break
             self._incoming.write(_some(sock))
         if self._tls.selected_alpn_protocol() not in ("h2", None):
-            raise OSError(errno.EPROTO, "TLS speaks another protocol than HTTP/2 there")
+            raise OSError(0, "TLS speaks another protocol than HTTP/2 there")
 
     def seal(self, pieces: Iterable[bytes | memoryview]) -> bytes:
         """What to send for these pieces."""
@@ -97,6 +97,10 @@ class Sealed:
                     plain.append(more)
             except self._again:
                 pass
+            except OSError:
+                # What came before the end counts; the end is told again.
+                if not plain:
+                    raise
             return b"".join(plain)
 
     @property
@@ -168,7 +172,7 @@ def _greet(sock: socket.socket, sealed: Sealed | None, core: Connection, deadlin
         sock.settimeout(max(deadline - time.monotonic(), 0.001))
         sock.sendall(data)
         if core.lost or core.draining:
-            raise OSError(errno.EPROTO, core.lost or core.draining)
+            raise OSError(0, core.lost or core.draining)
         if core.greeted:
             return
         if time.monotonic() >= deadline:

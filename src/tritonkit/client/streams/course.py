@@ -226,18 +226,20 @@ class Course:
         self._over = True
         try:
             if self._stream is not None:
-                if self._final or isinstance(error, InferenceError):
-                    yield from self._drained()
-                yield Cancel(self._stream)
+                yield from self._ended(wait=self._final or isinstance(error, InferenceError))
         finally:
             self._settled(error)
 
-    def _drained(self) -> Steps[None]:
-        """Read to the server's own end of the stream, for a moment."""
+    def _ended(self, *, wait: bool) -> Steps[None]:
+        """The stream's end: the server's own, if it comes in a moment; else it is given up."""
         until = time.monotonic() + _GRACE_S
-        with suppress(ClientError):
-            while (yield Read(self._stream, max(until - time.monotonic(), 0.0))) is not None:
-                pass
+        try:
+            with suppress(ClientError):
+                while wait:
+                    message = yield Read(self._stream, max(until - time.monotonic(), 0.0))
+                    wait = message is not None
+        finally:
+            yield Cancel(self._stream)
 
     def _settled(self, error: BaseException | None) -> None:
         lease, self._lease = self._lease, None
