@@ -158,7 +158,8 @@ class Path:
             batch = common._replace(arrays=together(items), items=count, deadline=deadline)
             answered = yield from self._alone(batch)
             return [
-                Outcome(outputs, answered) for outputs in apart(answered.outputs, count, common.where)
+                Outcome(outputs, answered)
+                for outputs in apart(answered.outputs, count, common.where)
             ]
 
         most = call.known.signature.max_batch_size

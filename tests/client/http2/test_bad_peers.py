@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tritonkit.client.http2 import frames
+from tritonkit.client.http2.connection import GRACE_S
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -228,8 +229,9 @@ def test_an_idle_connection_that_turns_out_dead(
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
-        peer.send(peer.answer(peer.request()))
+        stream = peer.request()
         seen.append(number)
+        peer.send(peer.answer(stream))
         peer.request()
         if number:
             peer.send(peer.answer(3))
@@ -479,6 +481,32 @@ def test_a_silent_peer_is_asked_and_given_up(
     with pytest.raises(ServerUnavailable, match="went silent"):
         call(connect(play(script)), 20.0)
     assert len(pings) == 1
+
+
+def test_what_ends_by_itself_is_not_reset(connect: Connect, play: Play) -> None:
+    """Triton crashes now and then when a reset crosses an answer: an answer somewhat late is let be."""
+    kinds: list[int] = []
+
+    def script(peer: Peer, number: int) -> None:
+        peer.greet()
+        late = peer.request()
+        time.sleep(0.1)
+        peer.send(peer.answer(late))
+        time.sleep(GRACE_S)
+        while peer.kept or number == 0:
+            kind, flags, stream, _ = peer.frame()
+            kinds.append(kind)
+            if flags & frames.END_STREAM and kind == frames.DATA:
+                peer.send(peer.answer(stream))
+                break
+        serve(peer)
+
+    transport = connect(play(script))
+    with pytest.raises(DeadlineExceeded):
+        call(transport, 0.05)
+    time.sleep(GRACE_S + 0.1)
+    assert call(transport) == b""
+    assert frames.RST_STREAM not in kinds
 
 
 def test_pings_and_settings_are_acknowledged(connect: Connect, play: Play) -> None:

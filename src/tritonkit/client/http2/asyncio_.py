@@ -223,7 +223,7 @@ class _AsyncStream:
         size = body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(self._target.name, size)
-        if self._call.ended:
+        if self._call.ended or self._call.problem:
             raise self._over()
         self._wire.core.sender.write(self._call, body, size)
         await self._wire.push(self._call, math.inf)
@@ -247,18 +247,8 @@ class _AsyncStream:
                 raise self._over()
         return message
 
-    async def cancel(self, grace_s: float = 0.0) -> None:
-        """See `AsyncStream.cancel`.
-
-        Args:
-            grace_s: seconds to wait for the stream's own end first. Triton 2.51 crashes when a
-                reset crosses the last answer of a model, so after an error of the model allow some.
-        """
-        if grace_s:
-            await self.end()
-            deadline = time.monotonic() + grace_s
-            while not self._call.ended and await self._wire.wait(self._call, deadline):
-                self._wire.core.read(self._call)
+    async def cancel(self) -> None:
+        """See `AsyncStream.cancel`; the server is told `GRACE_S` later, unless it ends before."""
         if not self._call.ended:
             self._call.problem = CANCELLED
             self._wire.abandon(self._call)

@@ -257,7 +257,7 @@ class _Stream:
         size = body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(self._target.name, size)
-        if self._call.ended:
+        if self._call.ended or self._call.problem:
             raise self._over()
         self._link.write(self._call, body, size)
         self._link.push(self._call, math.inf)
@@ -279,18 +279,8 @@ class _Stream:
                 raise self._over()
         return message
 
-    def cancel(self, grace_s: float = 0.0) -> None:
-        """See `Stream.cancel`.
-
-        Args:
-            grace_s: seconds to wait for the stream's own end first. Triton 2.51 crashes when a
-                reset crosses the last answer of a model, so after an error of the model allow some.
-        """
-        if grace_s:
-            self.end()
-            deadline = time.monotonic() + grace_s
-            while not self._call.ended and self._link.wait(self._call, deadline, listening=True):
-                self._link.read(self._call)
+    def cancel(self) -> None:
+        """See `Stream.cancel`; the server is told `GRACE_S` later, unless the stream ends before."""
         if not self._call.ended:
             self._call.problem = CANCELLED
             self._link.abandon(self._call)

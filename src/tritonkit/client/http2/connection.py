@@ -15,20 +15,19 @@ from tritonkit.client.http2 import frames
 from tritonkit.client.http2.call import BadMessage, Call, Waiter
 from tritonkit.client.http2.fields import AnswerFields, HPACKError, RequestFields
 from tritonkit.client.http2.frames import LARGEST_WINDOW
-from tritonkit.client.http2.reading import LARGEST_FRAME, Broken, FrameReader
+from tritonkit.client.http2.reading import LARGEST_FRAME, Broken, FrameReader, number_in
 from tritonkit.client.http2.sending import START_WINDOW, Sender
 from tritonkit.client.wire.transport import Body, Headers
 
-__all__ = ["Connection", "Gone"]
+__all__ = ["GRACE_S", "Connection", "Gone"]
+
+GRACE_S: Final = 0.25
+"""A call given up is reset so much later, if it has not ended by then, and the server told a deadline so
+much later than ours: Triton 2.51 crashes now and then when the end of a call crosses its answer."""
 
 WINDOW: Final = 64 * 2**20
 """Bytes the peer may send on one stream, and on all, before it is told that it may go on."""
 _ACKS_WAITING: Final = 1000
-_HEADER_TABLE_SIZE: Final = 1
-_ENABLE_PUSH: Final = 2
-_MAX_CONCURRENT_STREAMS: Final = 3
-_INITIAL_WINDOW_SIZE: Final = 4
-_MAX_FRAME_SIZE: Final = 5
 
 
 class Gone(Exception):
@@ -51,6 +50,8 @@ class Connection:
         """Why no new call may begin, if so."""
         self.lost = ""
         """Why the connection is of no more use, if so."""
+        self.given_up: dict[Call, float] = {}
+        """Calls whose answers nobody wants any more, each with the moment of that."""
         self.brought = 0
         """Bytes that have come."""
         self._fields = fields
@@ -65,7 +66,11 @@ class Connection:
         self._acks = 0
         self._data_of: Call | None = None
         self._data_ends = False
-        ours = {_ENABLE_PUSH: 0, _INITIAL_WINDOW_SIZE: WINDOW, _MAX_FRAME_SIZE: LARGEST_FRAME}
+        ours = {
+            frames.ENABLE_PUSH: 0,
+            frames.INITIAL_WINDOW_SIZE: WINDOW,
+            frames.MAX_FRAME_SIZE: LARGEST_FRAME,
+        }
         self.sender.out.append(
             frames.PREFACE + frames.settings(ours) + frames.window_update(0, WINDOW - START_WINDOW)
         )
@@ -105,7 +110,7 @@ class Connection:
             method: of Triton's service.
             body: the one message, or None for a stream.
             size: the body's bytes.
-            timeout_s: told to the server.
+            timeout_s: told to the server, with `GRACE_S`.
             headers: of this call alone.
             in_line: whether the call has a place from `line`.
 
@@ -117,7 +122,8 @@ class Connection:
         if self.draining:
             raise Gone
         number = self._next
-        block = self._fields.block(method, timeout_s, headers)
+        told_s = None if timeout_s is None else timeout_s + GRACE_S
+        block = self._fields.block(method, told_s, headers)
         call = Call(number, self.sender.stream_window, body is None)
         call.quiet = self.brought
         self.calls[number] = call
@@ -141,6 +147,37 @@ class Connection:
             return []
         self.sender.out.append(frames.rst_stream(call.number, code))
         return self._end(call)
+
+    def give_up(self, call: Call, now: float) -> list[Waiter]:
+        """Nobody wants the call's answer: `sweep` will reset it, unless it ends by itself before.
+
+        Args:
+            call: one under way, or over.
+            now: of any clock in seconds, the same one for `sweep`.
+        """
+        if call.ended or call in self.given_up:
+            return []
+        if call.left:
+            return self.abandon(call)  # the server has not begun
+        self.sender.finish(call)
+        self.given_up[call] = now
+        call.messages.clear()
+        woken: list[Waiter] = [] if call.ready else [call]
+        call.ready = True
+        return woken
+
+    def sweep(self, now: float) -> list[Waiter]:
+        """Reset the calls given up `GRACE_S` ago."""
+        woken: list[Waiter] = []
+        for call, since in list(self.given_up.items()):
+            if now - since < GRACE_S:
+                break
+            woken += self.abandon(call)
+        return woken
+
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return len(self.calls) > len(self.given_up)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
@@ -200,7 +237,8 @@ class Connection:
         if call is None or call.ended:
             return
         try:
-            call.take(payload)
+            if call not in self.given_up:
+                call.take(payload)
         except BadMessage as error:
             call.problem = str(error)
             self._ready += self.abandon(call)
@@ -208,7 +246,7 @@ class Connection:
         if not last:
             return
         if self._data_ends:
-            call.problem = "it ended without a status"
+            call.problem = call.problem or "it ended without a status"
             self._ready += self._close(call)
             return
         self._credit(call)
@@ -229,17 +267,17 @@ class Connection:
             call.status, call.message = head.status, head.message
         if ends:
             if call.middle:
-                call.problem = "its message ended early"
+                call.problem = call.problem or "its message ended early"
             self._ready += self._close(call)
 
     def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
         """See `Frames`."""
         if kind == frames.WINDOW_UPDATE:
-            self._window_update(number, _number(payload) & LARGEST_WINDOW)
+            self._window_update(number, number_in(payload) & LARGEST_WINDOW)
         elif kind == frames.PING:
             self._ping(flags, number, payload)
         elif kind == frames.RST_STREAM:
-            self._rst_stream(number, _number(payload))
+            self._rst_stream(number, number_in(payload))
         elif kind == frames.SETTINGS:
             self._settings(flags, number, payload)
         elif kind == frames.GOAWAY:
@@ -265,14 +303,14 @@ class Connection:
         self._acknowledge(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
 
     def _setting(self, name: int, value: int) -> None:
-        if name == _HEADER_TABLE_SIZE:
+        if name == frames.HEADER_TABLE_SIZE:
             self._fields.resize(value)
-        elif name == _MAX_CONCURRENT_STREAMS:
+        elif name == frames.MAX_CONCURRENT_STREAMS:
             self._most = value
             self._ready += self._let_in()
-        elif name == _INITIAL_WINDOW_SIZE:
+        elif name == frames.INITIAL_WINDOW_SIZE:
             self._resize_windows(value)
-        elif name == _MAX_FRAME_SIZE:
+        elif name == frames.MAX_FRAME_SIZE:
             if not 2**14 <= value < 2**24:
                 raise Broken(f"a largest frame of {value} bytes")
             self.sender.largest = value
@@ -300,12 +338,10 @@ class Connection:
     def _goaway(self, number: int, payload: memoryview) -> None:
         if number or len(payload) < 8:
             raise Broken("a GOAWAY that is none", frames.FRAME_SIZE_ERROR)
-        last, code = struct.unpack_from(">LL", payload)
-        name = frames.ERROR_NAMES[code] if code < len(frames.ERROR_NAMES) else str(code)
-        words = bytes(payload[8:200]).decode("utf-8", "replace")
-        self.draining = f"the server is closing the connection ({f'{name} {words}'.rstrip()})"
+        last, why = frames.going_away(payload)
+        self.draining = f"the server is closing the connection ({why})"
         for call in list(self.calls.values()):
-            if call.number > last & LARGEST_WINDOW:
+            if call.number > last:
                 call.lost, call.refused = self.draining, True
                 self._ready += self._end(call)
         self._ready += self._let_in()
@@ -349,6 +385,7 @@ class Connection:
         """The call is over; those who wait for it or for its place."""
         del self.calls[call.number]
         call.ended = True
+        self.given_up.pop(call, None)
         woken: list[Waiter] = [] if call.ready else [call]
         call.ready = True
         room = self.sender.forget(call)
@@ -365,9 +402,3 @@ class Connection:
             self._promised += 1
             woken.append(place)
         return woken
-
-
-def _number(payload: memoryview) -> int:
-    if len(payload) != 4:
-        raise Broken("a frame of the wrong size", frames.FRAME_SIZE_ERROR)
-    return int.from_bytes(payload)

@@ -11,6 +11,7 @@ __all__ = [
     "COMPRESSION_ERROR",
     "CONTINUATION",
     "DATA",
+    "ENABLE_PUSH",
     "END_HEADERS",
     "END_STREAM",
     "ENHANCE_YOUR_CALM",
@@ -20,7 +21,11 @@ __all__ = [
     "GOAWAY",
     "HEAD",
     "HEADERS",
+    "HEADER_TABLE_SIZE",
+    "INITIAL_WINDOW_SIZE",
     "LARGEST_WINDOW",
+    "MAX_CONCURRENT_STREAMS",
+    "MAX_FRAME_SIZE",
     "NO_ERROR",
     "PADDED",
     "PING",
@@ -35,6 +40,7 @@ __all__ = [
     "WINDOW_UPDATE",
     "frame",
     "goaway",
+    "going_away",
     "header_frames",
     "rst_stream",
     "settings",
@@ -56,6 +62,12 @@ PING: Final = 6
 GOAWAY: Final = 7
 WINDOW_UPDATE: Final = 8
 CONTINUATION: Final = 9
+
+HEADER_TABLE_SIZE: Final = 1
+ENABLE_PUSH: Final = 2
+MAX_CONCURRENT_STREAMS: Final = 3
+INITIAL_WINDOW_SIZE: Final = 4
+MAX_FRAME_SIZE: Final = 5
 
 END_STREAM: Final = 0x1
 ACK: Final = 0x1
@@ -109,6 +121,14 @@ def rst_stream(stream: int, code: int) -> bytes:
 def goaway(code: int) -> bytes:
     """Say why the connection will be closed; a server opens no streams, so the last one is 0."""
     return frame(GOAWAY, 0, 0, _NUMBER.pack(0) + _NUMBER.pack(code))
+
+
+def going_away(payload: memoryview) -> tuple[int, str]:
+    """What a GOAWAY of at least 8 bytes says: the last stream the peer looked at, and why it goes."""
+    last, code = _NUMBER.unpack_from(payload)[0], _NUMBER.unpack_from(payload, 4)[0]
+    name = ERROR_NAMES[code] if code < len(ERROR_NAMES) else str(code)
+    words = bytes(payload[8:200]).decode("utf-8", "replace")
+    return last & LARGEST_WINDOW, f"{name} {words}".rstrip()
 
 
 def header_frames(stream: int, block: bytes, largest: int) -> bytes:

@@ -7,13 +7,14 @@ with it what others have left in `core.sender.out` meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
 from typing import Final
 
 from tritonkit.client.http2.call import Call, Waiter
-from tritonkit.client.http2.connection import Connection
+from tritonkit.client.http2.connection import GRACE_S, Connection
 from tritonkit.client.http2.pipe import SLICE_S, Pipe
 from tritonkit.client.http2.silence import Silence
 from tritonkit.client.http2.sockets import reason
@@ -24,6 +25,8 @@ __all__ = ["Link"]
 _PUSHED: Final = 2**20
 """Bytes a call sends in one go, for others to have their turn."""
 _BLOCKED_S: Final = 0.05
+_LATE_S: Final = 0.01
+_LONG_S: Final = 1.0
 _FRESH_S: Final = 0.01
 """A connection idle for less is not looked at before its next use."""
 
@@ -46,16 +49,17 @@ class Link:
         self._leading = False
         self._followers: dict[Waiter, None] = {}
         self._closed = False
-        self._idle_since = time.monotonic()
-        self._silence = Silence(self._idle_since)
+        self._sweeper: threading.Timer | None = None
+        self._used = time.monotonic()
+        self._silence = Silence(self._used)
 
     # -- calls
 
     def usable(self) -> bool:
         """Whether a new call may begin here; a connection that was idle is looked at first."""
         core = self.core
-        idle = not core.draining and not core.calls
-        if idle and time.monotonic() - self._idle_since > _FRESH_S:
+        quiet = not core.draining and not self._leading
+        if quiet and time.monotonic() - self._used > _FRESH_S:
             self._look()
         return not core.draining
 
@@ -79,12 +83,15 @@ class Link:
         while True:
             now = time.monotonic()
             with self._lock:
+                if core.given_up:
+                    self._wake(core.sweep(now))
                 if queued or not core.full():
-                    idle_s = 0.0 if core.calls else now - self._idle_since
+                    idle_s = 0.0 if core.busy() else now - self._used
                     timeout_s = None if body is None else max(deadline - now, 0.001)
                     call = core.open(method, body, size, timeout_s, headers, queued)
                     call.idle_s = idle_s
-                    if idle_s:
+                    self._used = now
+                    if idle_s > _LONG_S:
                         self._silence.heard(now)
                     break
                 place = core.line()
@@ -139,17 +146,35 @@ class Link:
         return message
 
     def abandon(self, call: Call) -> None:
-        """Reset the call, unless it has ended."""
+        """Give the call up, unless it has ended: see `Connection.give_up`."""
         with self._lock:
-            self._wake(self.core.abandon(call))
+            self._wake(self.core.give_up(call, time.monotonic()))
+            self._sweep_later()
         self.flush()
         self._pipe.ring()
         self.ended()
 
+    def _sweep_later(self) -> None:
+        """See to it that calls given up are reset also if nobody uses the connection."""
+        if self._sweeper is None and self.core.given_up:
+            self._sweeper = threading.Timer(GRACE_S + _LATE_S, self._sweep)
+            self._sweeper.daemon = True
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                self._sweeper.start()
+
+    def _sweep(self) -> None:
+        self._look()  # an answer may be there that nobody has read
+        with self._lock:
+            self._sweeper = None
+            self._wake(self.core.sweep(time.monotonic()))
+            self._sweep_later()
+        self.flush()
+        self.retire()
+
     def ended(self) -> None:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
+        self._used = time.monotonic()
         if not self.core.calls:
-            self._idle_since = time.monotonic()
             self.retire()
 
     def retire(self) -> None:
@@ -302,11 +327,17 @@ class Link:
 
     def _read_once(self, left: float, listening: bool) -> None:
         """What the leader does again and again; the loss of the connection is told to all."""
+        if self.core.given_up:
+            left = min(left, GRACE_S)
         try:
             data = self._pipe.receive(left, listening)
         except OSError as error:
             self._lost(error)
             return
+        if self.core.given_up:
+            with self._lock:
+                self._wake(self.core.sweep(time.monotonic()))
+            self.flush()
         if data is None:
             self._mind_silence()
         else:

@@ -34,6 +34,10 @@ class Pipe:
         self._sock = sock
         self._sealed = sealed
         self._limit_s = 0.0
+        # gevent's sockets wait in their own loop, also with MSG_DONTWAIT, and know no SO_RCVTIMEO.
+        self._patched = not type(sock).__module__.startswith("socket")
+        if self._patched:
+            sock.setblocking(False)
         self._alarm: tuple[socket.socket, socket.socket] | None = None
         self.unsent: _Out = []
         """What the socket had no room for; only the thread that sends changes it."""
@@ -75,8 +79,11 @@ class Pipe:
             left: seconds to wait at most; it may be less.
             listening: whether `ring` is to end the wait.
         """
-        if (listening or self.unsent) and not self._readable(left, listening):
+        must_ask = listening or self.unsent or self._patched
+        if must_ask and not self._readable(left, listening):
             return None
+        if self._patched:
+            return self._read(0)
         limit_s = SLICE_S if left > SLICE_S else left
         if limit_s != self._limit_s:
             self._limit_s = limit_s

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 from tritonkit.client.http2.call import Call, Waiter
-from tritonkit.client.http2.connection import Connection
+from tritonkit.client.http2.connection import GRACE_S, Connection
 from tritonkit.client.http2.silence import Silence
 from tritonkit.client.http2.sockets import reason
 from tritonkit.client.wire.transport import Body, Headers
@@ -20,6 +20,7 @@ _PUSHED: Final = 2**20
 """Bytes a call hands to the loop in one go: what the socket has no room for is copied there."""
 _WATCH_S: Final = 5.0
 """How often silence is looked for while calls are under way."""
+_LONG_S: Final = 1.0
 _LINGER_S: Final = 0.5
 _LATE_S: Final = 0.001
 _FRESH_S: Final = 0.01
@@ -41,7 +42,8 @@ class Wire(asyncio.Protocol):
         self.core = core
         self.greeted: asyncio.Future[None] = loop.create_future()
         """Done when the peer's SETTINGS have come, or the connection is lost."""
-        self.idle_since = time.monotonic()
+        self._used = time.monotonic()
+        self._sweeper: asyncio.TimerHandle | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._gone = asyncio.Event()
@@ -85,6 +87,8 @@ class Wire(asyncio.Protocol):
             why = f"the connection was lost: {reason(error)}"
         self._wake(self.core.lose(why))
         self._gone.set()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         self._stop_timer()
         self.resume_writing()
         if not self.greeted.done():
@@ -111,7 +115,8 @@ class Wire(asyncio.Protocol):
     async def usable(self) -> bool:
         """Whether a new call may begin here; a connection that was idle is looked at first."""
         core = self.core
-        if not core.draining and not core.calls and time.monotonic() - self.idle_since > _FRESH_S:
+        quiet = not core.draining and not core.busy()
+        if quiet and time.monotonic() - self._used > _FRESH_S:
             # The loop hears of an end in its next turn and tells us in the one after.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -130,11 +135,12 @@ class Wire(asyncio.Protocol):
         if queued and not await self._wait_in_line(deadline):
             return None
         now = time.monotonic()
-        idle_s = 0.0 if core.calls else now - self.idle_since
+        idle_s = 0.0 if core.busy() else now - self._used
         timeout_s = None if body is None else max(deadline - now, 0.001)
         call = core.open(method, body, size, timeout_s, headers, queued)
         call.idle_s = idle_s
-        if idle_s:
+        self._used = now
+        if idle_s > _LONG_S:
             self._silence.heard(now)
         if len(core.calls) > 1:
             self._flush_soon()
@@ -166,15 +172,25 @@ class Wire(asyncio.Protocol):
         return True
 
     def abandon(self, call: Call) -> None:
-        """Reset the call, unless it has ended."""
-        self._wake(self.core.abandon(call))
+        """Give the call up, unless it has ended: see `Connection.give_up`."""
+        self._wake(self.core.give_up(call, time.monotonic()))
+        if self._sweeper is None and self.core.given_up:
+            self._sweeper = self._loop.call_later(GRACE_S + _LATE_S, self._sweep)
         self.flush()
         self.ended()
 
+    def _sweep(self) -> None:
+        self._sweeper = None
+        self._wake(self.core.sweep(time.monotonic()))
+        if self.core.given_up:
+            self._sweeper = self._loop.call_later(GRACE_S / 2, self._sweep)
+        self.flush()
+        self.retire()
+
     def ended(self) -> None:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
+        self._used = time.monotonic()
         if not self.core.calls:
-            self.idle_since = time.monotonic()
             self.retire()
 
     def retire(self) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from tritonkit.client.http2 import frames
 from tritonkit.client.http2.frames import HEAD, LARGEST_WINDOW
 
-__all__ = ["LARGEST_FRAME", "Broken", "FrameReader", "Frames"]
+__all__ = ["LARGEST_FRAME", "Broken", "FrameReader", "Frames", "number_in"]
 
 LARGEST_FRAME: Final = 2**20
 """Bytes of a DATA frame that the peer may send."""
@@ -130,6 +130,13 @@ class FrameReader:
         if flags & frames.END_HEADERS:
             block, self._block = bytes(self._block), None
             self._taker.fields(number, block, self._block_ends)
+
+
+def number_in(payload: memoryview) -> int:
+    """The one number that a RST_STREAM's or WINDOW_UPDATE's payload is; raises `Broken`."""
+    if len(payload) != 4:
+        raise Broken("a frame of the wrong size", frames.FRAME_SIZE_ERROR)
+    return int.from_bytes(payload)
 
 
 def _unpadded(payload: memoryview) -> memoryview:
