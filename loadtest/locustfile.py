@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import sys
 import time
@@ -157,13 +156,6 @@ def _options(parser: Any, **_: Any) -> None:
 @events.init.add_listener
 def _init(environment: Any, runner: Any, **_: Any) -> None:
     """Check what can be checked before anything is sent; one line and an exit code if it is wrong."""
-    # Its library logs each closed connection; a run reports what matters of that itself.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # Without this gRPC's own threads wait where gevent cannot see it, and users take turns
-    # (https://github.com/locustio/locust/pull/1016). Here and not on import: --processes forks before.
-    from grpc.experimental import gevent as grpc_gevent
-
-    grpc_gevent.init_gevent()
     hooks = environment.events
     hooks.test_start.add_listener(_start)
     hooks.test_stopping.add_listener(lambda **_: RUN.end())

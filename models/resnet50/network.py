@@ -72,14 +72,13 @@ class ResNet50(nn.Module):
         self.layer2 = _stage(256, WIDTHS[1], BLOCKS[1], stride=2)
         self.layer3 = _stage(512, WIDTHS[2], BLOCKS[2], stride=2)
         self.layer4 = _stage(1024, WIDTHS[3], BLOCKS[3], stride=2)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(2048, CLASSES)
 
     def features(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [batch, 3, 224, 224] -> what the last layer sees, float32 [batch, 2048]."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(pixels)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return torch.flatten(self.avgpool(x), 1)
+        return x.mean(dim=(2, 3))
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [batch, 3, 224, 224] -> float32 [batch, 1000]."""

@@ -94,7 +94,7 @@ def test_a_host_that_does_not_answer_is_one_line() -> None:
     assert time.monotonic() - started < 15
     assert done.returncode == 5
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("error: model digits at 127.0.0.1:1: UNAVAILABLE")
+    assert line.startswith("error: 127.0.0.1:1: UNAVAILABLE")
 
 
 def test_a_server_that_goes_away_ends_the_run_with_one_line(
@@ -120,7 +120,7 @@ def test_a_server_that_goes_away_ends_the_run_with_one_line(
         process.kill()
     assert time.monotonic() - started < 20
     assert process.returncode == 5
-    assert errors[0].startswith(f"error: model digits at {address}: UNAVAILABLE")
+    assert errors[0].startswith(f"error: {address}: UNAVAILABLE")
     # What follows is Locust's summary, where all failures of one kind are one row.
     assert sum(address in line for line in errors[1:]) == 1
 
@@ -149,7 +149,7 @@ def own_model(root: Path) -> Path:
 
 def test_a_model_of_ones_own_is_loaded_with_its_example(serve: Any, own_model: Path) -> None:
     """What model.yaml gives as an example is sent, by all users at once: none waits for another's
-    answer, as all would if gRPC and gevent did not know of each other."""
+    answer, as all would if the client did not wait with gevent."""
     heard: list[bytes] = []
     inside: list[int] = [0]
     together: list[int] = []

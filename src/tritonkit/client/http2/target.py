@@ -16,7 +16,17 @@ __all__ = ["Address", "Target", "parse_address"]
 _KEY_HEADER = "triton-grpc-protocol-admin-key"
 """Triton puts the first three words before the name given in `--grpc-restricted-protocol`."""
 
-_RESTRICTED = frozenset({"RepositoryIndex", "RepositoryModelLoad"})
+_RESTRICTED = frozenset(
+    {
+        "RepositoryIndex",
+        "RepositoryModelLoad",
+        *(
+            f"{kind}SharedMemory{verb}"
+            for kind in ("System", "Cuda")
+            for verb in ("Register", "Status", "Unregister")
+        ),
+    }
+)
 """Calls that tritonkit's container answers only with the key; no other call carries it."""
 
 _OURS = frozenset({"te", "content-type", "user-agent", "grpc-timeout", "grpc-encoding", "host"})
