@@ -33,10 +33,13 @@ __all__ = ["Answered", "Call", "Known", "Path"]
 class Known:
     """A model's signature as last read, and the requests prepared for it."""
 
-    __slots__ = ("prepared", "read_at", "signature")
+    __slots__ = ("joinable", "prepared", "read_at", "signature")
 
     def __init__(self, signature: ModelSignature) -> None:
         self.signature = signature
+        tensors = (*signature.inputs.values(), *signature.outputs.values())
+        self.joinable = signature.max_batch_size > 1 and all(each.batched for each in tensors)
+        """Whether items of several callers may go in one request: shape tensors cannot be joined."""
         self.read_at = time.monotonic()
         self.prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
 
@@ -131,8 +134,7 @@ class Path:
         return Answered(kept.outputs, kept.version, call.items, origin=origin)
 
     def _served(self, call: Call) -> Steps[Answered]:
-        most = call.known.signature.max_batch_size
-        if self._batching is not None and call.items == 1 < most:
+        if self._batching is not None and call.items == 1 and call.known.joinable:
             return self._joined(call, self._batching)
         return self._alone(call)
 
