@@ -24,14 +24,14 @@ setup:
 	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-server/.ready
 
 .venv/.ready: pyproject.toml
-	@echo "Setting up .venv, the project's environment (a minute or two, 1.7 GB) ..."
+	@echo "Setting up .venv, the project's environment (a minute or two, 2.1 GB) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,examples,dev]"
 	@touch $@
 
 .venv-server/.ready: python_backends/requirements.txt
-	@echo "Setting up .venv-server, Triton and what its Python backends import (0.5 GB) ..."
+	@echo "Setting up .venv-server, Triton and what its Python backends import (0.7 GB) ..."
 	@$(PYTHON) -m venv .venv-server
 	@.venv-server/bin/python $(PIP_INSTALL) -r python_backends/requirements.txt
 	@touch $@
