@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tritonkit.client.inputs import checked_outputs, checked_sizes, conformed_inputs, items_in
+from tritonkit.client.inputs import checked_outputs, conformed_inputs, items_in
 from tritonkit.client.path import Answered, Call, Known, Path
 from tritonkit.client.questions import Questions
 from tritonkit.client.reply import Reply, Timing
@@ -216,18 +216,10 @@ class Calls(Questions):
 
 
 def _call(known: Known, ask: Ask, deadline: float, headers: Headers) -> Call:
-    signature = known.signature
-    arrays = conformed_inputs(signature, ask.inputs)
-    return Call(
-        known,
-        *ask.key,
-        arrays,
-        checked_outputs(signature, ask.outputs),
-        ask.priority,
-        checked_sizes(signature, arrays),
-        deadline,
-        headers,
-    )
+    key, inputs, outputs, _, priority = ask
+    arrays, items = known.inputs.checked(inputs)
+    names = checked_outputs(known.signature, outputs)
+    return Call(known, *key, arrays, names, priority, items, deadline, headers)
 
 
 def _reply(model: str, answered: Answered, total_s: float) -> Reply:

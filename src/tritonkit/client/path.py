@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tritonkit.client.batching import Batcher, Batchers, Item, Outcome, apart, layout, together
 from tritonkit.client.cache.entry import Kept
+from tritonkit.client.inputs import Inputs
 from tritonkit.client.shm import output_sizes
 from tritonkit.client.wire.answer import decode
 from tritonkit.client.wire.request import Prepared
@@ -33,13 +34,29 @@ __all__ = ["Answered", "Call", "Known", "Path"]
 class Known:
     """A model's signature as last read, and the requests prepared for it."""
 
-    __slots__ = ("joinable", "prepared", "read_at", "signature")
+    __slots__ = (
+        "batchers",
+        "fixed",
+        "inputs",
+        "joinable",
+        "prepared",
+        "read_at",
+        "signature",
+        "where",
+    )
 
     def __init__(self, signature: ModelSignature) -> None:
         self.signature = signature
+        self.inputs = Inputs(signature)
+        self.where = f"model {signature.name}"
+        """For messages."""
         tensors = (*signature.inputs.values(), *signature.outputs.values())
         self.joinable = signature.max_batch_size > 1 and all(each.batched for each in tensors)
         """Whether items of several callers may go in one request: shape tensors cannot be joined."""
+        inputs = signature.inputs.values()
+        self.fixed = not any(each.optional or -1 in each.dims for each in inputs)
+        """Whether all items have one `layout`."""
+        self.batchers = Batchers()
         self.read_at = time.monotonic()
         self.prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
 
@@ -64,11 +81,6 @@ class Call(NamedTuple):
     items: int
     deadline: float
     headers: Headers = ()
-
-    @property
-    def where(self) -> str:
-        """The model, for messages."""
-        return f"model {self.name}"
 
 
 class Answered(NamedTuple):
@@ -105,7 +117,6 @@ class Path:
         self._policy = policy
         self._cache = cache
         self._batching = batching
-        self._batchers = Batchers()
         self._regions = regions
 
     def answer(self, call: Call) -> Steps[Answered]:
@@ -128,7 +139,9 @@ class Path:
             made.append(answered)
             return Kept(call.name, answered.version, answered.outputs)
 
-        kept, origin = yield from cache.fetch(key, make, deadline=call.deadline, where=call.where)
+        kept, origin = yield from cache.fetch(
+            key, make, deadline=call.deadline, where=call.known.where
+        )
         if made:
             return made[0]._replace(outputs=kept.outputs)
         return Answered(kept.outputs, kept.version, call.items, origin=origin)
@@ -140,15 +153,21 @@ class Path:
 
     def _joined(self, call: Call, batching: Adaptive) -> Steps[Answered]:
         entered = time.perf_counter()
-        key = (call.known, call.version, call.outputs, call.priority, layout(call.arrays))
-        item = Item(call.arrays, call.deadline)
-        joined = yield from self._batchers.join(key, item, lambda: self._batcher(call, batching))
-        together_s = time.perf_counter() - entered
-        answered: Answered = joined.sent
-        return answered._replace(
-            outputs=joined.outputs,
-            batch_size=joined.batch_size,
-            joining_s=max(0.0, together_s - answered.wait_s - answered.queue_s),
+        known, arrays = call.known, call.arrays
+        kind = (call.version, call.outputs, call.priority, known.fixed or layout(arrays))
+        item = Item(arrays, call.deadline)
+        joined = yield from known.batchers.join(kind, item, lambda: self._batcher(call, batching))
+        sent: Answered = joined.sent
+        waited_s = time.perf_counter() - entered - sent.wait_s - sent.queue_s
+        return Answered(
+            joined.outputs,
+            sent.version,
+            joined.batch_size,
+            sent.endpoint,
+            sent.attempts,
+            sent.wait_s,
+            sent.queue_s,
+            waited_s if waited_s > 0.0 else 0.0,
         )
 
     def _batcher(self, call: Call, batching: Adaptive) -> Batcher:
@@ -161,11 +180,11 @@ class Path:
             answered = yield from self._alone(batch)
             return [
                 Outcome(outputs, answered)
-                for outputs in apart(answered.outputs, count, common.where)
+                for outputs in apart(answered.outputs, count, common.known.where)
             ]
 
         most = call.known.signature.max_batch_size
-        return Batcher(batching, most, send, where=call.where)
+        return Batcher(batching, most, send, where=call.known.where)
 
     def _alone(self, call: Call) -> Steps[Answered]:
         lease = self._lease(call)
@@ -176,7 +195,7 @@ class Path:
             "ModelInfer",
             self._body(call, None),
             call.deadline,
-            where=call.where,
+            where=call.known.where,
             headers=call.headers,
         )
         answer = decode(sent.body)
@@ -202,7 +221,7 @@ class Path:
 
         try:
             sent = yield from self._policy.call(
-                "ModelInfer", body, call.deadline, where=call.where, headers=call.headers
+                "ModelInfer", body, call.deadline, where=call.known.where, headers=call.headers
             )
             ended = (sent.endpoint, None)
             answer = decode(sent.body, asked)

@@ -32,7 +32,7 @@ class Timing(NamedTuple):
     joining_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: that makes a call a twentieth dearer
 class Reply:
     """The outputs of one call by name, and who made them.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tritonkit.client.batching.blame import again, may_be_one_items
 from tritonkit.client.batching.pace import Pace
+from tritonkit.client.batching.relay import Relay
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     from tritonkit.client.batching.settings import Adaptive
     from tritonkit.client.steps import Step, Steps
 
-__all__ = ["Batcher", "SendMany"]
+__all__ = ["Batcher", "Retired", "SendMany"]
 
 _PATIENCE = 0.9  # a leader with less than this part of the longest time left lets that one send
 _LATE = 0.1  # less than this part of a failed request's time left: no use in sending again
+
+
+class Retired(Exception):
+    """The batcher takes no more callers."""
 
 
 class SendMany(Protocol):
@@ -75,11 +80,25 @@ class Batcher:
         self._where = where
         self._pace = Pace(settings, min(settings.max_batch, max_batch_size))
         self._lock = threading.Lock()
+        self._relay = Relay()
+        self._callers = 0  # in `join`
+        self._retired = False
         self._queue: deque[Item] = deque()  # the first leads
         self._sealed: deque[Item] = deque()  # each carries a batch that waits to be sent as it is
         self._flying = 0  # batches under way
         self._aboard = 0  # items in them
         self._wake_at = 0  # the queue's length at which the leader wants to be woken
+
+    @property
+    def used_at(self) -> float:
+        """When the last caller came, by the clock."""
+        return self._pace.arrived_at
+
+    def retire(self) -> bool:
+        """Take no more callers, if none is here; whether that is so."""
+        with self._lock:
+            self._retired = self._retired or not self._callers
+            return self._retired
 
     def join(self, item: Item) -> Steps[Joined]:
         """Go with the next batch; what came back for this item.
@@ -89,6 +108,7 @@ class Batcher:
             ClientError: what the sender raised for this item, or for the batch it was in. On an
                 InferenceError or InvalidInput a batch is halved and sent again until the item
                 that caused it is alone.
+            Retired: nothing was done.
         """
         leads = self._enter(item)
         try:
@@ -103,9 +123,9 @@ class Batcher:
         except BaseException:
             self._leave(item)
             raise
-        finally:
-            if item.wakes is not None:
-                item.wakes.latch.open()
+        with self._lock:
+            self._callers -= 1
+            self._relay.leave(item)
         return item.joined()
 
     def _enter(self, item: Item) -> bool:
@@ -113,6 +133,9 @@ class Batcher:
         now = item.joined_at = self._clock()
         item.latch.seconds = item.deadline - now
         with self._lock:
+            if self._retired:
+                raise Retired
+            self._callers += 1
             self._queue.append(item)
             queued = len(self._queue)
             self._pace.arrived(now, queued + self._aboard)
@@ -196,26 +219,18 @@ class Batcher:
     def _hand_out(
         self, leader: Item, batch: list[Item], outcomes: Sequence[Outcome | Exception]
     ) -> None:
-        """Give everyone their result. Tasks are woken here; of threads the first, which wakes the next.
-
-        Threads that are all woken at once wait for the interpreter's lock: each is switched to
-        twice. One after the other took half of the processor time, and no more time.
-        """
-        last: Item | None = None
-        first: Item | None = None
-        with self._lock:  # nobody leaves meanwhile, who would have to wake another
+        """Give everyone their result: tasks are woken here, threads in turn."""
+        threads = []
+        with self._lock:
             for item, outcome in zip(batch, outcomes, strict=True):
                 item.outcome = outcome
                 if item is leader or item.left:
                     continue
                 if item.latch.in_task:
                     item.latch.open()
-                elif last is None:
-                    first = last = item
                 else:
-                    last.wakes, last = item, item
-        if first is not None:
-            first.latch.open()
+                    threads.append(item)
+            self._relay.wake(threads)
 
     def _check(self, batch: list[Item], outcomes: Sequence[Outcome | Exception]) -> None:
         if len(outcomes) != len(batch):
@@ -263,7 +278,8 @@ class Batcher:
 
     def _leave(self, item: Item) -> None:
         with self._lock:
-            item.left = True
+            self._callers -= 1
+            self._relay.leave(item)
             if item.carries is not None:
                 self._sealed.remove(item)
                 others = [other for other in item.carries if not other.left]

@@ -40,30 +40,23 @@ class Item:
     The rest is the batcher's: an item is used for one call.
     """
 
-    __slots__ = (
-        "arrays",
-        "carries",
-        "deadline",
-        "joined_at",
-        "latch",
-        "left",
-        "left_at",
-        "outcome",
-        "size",
-        "wakes",
-    )
+    # What most items never change stands here: it costs nothing to make.
+    outcome: Outcome | BaseException | None = None
+    carries: list[Item] | None = None
+    """A batch that this item's caller is to send."""
+    woken = False
+    """By a relay, in its turn."""
+    left = False
+    """Its caller went away."""
+    joined_at = 0.0
+    left_at = 0.0
+    """When its batch was sent."""
+    size = 0
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], deadline: float) -> None:
         self.arrays = arrays
         self.deadline = deadline
         self.latch = Latch()
-        self.outcome: Outcome | BaseException | None = None
-        self.carries: list[Item] | None = None  # a batch that this item's caller is to send
-        self.wakes: Item | None = None  # whom its caller wakes when it is woken with its result
-        self.left = False  # its caller went away
-        self.joined_at = 0.0
-        self.left_at = 0.0  # when its batch was sent
-        self.size = 0
 
     def joined(self) -> Joined:
         """The result, once there is one; an error is raised."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+from tritonkit.client.batching.batcher import Retired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -16,58 +17,49 @@ if TYPE_CHECKING:
 __all__ = ["Batchers"]
 
 
-class _Entry:
-    __slots__ = ("batcher", "users")
-
-    def __init__(self, batcher: Batcher) -> None:
-        self.batcher = batcher
-        self.users = 0
-
-
 class Batchers:
-    """Batchers by key, made when first needed; unused ones beyond `limit` are dropped, oldest first.
+    """Batchers by key, made when first needed; of unused ones the longest unused go, beyond `limit`.
 
-    A key names everything that must be equal in one request: model, version, outputs, priority,
-    and the arrays' `layout`. A batcher with callers in it is never dropped, so there are never two
-    for one key.
+    A key names everything that must be equal in one request: version, outputs, priority, and the
+    arrays' `layout`. A batcher with callers in it is never dropped, so there are never two for one
+    key.
     """
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._made: dict[Hashable, Batcher] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._made)
 
     def join(self, key: Hashable, item: Item, make: Callable[[], Batcher]) -> Steps[Joined]:
         """`Batcher.join` in the batcher of this key; `make` is called if there is none yet.
 
         `make` runs under the lock and must be quick. Errors are those of `Batcher.join`.
         """
-        entry = self._enter(key, make)
-        try:
-            return (yield from entry.batcher.join(item))
-        finally:
-            with self._lock:
-                entry.users -= 1
+        while True:
+            batcher = self._made.get(key) or self._added(key, make)
+            try:
+                return (yield from batcher.join(item))
+            except Retired:  # between the two lines before
+                continue
 
-    def _enter(self, key: Hashable, make: Callable[[], Batcher]) -> _Entry:
+    def _added(self, key: Hashable, make: Callable[[], Batcher]) -> Batcher:
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                entry = self._entries[key] = _Entry(make())
-                entry.users += 1
-                self._drop_unused()
-            else:
-                entry.users += 1
-                self._entries.move_to_end(key)
-            return entry
+            batcher = self._made.get(key)
+            if batcher is None:
+                batcher = make()
+                self._drop_unused(len(self._made) + 1 - self._limit)
+                self._made[key] = batcher
+            return batcher
 
-    def _drop_unused(self) -> None:
-        surplus = len(self._entries) - self._limit
+    def _drop_unused(self, surplus: int) -> None:
         if surplus <= 0:
             return
-        unused = [key for key, entry in self._entries.items() if not entry.users]
-        for key in unused[:surplus]:
-            del self._entries[key]
+        for key, batcher in sorted(self._made.items(), key=lambda made: made[1].used_at):
+            if batcher.retire():
+                del self._made[key]
+                surplus -= 1
+                if not surplus:
+                    return

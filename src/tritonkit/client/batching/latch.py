@@ -42,7 +42,10 @@ class Latch:
 
     def block(self) -> bool:
         """Sleep in this thread; whether it was opened."""
-        return self._lock.acquire(timeout=min(max(self.seconds, 0.0), _LONGEST_S))
+        seconds = self.seconds
+        if seconds > _LONGEST_S:
+            seconds = _LONGEST_S
+        return self._lock.acquire(True, seconds if seconds > 0.0 else 0.0)
 
     async def wait(self) -> bool:
         """Sleep in this task; whether it was opened."""

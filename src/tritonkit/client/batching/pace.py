@@ -36,7 +36,7 @@ class Pace:
         self.longest_s = self._longest_s()  # a batch stays open no longer
         # With longer gaps, requests are done sooner than the next caller comes: no use in waiting.
         self._useful_s = self.longest_s
-        self._arrived_at = -inf
+        self.arrived_at = -inf
         self._moved_at = -inf  # the last arrival or landing
         self._free_at = -inf  # the last landing before which no further batch could leave
         self._peak = 0  # most items at once, queued or under way, in this round of landings
@@ -56,9 +56,9 @@ class Pace:
     def arrived(self, now: float, present: int) -> None:
         """An item came; `present` items are queued or under way, it included."""
         # A pause says that nobody came, not how fast they come now: it must not last in the mean.
-        gap = min(now - self._arrived_at, _PAUSE * self._useful_s)
+        gap = min(now - self.arrived_at, _PAUSE * self._useful_s)
         self.gap_s = gap if self.gap_s == inf else self.gap_s + (gap - self.gap_s) * _WEIGHT
-        self._arrived_at = self._moved_at = now
+        self.arrived_at = self._moved_at = now
         self._peak = max(self._peak, present)
 
     def landed(self, now: float, took_s: float | None, present: int, flying: int) -> None:

@@ -125,7 +125,7 @@ class Course:
 
     def _requested(self, call: Call) -> Steps[None]:
         """Send the request to a server."""
-        lease = yield from self._calls.policy.pick(call.deadline, where=call.where)
+        lease = yield from self._calls.policy.pick(call.deadline, where=call.known.where)
         self._lease, self._endpoint = lease, lease.address
         self._attempts += 1
         request = call.known.request(call.version, call.outputs)

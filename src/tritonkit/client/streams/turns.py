@@ -122,7 +122,7 @@ class Turns:
         """Send one call; notes what is known of the sequence at the server."""
         lease = self._lease
         if lease is None:
-            lease = yield from self._calls.policy.pick(call.deadline, where=call.where)
+            lease = yield from self._calls.policy.pick(call.deadline, where=call.known.where)
             lease.keep()
             self._lease = lease
         before, self._begun, self._last = self._begun, True, call
@@ -157,7 +157,7 @@ class Turns:
             "ModelInfer",
             body,
             call.deadline,
-            where=call.where,
+            where=call.known.where,
             idempotent=False,
             headers=call.headers,
             replica=lease.replica,

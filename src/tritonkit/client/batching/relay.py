@@ -1,0 +1,49 @@
+"""Threads that have their result are woken one after the other, each by the one before."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tritonkit.client.batching.item import Item
+
+__all__ = ["Relay"]
+
+
+class Relay:
+    """A line of sleeping callers, of whom one at a time is woken.
+
+    Threads that are all woken at once wait for the interpreter's lock, and each is switched to twice.
+    In turn they took half of the processor time, and no more time. Two lines at once would be in each
+    other's way again, so those of a later batch stand behind those of an earlier one.
+
+    Not for several threads at once: the batcher holds its lock.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[Item] = deque()
+        self._running = False  # somebody was woken who has not left: `leave` will wake the next
+
+    def wake(self, items: Iterable[Item]) -> None:
+        """Wake these in their turn: each has its outcome, sleeps in a thread, and will `leave`."""
+        self._line.extend(items)
+        if not self._running:
+            self._next()
+
+    def leave(self, item: Item) -> None:
+        """The item's caller goes; if it was its turn, the next one's has come."""
+        item.left = True
+        if item.woken:
+            self._next()
+
+    def _next(self) -> None:
+        while self._line:
+            item = self._line.popleft()
+            if not item.left:  # as one does whose time is up
+                self._running = item.woken = True
+                item.latch.open()
+                return
+        self._running = False
