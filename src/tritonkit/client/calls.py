@@ -81,6 +81,7 @@ class Calls(Questions):
         self._cache = cache
         self._regions = regions
         self.watch = watch
+        self._watched = bool(watch)
         self._path = Path(policy, cache, batching, regions)
         self._closed = False
 
@@ -93,7 +94,7 @@ class Calls(Questions):
 
     def predict(self, ask: Ask) -> Steps[Reply]:
         """One item or one batch: the reply."""
-        if not self.watch:
+        if not self._watched:
             return self._predict(ask)
         return self.watched(ask.key[0], lambda headers: self._predict(ask, headers))
 
@@ -113,7 +114,8 @@ class Calls(Questions):
 
     def _predict(self, ask: Ask, headers: Headers = ()) -> Steps[Reply]:
         started = time.perf_counter()
-        deadline = self.deadline(ask)
+        usual = ask.timeout_s is None
+        deadline = time.monotonic() + self.timeout_s if usual else self.deadline(ask)
         try:
             known = self._known.get(ask.key) or (yield from self._learn(ask.key, deadline))
             answered = yield from self._path.answer(_call(known, ask, deadline, headers))

@@ -58,7 +58,7 @@ class Inputs:
         Raises:
             InvalidInput: naming the model and the input.
         """
-        value = inputs.get(self._name)
+        value: Any = inputs.get(self._name)
         usual = type(value) is np.ndarray and value.dtype is self._dtype and len(inputs) == 1
         if usual:
             items = self._passed.get(value.shape)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tritonkit.client.batching import Batcher, Batchers, Item, Outcome, apart, layout, together
+from tritonkit.client.batching import (
+    Batcher,
+    Batchers,
+    Item,
+    Outcome,
+    Retired,
+    apart,
+    layout,
+    together,
+)
 from tritonkit.client.cache.entry import Kept
 from tritonkit.client.inputs import Inputs
 from tritonkit.client.shm import output_sizes
@@ -14,7 +23,7 @@ from tritonkit.client.wire.request import Prepared
 from tritonkit.errors import ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -121,9 +130,7 @@ class Path:
 
     def answer(self, call: Call) -> Steps[Answered]:
         """The call's outputs, from wherever they are to be had."""
-        if self._cache is not None:
-            return self._kept(call, self._cache)
-        return self._served(call)
+        return self._served(call) if self._cache is None else self._kept(call, self._cache)
 
     def _kept(self, call: Call, cache: PredictionCache) -> Steps[Answered]:
         inputs = call.known.signature.inputs
@@ -156,7 +163,13 @@ class Path:
         known, arrays = call.known, call.arrays
         kind = (call.version, call.outputs, call.priority, known.fixed or layout(arrays))
         item = Item(arrays, call.deadline)
-        joined = yield from known.batchers.join(kind, item, lambda: self._batcher(call, batching))
+        while True:
+            batcher = known.batchers.get(kind) or self._new_batcher(kind, call, batching)
+            try:
+                joined = yield from batcher.join(item)
+                break
+            except Retired:  # since it was found
+                continue
         sent: Answered = joined.sent
         waited_s = time.perf_counter() - entered - sent.wait_s - sent.queue_s
         return Answered(
@@ -170,7 +183,7 @@ class Path:
             waited_s if waited_s > 0.0 else 0.0,
         )
 
-    def _batcher(self, call: Call, batching: Adaptive) -> Batcher:
+    def _new_batcher(self, kind: Hashable, call: Call, batching: Adaptive) -> Batcher:
         # What stays of the first call is what all have in common, not its tensors or its trace.
         common = call._replace(arrays={}, headers=())
 
@@ -184,7 +197,8 @@ class Path:
             ]
 
         most = call.known.signature.max_batch_size
-        return Batcher(batching, most, send, where=call.known.where)
+        batcher = Batcher(batching, most, send, where=call.known.where)
+        return call.known.batchers.add(kind, batcher)
 
     def _alone(self, call: Call) -> Steps[Answered]:
         lease = self._lease(call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritonkit.client.batching.arrays import apart, layout, together
-from tritonkit.client.batching.batcher import Batcher, SendMany
+from tritonkit.client.batching.batcher import Batcher, Retired, SendMany
 from tritonkit.client.batching.item import Item, Joined, Outcome
 from tritonkit.client.batching.keyed import Batchers
 from tritonkit.client.batching.settings import Adaptive
@@ -15,6 +15,7 @@ __all__ = [
     "Item",
     "Joined",
     "Outcome",
+    "Retired",
     "SendMany",
     "apart",
     "layout",

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tritonkit.client.batching.blame import again, may_be_one_items
+from tritonkit.client.batching.item import Joined
 from tritonkit.client.batching.pace import Pace
 from tritonkit.client.batching.relay import Relay
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
@@ -22,7 +23,7 @@ from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from tritonkit.client.batching.item import Item, Joined, Outcome
+    from tritonkit.client.batching.item import Item, Outcome
     from tritonkit.client.batching.settings import Adaptive
     from tritonkit.client.steps import Step, Steps
 
@@ -110,9 +111,8 @@ class Batcher:
                 that caused it is alone.
             Retired: nothing was done.
         """
-        leads = self._enter(item)
         try:
-            if not leads:
+            if not self._enter(item):
                 yield item.latch
             while item.outcome is None:
                 batch = self._turn(item)
@@ -126,7 +126,10 @@ class Batcher:
         with self._lock:
             self._callers -= 1
             self._relay.leave(item)
-        return item.joined()
+        outcome = item.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return Joined(outcome.outputs, item.left_at - item.joined_at, item.size, outcome.sent)
 
     def _enter(self, item: Item) -> bool:
         """Queue up; whether this caller is the first, and leads."""
@@ -136,6 +139,7 @@ class Batcher:
             if self._retired:
                 raise Retired
             self._callers += 1
+            item.inside = True
             self._queue.append(item)
             queued = len(self._queue)
             self._pace.arrived(now, queued + self._aboard)
@@ -278,6 +282,8 @@ class Batcher:
 
     def _leave(self, item: Item) -> None:
         with self._lock:
+            if not item.inside:
+                return
             self._callers -= 1
             self._relay.leave(item)
             if item.carries is not None:

@@ -46,6 +46,8 @@ class Item:
     """A batch that this item's caller is to send."""
     woken = False
     """By a relay, in its turn."""
+    inside = False
+    """Its caller is in the batcher."""
     left = False
     """Its caller went away."""
     joined_at = 0.0
@@ -57,13 +59,3 @@ class Item:
         self.arrays = arrays
         self.deadline = deadline
         self.latch = Latch()
-
-    def joined(self) -> Joined:
-        """The result, once there is one; an error is raised."""
-        outcome = self.outcome
-        if isinstance(outcome, BaseException):
-            raise outcome
-        if outcome is None:
-            raise RuntimeError("the item has no outcome yet")
-        waited_s = max(0.0, self.left_at - self.joined_at)
-        return Joined(outcome.outputs, waited_s, self.size, outcome.sent)

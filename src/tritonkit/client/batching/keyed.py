@@ -5,14 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from tritonkit.client.batching.batcher import Retired
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from tritonkit.client.batching.batcher import Batcher
-    from tritonkit.client.batching.item import Item, Joined
-    from tritonkit.client.steps import Steps
 
 __all__ = ["Batchers"]
 
@@ -33,26 +29,16 @@ class Batchers:
     def __len__(self) -> int:
         return len(self._made)
 
-    def join(self, key: Hashable, item: Item, make: Callable[[], Batcher]) -> Steps[Joined]:
-        """`Batcher.join` in the batcher of this key; `make` is called if there is none yet.
+    def get(self, key: Hashable) -> Batcher | None:
+        """The batcher of this key, if there is one; it may be retired before it is joined."""
+        return self._made.get(key)
 
-        `make` runs under the lock and must be quick. Errors are those of `Batcher.join`.
-        """
-        while True:
-            batcher = self._made.get(key) or self._added(key, make)
-            try:
-                return (yield from batcher.join(item))
-            except Retired:  # between the two lines before
-                continue
-
-    def _added(self, key: Hashable, make: Callable[[], Batcher]) -> Batcher:
+    def add(self, key: Hashable, batcher: Batcher) -> Batcher:
+        """This one, or another that was added for the key meanwhile."""
         with self._lock:
-            batcher = self._made.get(key)
-            if batcher is None:
-                batcher = make()
+            if key not in self._made:
                 self._drop_unused(len(self._made) + 1 - self._limit)
-                self._made[key] = batcher
-            return batcher
+            return self._made.setdefault(key, batcher)
 
     def _drop_unused(self, surplus: int) -> None:
         if surplus <= 0:
