@@ -166,7 +166,7 @@ class Batcher:
 
     def _lead(self, item: Item, now: float) -> list[Item] | None:
         queue, pace = self._queue, self._pace
-        soonest = min(other.deadline for other in islice(queue, pace.limit))
+        soonest = min([other.deadline for other in islice(queue, pace.limit)])
         queued = len(queue)
         hold = pace.hold(now, queued, queued + self._aboard, item.joined_at, soonest)
         if hold > 0:
@@ -183,9 +183,9 @@ class Batcher:
 
     def _board(self, batch: list[Item], now: float) -> list[Item]:
         batch = [item for item in batch if not item.left]
+        size = len(batch)
         for item in batch:
-            item.left_at = now
-            item.size = len(batch)
+            item.left_at, item.size = now, size
         self._flying += 1
         self._aboard += len(batch)
         self._wake_next()

@@ -56,10 +56,13 @@ class Pace:
     def arrived(self, now: float, present: int) -> None:
         """An item came; `present` items are queued or under way, it included."""
         # A pause says that nobody came, not how fast they come now: it must not last in the mean.
-        gap = min(now - self.arrived_at, _PAUSE * self._useful_s)
-        self.gap_s = gap if self.gap_s == inf else self.gap_s + (gap - self.gap_s) * _WEIGHT
+        gap, longest, known = now - self.arrived_at, _PAUSE * self._useful_s, self.gap_s
+        if gap > longest:
+            gap = longest
+        self.gap_s = gap if known == inf else known + (gap - known) * _WEIGHT
         self.arrived_at = self._moved_at = now
-        self._peak = max(self._peak, present)
+        if present > self._peak:
+            self._peak = present
 
     def landed(self, now: float, took_s: float | None, present: int, flying: int) -> None:
         """A batch came back, `flying` still fly; `took_s` is None if it was not answered."""
