@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tritonkit.client.inputs import checked_outputs, conformed_inputs, items_in
-from tritonkit.client.path import Answered, Call, Known, Path
+from tritonkit.client.path import Call, Known, Path
 from tritonkit.client.questions import Questions
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.seeing.events import CallEvent, Watch
@@ -118,11 +118,12 @@ class Calls(Questions):
         deadline = time.monotonic() + self.timeout_s if usual else self.deadline(ask)
         try:
             known = self._known.get(ask.key) or (yield from self._learn(ask.key, deadline))
-            answered = yield from self._path.answer(_call(known, ask, deadline, headers))
+            reply = yield from self._path.answer(_call(known, ask, deadline, headers))
         except (InvalidInput, InferenceError, ModelNotFound) as error:
             self.doubt(ask.key, error)
             raise
-        return _reply(ask.key[0], answered, time.perf_counter() - started)
+        reply.timing.total_s = time.perf_counter() - started
+        return reply
 
     def checked(self, ask: Ask, deadline: float, headers: Headers = ()) -> Steps[Call]:
         """The call, checked against the model's signature and not yet sent."""
@@ -222,19 +223,6 @@ def _call(known: Known, ask: Ask, deadline: float, headers: Headers) -> Call:
     arrays, items = known.inputs.checked(inputs)
     names = checked_outputs(known.signature, outputs)
     return Call(known, *key, arrays, names, priority, items, deadline, headers)
-
-
-def _reply(model: str, answered: Answered, total_s: float) -> Reply:
-    return Reply(
-        answered.outputs,
-        model,
-        answered.version,
-        Timing(total_s, answered.wait_s, answered.queue_s, answered.joining_s),
-        answered.origin,
-        answered.batch_size,
-        answered.endpoint,
-        answered.attempts,
-    )
 
 
 def _event(reply: Reply) -> CallEvent:

@@ -9,7 +9,6 @@ from tritonkit.client.batching import (
     Batcher,
     Batchers,
     Item,
-    Outcome,
     Retired,
     apart,
     layout,
@@ -17,6 +16,7 @@ from tritonkit.client.batching import (
 )
 from tritonkit.client.cache.entry import Kept
 from tritonkit.client.inputs import Inputs
+from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import output_sizes
 from tritonkit.client.wire.answer import decode
 from tritonkit.client.wire.request import Prepared
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tritonkit.client.wire.answer import Answer
     from tritonkit.client.wire.transport import Body, Headers
 
-__all__ = ["Answered", "Call", "Known", "Path"]
+__all__ = ["Call", "Known", "Path"]
 
 
 class Known:
@@ -92,20 +92,6 @@ class Call(NamedTuple):
     headers: Headers = ()
 
 
-class Answered(NamedTuple):
-    """Outputs, and how they were come by; times in seconds as in `Timing`."""
-
-    outputs: Mapping[str, NDArray[Any]]
-    version: str
-    batch_size: int = 1
-    endpoint: str = ""
-    attempts: int = 0
-    wait_s: float = 0.0
-    queue_s: float = 0.0
-    joining_s: float = 0.0
-    origin: Origin = "server"
-
-
 class Path:
     """What one client has between its callers and its servers.
 
@@ -128,37 +114,39 @@ class Path:
         self._batching = batching
         self._regions = regions
 
-    def answer(self, call: Call) -> Steps[Answered]:
+    def answer(self, call: Call) -> Steps[Reply]:
         """The call's outputs, from wherever they are to be had."""
         return self._served(call) if self._cache is None else self._kept(call, self._cache)
 
-    def _kept(self, call: Call, cache: PredictionCache) -> Steps[Answered]:
+    def _kept(self, call: Call, cache: PredictionCache) -> Steps[Reply]:
         inputs = call.known.signature.inputs
         typed = {name: (inputs[name].datatype, array) for name, array in call.arrays.items()}
         key = cache.key(call.name, call.version, typed, call.outputs)
         kept = cache.peek(key)
         if kept is not None:  # the usual case is kept short
-            return Answered(kept.outputs, kept.version, call.items, origin="l1")
-        made: list[Answered] = []
+            return _kept_reply(call, kept, "l1")
+        made: list[Reply] = []
 
         def make() -> Steps[Kept]:
-            answered = yield from self._served(call)
-            made.append(answered)
-            return Kept(call.name, answered.version, answered.outputs)
+            reply = yield from self._served(call)
+            made.append(reply)
+            return Kept(call.name, reply.version, reply.outputs)
 
         kept, origin = yield from cache.fetch(
             key, make, deadline=call.deadline, where=call.known.where
         )
-        if made:
-            return made[0]._replace(outputs=kept.outputs)
-        return Answered(kept.outputs, kept.version, call.items, origin=origin)
+        if not made:
+            return _kept_reply(call, kept, origin)
+        reply = made[0]
+        reply.outputs = kept.outputs
+        return reply
 
-    def _served(self, call: Call) -> Steps[Answered]:
+    def _served(self, call: Call) -> Steps[Reply]:
         if self._batching is not None and call.items == 1 and call.known.joinable:
             return self._joined(call, self._batching)
         return self._alone(call)
 
-    def _joined(self, call: Call, batching: Adaptive) -> Steps[Answered]:
+    def _joined(self, call: Call, batching: Adaptive) -> Steps[Reply]:
         entered = time.perf_counter()
         known, arrays = call.known, call.arrays
         kind = (call.version, call.outputs, call.priority, known.fixed or layout(arrays))
@@ -166,45 +154,49 @@ class Path:
         while True:
             batcher = known.batchers.get(kind) or self._new_batcher(kind, call, batching)
             try:
-                joined = yield from batcher.join(item)
+                reply: Reply = yield from batcher.join(item)
                 break
             except Retired:  # since it was found
                 continue
-        sent: Answered = joined.sent
-        waited_s = time.perf_counter() - entered - sent.wait_s - sent.queue_s
-        return Answered(
-            joined.outputs,
-            sent.version,
-            joined.batch_size,
-            sent.endpoint,
-            sent.attempts,
-            sent.wait_s,
-            sent.queue_s,
-            waited_s if waited_s > 0.0 else 0.0,
-        )
+        timing = reply.timing
+        joining_s = time.perf_counter() - entered - timing.wait_s - timing.queue_s
+        timing.joining_s = joining_s if joining_s > 0.0 else 0.0
+        return reply
 
     def _new_batcher(self, kind: Hashable, call: Call, batching: Adaptive) -> Batcher:
         # What stays of the first call is what all have in common, not its tensors or its trace.
         common = call._replace(arrays={}, headers=())
 
-        def send(items: Sequence[Item], deadline: float) -> Steps[list[Outcome | Exception]]:
+        def send(items: Sequence[Item], deadline: float) -> Steps[list[Reply]]:
             count = len(items)
             batch = common._replace(arrays=together(items), items=count, deadline=deadline)
-            answered = yield from self._alone(batch)
+            sent = yield from self._alone(batch)
+            wait_s, queue_s = sent.timing.wait_s, sent.timing.queue_s
+            # Made here for all: what each thread does by itself costs more than twice as much, since
+            # the interpreter's own data move from core to core with every thread that runs.
             return [
-                Outcome(outputs, answered)
-                for outputs in apart(answered.outputs, count, common.known.where)
+                Reply(
+                    outputs,
+                    sent.model,
+                    sent.version,
+                    Timing(0.0, wait_s, queue_s),
+                    "server",
+                    count,
+                    sent.endpoint,
+                    sent.attempts,
+                )
+                for outputs in apart(sent.outputs, count, common.known.where)
             ]
 
         most = call.known.signature.max_batch_size
         batcher = Batcher(batching, most, send, where=call.known.where)
         return call.known.batchers.add(kind, batcher)
 
-    def _alone(self, call: Call) -> Steps[Answered]:
+    def _alone(self, call: Call) -> Steps[Reply]:
         lease = self._lease(call)
         return self._in_regions(call, lease) if lease else self._in_message(call)
 
-    def _in_message(self, call: Call) -> Steps[Answered]:
+    def _in_message(self, call: Call) -> Steps[Reply]:
         sent = yield from self._policy.call(
             "ModelInfer",
             self._body(call, None),
@@ -213,9 +205,9 @@ class Path:
             headers=call.headers,
         )
         answer = decode(sent.body)
-        return _answered(call, answer, sent, answer.outputs)
+        return _reply(call, answer, sent, answer.outputs)
 
-    def _in_regions(self, call: Call, lease: Lease) -> Steps[Answered]:
+    def _in_regions(self, call: Call, lease: Lease) -> Steps[Reply]:
         """Through shared memory; once more if the server has forgotten the region, as after a restart."""
         try:
             return (yield from self._placed(call, lease))
@@ -225,7 +217,7 @@ class Path:
         again = self._lease(call)
         return (yield from self._placed(call, again) if again else self._in_message(call))
 
-    def _placed(self, call: Call, lease: Lease) -> Steps[Answered]:
+    def _placed(self, call: Call, lease: Lease) -> Steps[Reply]:
         asked = call.outputs or tuple(call.known.signature.outputs)
         ended: tuple[str | None, BaseException | None] = (None, None)
 
@@ -241,7 +233,7 @@ class Path:
             answer = decode(sent.body, asked)
             found = {name: placed[:2] for name, placed in answer.in_region.items()}
             outputs = {**answer.outputs, **lease.read(sent.endpoint, found)}
-            return _answered(call, answer, sent, {name: outputs[name] for name in asked})
+            return _reply(call, answer, sent, {name: outputs[name] for name in asked})
         except BaseException as error:
             ended = (ended[0], error)
             raise
@@ -271,15 +263,18 @@ class Path:
         return self._regions.lease(inputs, output_sizes(signature, names, items))
 
 
-def _answered(
-    call: Call, answer: Answer, sent: Sent, outputs: Mapping[str, NDArray[Any]]
-) -> Answered:
-    return Answered(
+def _reply(call: Call, answer: Answer, sent: Sent, outputs: Mapping[str, NDArray[Any]]) -> Reply:
+    return Reply(
         outputs,
+        call.name,
         answer.version,
+        Timing(0.0, sent.wait_s, sent.queue_s),
+        "server",
         call.items,
         sent.endpoint,
         sent.attempts,
-        sent.wait_s,
-        sent.queue_s,
     )
+
+
+def _kept_reply(call: Call, kept: Kept, origin: Origin) -> Reply:
+    return Reply(kept.outputs, call.name, kept.version, Timing(0.0), origin, call.items, "", 0)

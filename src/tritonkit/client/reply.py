@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,8 @@ Origin = Literal["server", "l1", "l2"]
 """Where an answer came from: a server, this process's cache, the shared one."""
 
 
-class Timing(NamedTuple):
+@dataclass(slots=True)
+class Timing:
     """Where the time of one call went, by this process's monotonic clock; parts not passed are 0.
 
     `total_s` runs from entering `predict` to its return. `queue_s` was spent waiting for the

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from tritonkit.client.batching import Adaptive, Batcher, Item, Joined, Outcome
+from tritonkit.client.batching import Adaptive, Batcher, Item
+
+
+class Answer(NamedTuple):
+    """What is sent back for one item: its own values, and how many were in the request."""
+
+    outputs: Any
+    batch_size: int
+
+
+class Joined(NamedTuple):
+    """What a caller got, and how long it waited until its batch left."""
+
+    outputs: Any
+    batch_size: int
+    waited_s: float
 
 
 class Wire:
@@ -56,23 +71,24 @@ class Caller:
 
     def look(self) -> None:
         """Wake, as if the latch had been opened or its time had passed."""
-        assert self.step is self.item.latch
+        assert self.step is self.item
         self._advance(lambda: self._steps.send(None))
 
     def woken(self) -> bool:
         """Whether its latch was opened; if so it looks."""
-        if self.done or self.step is not self.item.latch:
+        if self.done or self.step is not self.item:
             return False
-        seconds, self.item.latch.seconds = self.item.latch.seconds, 0.0
-        opened = self.item.latch.block()
-        self.item.latch.seconds = seconds
+        seconds, self.item.seconds = self.item.seconds, 0.0
+        opened = self.item.block()
+        self.item.seconds = seconds
         if opened:
             self.look()
         return opened
 
     def answer(self) -> None:
         """The request it sends is answered: each item gets its own value back."""
-        outcomes = [Outcome(item.arrays) for item in self.wire.items]
+        items = self.wire.items
+        outcomes = [Answer(item.arrays, len(items)) for item in items]
         self._advance(lambda: self._steps.send(outcomes))
 
     def fail(self, error: BaseException) -> None:
@@ -83,7 +99,8 @@ class Caller:
         try:
             self.step = move()
         except StopIteration as stop:
-            self.step, self.result = None, stop.value
+            waited_s = self.item.left_at - self.item.joined_at
+            self.step, self.result = None, Joined(*stop.value, waited_s)
         except BaseException as error:
             self.step, self.error = None, error
 
@@ -96,8 +113,8 @@ class Room:
         self.callers: list[Caller] = []
         self.batcher = Batcher(settings, max_batch_size, self._send, lambda: self.now)
 
-    def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Outcome]]:
-        outcomes: list[Outcome] = yield Wire(items, deadline)
+    def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Answer]]:
+        outcomes: list[Answer] = yield Wire(items, deadline)
         return outcomes
 
     def call(self, value: float, timeout_s: float = 30.0) -> Caller:
@@ -118,7 +135,7 @@ class Room:
         while not self.senders():
             self.now += 0.02
             for caller in self.callers:
-                if caller.step is caller.item.latch:
+                if caller.step is caller.item:
                     caller.look()
             self.settle()
 

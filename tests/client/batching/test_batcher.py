@@ -48,7 +48,7 @@ def test_who_calls_alone_after_a_crowd_soon_waits_no_more(room: Make) -> None:
     for value in range(10):
         alone = here.call(value)
         while not here.senders():
-            here.now += alone.item.latch.seconds + 1e-6
+            here.now += alone.item.seconds + 1e-6
             alone.look()
         here.now += 0.003
         alone.answer()
@@ -200,7 +200,7 @@ def test_a_caller_leaves_at_its_deadline(room: Make) -> None:
     here = room(in_flight=1)
     first = here.call(0)
     late = here.call(1, timeout_s=0.5)
-    assert late.item.latch.seconds == pytest.approx(0.5)
+    assert late.item.seconds == pytest.approx(0.5)
     here.now += 0.5
     late.look()
     assert isinstance(late.error, DeadlineExceeded)
@@ -221,8 +221,8 @@ def test_a_wait_leaves_time_for_the_request(room: Make) -> None:
     callers[1].answer()
     here.settle()
     hurried = here.call(9, timeout_s=0.004)
-    assert hurried.step is hurried.item.latch
-    assert 0 < hurried.item.latch.seconds <= 0.001
+    assert hurried.step is hurried.item
+    assert 0 < hurried.item.seconds <= 0.001
 
 
 def test_when_the_leaders_time_is_up_those_with_more_are_sent_again(room: Make) -> None:
@@ -236,7 +236,7 @@ def test_when_the_leaders_time_is_up_those_with_more_are_sent_again(room: Make) 
     assert isinstance(callers[0].error, DeadlineExceeded)
     assert isinstance(callers[1].error, DeadlineExceeded)
     assert callers[1].error is not callers[0].error
-    assert here.senders() or callers[2].item.latch.seconds < 1  # it was woken
+    assert here.senders() or callers[2].item.seconds < 1  # it was woken
     here.until_sent()
     assert callers[2].wire.values == [2]
 

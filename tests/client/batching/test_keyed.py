@@ -13,8 +13,6 @@ from tritonkit.client.batching import (
     Batcher,
     Batchers,
     Item,
-    Joined,
-    Outcome,
     Retired,
 )
 from tritonkit.client.steps import Sleep, Step, run_blocking
@@ -22,7 +20,7 @@ from tritonkit.client.steps import Sleep, Step, run_blocking
 
 def join(
     batchers: Batchers, key: Any, item: Item, make: Callable[[], Batcher]
-) -> Generator[Step, Any, Joined]:
+) -> Generator[Step, Any, Any]:
     """Join the batcher of a key, as a call does."""
     while True:
         batcher = batchers.get(key) or batchers.add(key, make())
@@ -48,12 +46,10 @@ class Maker:
 
         return make
 
-    def _send(
-        self, items: Sequence[Item], deadline: float
-    ) -> Generator[Step, Any, Sequence[Outcome | Exception]]:
+    def _send(self, items: Sequence[Item], deadline: float) -> Generator[Step, Any, Sequence[Any]]:
         if self.pause_s:
             yield Sleep(self.pause_s)
-        return [Outcome(item.arrays) for item in items]
+        return [item.arrays for item in items]
 
 
 def item() -> Item:
@@ -103,9 +99,7 @@ def test_threads_at_once_make_one_batcher_a_key() -> None:
     clashes: list[int] = []
     lock = threading.Lock()
 
-    def send(
-        key: int, name: int, items: Sequence[Item]
-    ) -> Generator[Step, Any, Sequence[Outcome | Exception]]:
+    def send(key: int, name: int, items: Sequence[Item]) -> Generator[Step, Any, Sequence[Any]]:
         with lock:
             using[key].add(name)
             if len(using[key]) > 1:
@@ -113,7 +107,7 @@ def test_threads_at_once_make_one_batcher_a_key() -> None:
         yield Sleep(0.0002)
         with lock:
             using[key].discard(name)
-        return [Outcome(one.arrays) for one in items]
+        return [one.arrays for one in items]
 
     names = iter(range(10**6))
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from tritonkit.client.batching import Adaptive, Batcher, Item, Outcome, apart, together
+from tritonkit.client.batching import Adaptive, Batcher, Item, apart, together
 from tritonkit.client.steps import Sleep, Step, run_async, run_blocking
 from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 
@@ -28,9 +28,7 @@ class Server:
         self.seconds = seconds
         self.sizes: list[int] = []
 
-    def send(
-        self, items: Sequence[Item], deadline: float
-    ) -> Generator[Step, Any, Sequence[Outcome | Exception]]:
+    def send(self, items: Sequence[Item], deadline: float) -> Generator[Step, Any, Sequence[Any]]:
         """The steps of one request."""
         values = together(items)["x"]
         self.sizes.append(len(items))
@@ -39,7 +37,7 @@ class Server:
             raise DeadlineExceeded("server", found="too slow")
         if (values == BAD).any():
             raise InferenceError("server", found="a 13")
-        return [Outcome(part) for part in apart({"y": values * 2}, len(items), "server")]
+        return apart({"y": values * 2}, len(items), "server")
 
 
 def an_item(value: float, timeout_s: float = 30.0) -> Item:
@@ -76,7 +74,7 @@ def test_64_threads_share_few_requests(in_flight: int) -> None:
         for turn in range(10):
             value = 100.0 + at * 10 + turn
             joined = run_blocking(batcher.join(an_item(value)))
-            assert joined.outputs["y"].tolist() == [[2 * value] * 3]
+            assert joined["y"].tolist() == [[2 * value] * 3]
 
     in_threads(64, work)
     assert sum(server.sizes) == 640
@@ -97,7 +95,7 @@ def test_threads_with_bad_items_among_good_ones() -> None:
             except InferenceError:
                 assert value == BAD
             else:
-                assert joined.outputs["y"][0, 0] == 2 * value != 2 * BAD
+                assert joined["y"][0, 0] == 2 * value != 2 * BAD
 
     in_threads(24, work)
 
@@ -114,7 +112,7 @@ def test_threads_whose_time_is_short_do_not_end_the_others_calls() -> None:
         except DeadlineExceeded:
             assert hurried
         else:
-            assert joined.outputs["y"][0, 0] == 2 * (at + 50.0)
+            assert joined["y"][0, 0] == 2 * (at + 50.0)
 
     in_threads(24, work)
 
@@ -126,7 +124,7 @@ def test_2000_tasks_share_few_requests() -> None:
 
     async def work(value: float) -> float:
         joined = await run_async(batcher.join(an_item(value)))
-        return float(joined.outputs["y"][0, 0])
+        return float(joined["y"][0, 0])
 
     async def main() -> list[float]:
         return await asyncio.gather(*(work(100.0 + at) for at in range(2000)))
@@ -143,7 +141,7 @@ def test_cancelled_tasks_leave_without_harming_others() -> None:
 
     async def work(value: float) -> float:
         joined = await run_async(batcher.join(an_item(value)))
-        return float(joined.outputs["y"][0, 0])
+        return float(joined["y"][0, 0])
 
     async def main() -> None:
         for _ in range(5):
@@ -214,11 +212,11 @@ def _end_one(here: Any, sender: Any, bad: set[float], chance: random.Random) -> 
 
 def _let_time_pass(here: Any, chance: random.Random) -> None:
     """Somebody looks whose latch is open, or the clock goes on to the next who wants to look."""
-    waiting = [caller for caller in here.callers if caller.step is caller.item.latch]
+    waiting = [caller for caller in here.callers if caller.step is caller.item]
     chance.shuffle(waiting)
     if any(caller.woken() for caller in waiting) or here.senders() or not waiting:
         return
-    soonest = min(waiting, key=lambda caller: caller.item.latch.seconds)
-    assert soonest.item.latch.seconds < 1.0, "everybody sleeps and nobody will wake them"
-    here.now += soonest.item.latch.seconds + 1e-6
+    soonest = min(waiting, key=lambda caller: caller.item.seconds)
+    assert soonest.item.seconds < 1.0, "everybody sleeps and nobody will wake them"
+    here.now += soonest.item.seconds + 1e-6
     soonest.look()

@@ -60,7 +60,7 @@ class Simulation:
             self.waited_ms.append(caller.result.waited_s * 1e3)
             self.room.callers.remove(caller)
             then()
-        elif step is caller.item.latch:
+        elif step is caller.item:
             caller.nap = nap = object()
             self.at(self.room.now + step.seconds, lambda: self._look(caller, nap))
         else:
@@ -68,7 +68,7 @@ class Simulation:
             self.at(self.room.now + SERVICE_S, lambda: self._answer(caller))
 
     def _look(self, caller: Any, nap: object) -> None:
-        if caller.nap is nap and not caller.done and caller.step is caller.item.latch:
+        if caller.nap is nap and not caller.done and caller.step is caller.item:
             caller.look()
             caller.follow()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tritonkit.client.batching.arrays import apart, layout, together
 from tritonkit.client.batching.batcher import Batcher, Retired, SendMany
-from tritonkit.client.batching.item import Item, Joined, Outcome
+from tritonkit.client.batching.item import Item
 from tritonkit.client.batching.keyed import Batchers
 from tritonkit.client.batching.settings import Adaptive
 
@@ -13,8 +13,6 @@ __all__ = [
     "Batcher",
     "Batchers",
     "Item",
-    "Joined",
-    "Outcome",
     "Retired",
     "SendMany",
     "apart",

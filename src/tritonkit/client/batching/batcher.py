@@ -15,7 +15,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tritonkit.client.batching.blame import again, may_be_one_items
-from tritonkit.client.batching.item import Joined
 from tritonkit.client.batching.pace import Pace
 from tritonkit.client.batching.relay import Relay
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
@@ -23,7 +22,7 @@ from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from tritonkit.client.batching.item import Item, Outcome
+    from tritonkit.client.batching.item import Item
     from tritonkit.client.batching.settings import Adaptive
     from tritonkit.client.steps import Step, Steps
 
@@ -38,11 +37,11 @@ class Retired(Exception):
 
 
 class SendMany(Protocol):
-    """Send one request for many items before a moment of the clock; one outcome each, in order."""
+    """Send one request for many items before a moment of the clock; an outcome or error each, in order."""
 
     def __call__(
         self, items: Sequence[Item], deadline: float, /
-    ) -> Generator[Step, Any, Sequence[Outcome | Exception]]:
+    ) -> Generator[Step, Any, Sequence[Any]]:
         """The steps of it; an error raised concerns the whole request."""
 
 
@@ -101,7 +100,7 @@ class Batcher:
             self._retired = self._retired or not self._callers
             return self._retired
 
-    def join(self, item: Item) -> Steps[Joined]:
+    def join(self, item: Item) -> Steps[Any]:
         """Go with the next batch; what came back for this item.
 
         Raises:
@@ -113,11 +112,11 @@ class Batcher:
         """
         try:
             if not self._enter(item):
-                yield item.latch
+                yield item
             while item.outcome is None:
                 batch = self._turn(item)
                 if batch is None:
-                    yield item.latch
+                    yield item
                 else:
                     yield from self._fly(item, batch)
         except BaseException:
@@ -129,12 +128,12 @@ class Batcher:
         outcome = item.outcome
         if isinstance(outcome, BaseException):
             raise outcome
-        return Joined(outcome.outputs, item.left_at - item.joined_at, item.size, outcome.sent)
+        return outcome
 
     def _enter(self, item: Item) -> bool:
         """Queue up; whether this caller is the first, and leads."""
         now = item.joined_at = self._clock()
-        item.latch.seconds = item.deadline - now
+        item.seconds = item.deadline - now
         with self._lock:
             if self._retired:
                 raise Retired
@@ -144,14 +143,14 @@ class Batcher:
             queued = len(self._queue)
             self._pace.arrived(now, queued + self._aboard)
             if queued == self._wake_at:
-                self._queue[0].latch.open()
+                self._queue[0].open()
         return queued == 1
 
     def _turn(self, item: Item) -> list[Item] | None:
         """The batch this caller is to send now; None: sleep, for as long as its latch says."""
         now = self._clock()
         with self._lock:
-            item.latch.seconds = item.deadline - now
+            item.seconds = item.deadline - now
             if item.outcome is None and now >= item.deadline:
                 raise self._too_late(item, now)
             if self._flying >= self._pace.in_flight:
@@ -171,7 +170,7 @@ class Batcher:
         hold = pace.hold(now, queued, queued + self._aboard, item.joined_at, soonest)
         if hold > 0:
             self._wake_at = pace.share if pace.share > queued else pace.limit
-            item.latch.seconds = min(item.latch.seconds, hold)
+            item.seconds = min(item.seconds, hold)
             return None
         self._wake_at = 0
         batch = [queue.popleft() for _ in range(min(queued, pace.limit))]
@@ -183,9 +182,8 @@ class Batcher:
 
     def _board(self, batch: list[Item], now: float) -> list[Item]:
         batch = [item for item in batch if not item.left]
-        size = len(batch)
         for item in batch:
-            item.left_at, item.size = now, size
+            item.left_at = now
         self._flying += 1
         self._aboard += len(batch)
         self._wake_next()
@@ -200,9 +198,9 @@ class Batcher:
         """Let the one look whose turn it is, if another batch may leave."""
         if self._flying < self._pace.in_flight:
             if self._sealed:
-                self._sealed[0].latch.open()
+                self._sealed[0].open()
             elif self._queue:
-                self._queue[0].latch.open()
+                self._queue[0].open()
 
     def _fly(self, leader: Item, batch: list[Item]) -> Steps[None]:
         started = self._clock()
@@ -220,9 +218,7 @@ class Batcher:
             self._land(batch, started)
             self._hand_out(leader, batch, outcomes)
 
-    def _hand_out(
-        self, leader: Item, batch: list[Item], outcomes: Sequence[Outcome | Exception]
-    ) -> None:
+    def _hand_out(self, leader: Item, batch: list[Item], outcomes: Sequence[Any]) -> None:
         """Give everyone their result: tasks are woken here, threads in turn."""
         threads = []
         with self._lock:
@@ -230,13 +226,13 @@ class Batcher:
                 item.outcome = outcome
                 if item is leader or item.left:
                     continue
-                if item.latch.in_task:
-                    item.latch.open()
+                if item.in_task:
+                    item.open()
                 else:
                     threads.append(item)
             self._relay.wake(threads)
 
-    def _check(self, batch: list[Item], outcomes: Sequence[Outcome | Exception]) -> None:
+    def _check(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
         if len(outcomes) != len(batch):
             raise InferenceError(
                 self._where,
@@ -265,7 +261,7 @@ class Batcher:
         for item in batch:
             if item.deadline <= late:
                 item.outcome = error if item is leader else again(error)
-                item.latch.open()
+                item.open()
 
     def _halve(self, leader: Item, batch: list[Item]) -> None:
         middle = len(batch) // 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.batching.latch import Latch
 
@@ -11,37 +11,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Item", "Joined", "Outcome"]
+__all__ = ["Item"]
 
 
-class Outcome(NamedTuple):
-    """What one item got: its outputs, batch axis (1) first, and what is known of the request."""
-
-    outputs: Mapping[str, NDArray[Any]]
-    sent: Any = None
-
-
-class Joined(NamedTuple):
-    """What a caller gets back from a batch.
-
-    `waited_s` is the time from joining until the batch left, `batch_size` the number of items in
-    the request that answered, `sent` what the sender told of it.
-    """
-
-    outputs: Mapping[str, NDArray[Any]]
-    waited_s: float
-    batch_size: int
-    sent: Any
-
-
-class Item:
-    """One caller's arrays (leading axis 1 in each) and the clock's moment at which it gives up.
+class Item(Latch):
+    """One caller's arrays (leading axis 1 in each), the clock's moment at which it gives up, and what
+    it sleeps on meanwhile.
 
     The rest is the batcher's: an item is used for one call.
     """
 
     # What most items never change stands here: it costs nothing to make.
-    outcome: Outcome | BaseException | None = None
+    outcome: Any = None
+    """What comes back for it: what the sender made of its part of the answer, or an error."""
     carries: list[Item] | None = None
     """A batch that this item's caller is to send."""
     woken = False
@@ -53,9 +35,8 @@ class Item:
     joined_at = 0.0
     left_at = 0.0
     """When its batch was sent."""
-    size = 0
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], deadline: float) -> None:
         self.arrays = arrays
         self.deadline = deadline
-        self.latch = Latch()
+        super().__init__()

@@ -17,13 +17,12 @@ class Latch:
     on a future of its own loop, and whoever opens the latch runs in that loop.
     """
 
-    __slots__ = ("_future", "_lock", "seconds")
+    seconds = _LONGEST_S
+    _future: asyncio.Future[bool] | None = None
 
     def __init__(self) -> None:
-        self.seconds = _LONGEST_S
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        self._future: asyncio.Future[bool] | None = None
+        self._lock = lock = threading.Lock()
+        lock.acquire()
 
     @property
     def in_task(self) -> bool:

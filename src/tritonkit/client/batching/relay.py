@@ -44,6 +44,6 @@ class Relay:
             item = self._line.popleft()
             if not item.left:  # as one does whose time is up
                 self._running = item.woken = True
-                item.latch.open()
+                item.open()
                 return
         self._running = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tritonkit.client.reply import Timing
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tritonkit.client.wire.transport import Headers
 
 __all__ = ["CallEvent", "Observer", "Token", "Watch"]
-
-
-_NO_TIME = Timing(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class CallEvent:
     endpoint: str = ""
     attempts: int = 0
     batch_size: int = 0
-    timing: Timing = _NO_TIME
+    timing: Timing = field(default_factory=lambda: Timing(0.0))
     error: str | None = None
 
 
