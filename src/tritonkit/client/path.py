@@ -193,7 +193,7 @@ class Path:
         return call.known.batchers.add(kind, batcher)
 
     def _alone(self, call: Call) -> Steps[Reply]:
-        lease = self._lease(call)
+        lease = self._lease(call) if self._regions is not None else None
         return self._in_regions(call, lease) if lease else self._in_message(call)
 
     def _in_message(self, call: Call) -> Steps[Reply]:

@@ -114,7 +114,7 @@ class Call(Waiter):
                 length, self._prefix = _length(self._prefix), b""
             else:
                 length = _length(data)
-                data = data[PREFIX.size :]
+                data = data[5:]
             if length <= len(data):
                 self.messages.append(data[:length])
                 data = data[length:]

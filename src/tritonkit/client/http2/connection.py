@@ -65,7 +65,7 @@ class Connection:
         self._owed = 0
         self._acks = 0
         self._data_of: Call | None = None
-        self._data_ends = False
+        self._data_ends = 0
         ours = {
             frames.ENABLE_PUSH: 0,
             frames.INITIAL_WINDOW_SIZE: WINDOW,
@@ -218,7 +218,7 @@ class Connection:
             self._ready += self.lose(what, frames.COMPRESSION_ERROR)
         return self._ready
 
-    def data_begins(self, number: int, size: int, ends: bool) -> None:
+    def data_begins(self, number: int, size: int, ends: int) -> None:
         """See `Frames`."""
         self._owed += size
         if self._owed >= WINDOW // 2:
@@ -254,7 +254,7 @@ class Connection:
             call.ready = True
             self._ready.append(call)
 
-    def fields(self, number: int, block: bytes, ends: bool) -> None:
+    def fields(self, number: int, block: bytes, ends: int) -> None:
         """See `Frames`."""
         # Read also for a call given up: the peer's table lives in these blocks.
         head = self._answers.read(block)

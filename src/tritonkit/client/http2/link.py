@@ -86,7 +86,8 @@ class Link:
                 if core.given_up:
                     self._wake(core.sweep(now))
                 if queued or not core.full():
-                    idle_s = 0.0 if core.busy() else now - self._used
+                    # `core.busy()`, written out
+                    idle_s = now - self._used if len(core.calls) == len(core.given_up) else 0.0
                     timeout_s = None if body is None else max(deadline - now, 0.001)
                     call = core.open(method, body, size, timeout_s, headers, queued)
                     call.idle_s = idle_s

@@ -56,7 +56,10 @@ class Pipe:
         try:
             while out:
                 if len(out) == 1:
-                    size = self._sock.send(out[0], socket.MSG_DONTWAIT)
+                    piece = out[0]
+                    size = self._sock.send(piece, socket.MSG_DONTWAIT)
+                    if type(piece) is bytes and size == len(piece):  # the usual case
+                        return True
                 else:
                     size = self._sock.sendmsg(out[:_PIECES], (), socket.MSG_DONTWAIT)
                 out = _without(out, size)

@@ -111,12 +111,12 @@ class Call:
 
     def run(self, queue_s: float) -> Steps[Sent]:
         """Attempts until one is answered or no more may be made."""
-        clock = self._shared.clock
+        clock, hedged = self._shared.clock, self._shared.latencies is not None
         while True:
             attempt = self.picked(clock())
             self._sent += 1
             try:
-                slow_after_s = self._slow_after_s()
+                slow_after_s = self._slow_after_s() if hedged else None
                 if callable(self._body):
                     body = yield from self._made_and_sent(attempt, self._body)
                 elif slow_after_s is None:

@@ -134,7 +134,7 @@ class Policy:
             yield from gate.enter(begun, deadline)
             entered = self._clock()
         try:
-            if self._watches or self._pool.idle_retired:
+            if self._watches or (self._pool.retired and self._pool.idle_retired):
                 yield from self._housekeeping(deadline)
             call = Call(self._shared, method, body, deadline, where, headers, idempotent, replica)
             return (yield from call.run(entered - begun))

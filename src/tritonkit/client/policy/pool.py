@@ -38,7 +38,8 @@ class Pool:
         self._breaker = breaker
         self._random = rng.random
         self._replicas: list[Replica] = []
-        self._retired: list[Replica] = []
+        self.retired: list[Replica] = []
+        """Those that were removed and still have calls under way."""
         self._lock = threading.Lock()
         self._membership = threading.Lock()
         self._closed = False
@@ -50,8 +51,8 @@ class Pool:
 
     @property
     def idle_retired(self) -> bool:
-        """Whether `take_retired` has something to give: a look that costs nothing."""
-        return bool(self._retired) and any(not replica.in_flight for replica in self._retired)
+        """Whether `take_retired` has something to give."""
+        return any(not replica.in_flight for replica in self.retired)
 
     def pick(
         self, now: float, tried: tuple[Replica, ...] = (), only: Replica | None = None
@@ -66,7 +67,8 @@ class Pool:
         with self._lock:
             if only is not None or len(self._replicas) == 1:
                 replica = only or self._replicas[0]
-                return replica.begin(now) if replica.circuit.admits(now) else None
+                admitted = replica.circuit.state == "closed" or replica.circuit.admits(now)
+                return replica.begin(now) if admitted else None
             choice = self._choice(now, tried)
             return self._better(choice, now).begin(now) if choice else None
 
@@ -124,22 +126,22 @@ class Pool:
             # Outside the lock of calls: making a transport may read certificates.
             new = [self._made(target) for name, target in wanted.items() if name not in have]
             with self._lock:
-                self._retired += [each for each in self._replicas if each not in kept]
+                self.retired += [each for each in self._replicas if each not in kept]
                 self._replicas = kept + new
 
     def take_retired(self) -> list[Any]:
         """The transports of servers that were removed and have nothing under way, to be closed."""
         with self._lock:
-            idle = [replica for replica in self._retired if not replica.in_flight]
-            self._retired = [replica for replica in self._retired if replica.in_flight]
+            idle = [replica for replica in self.retired if not replica.in_flight]
+            self.retired = [replica for replica in self.retired if replica.in_flight]
         return [replica.transport for replica in idle]
 
     def take_all(self) -> list[Any]:
         """Every transport, to be closed; a later call is refused by them."""
         with self._membership, self._lock:
             self._closed = True
-            transports = [replica.transport for replica in self._replicas + self._retired]
-            self._retired = []
+            transports = [replica.transport for replica in self._replicas + self.retired]
+            self.retired = []
         return transports
 
     def _made(self, target: Target) -> Replica:

@@ -67,7 +67,8 @@ class Replica:
         self.in_flight += 1
         if self.rest_until:  # one call finds out whether it is back, the others still go elsewhere
             self.rest_until = now + self._pause_s
-        return Attempt(self, self.circuit.enter(now), now)
+        circuit = self.circuit
+        return Attempt(self, circuit.era if circuit.state == "closed" else circuit.enter(now), now)
 
     def end(self, attempt: Attempt, now: float, error: BaseException | None) -> None:
         """The call is over: answered (None), or ended with this error."""
