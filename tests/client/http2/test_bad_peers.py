@@ -62,6 +62,8 @@ def test_a_peer_that_never_speaks(connect: Connect, play: Play) -> None:
         call(connect(silent, connect_timeout_s=0.2))
     with pytest.raises(DeadlineExceeded, match=r"no connection within 0\.2 s"):
         call(connect(silent), 0.2)
+    with pytest.raises(DeadlineExceeded, match=r"no connection within 0\.2 s"):
+        connect(silent).stream((), 0.2)
 
 
 def test_garbage_amid_a_call(connect: Connect, play: Play) -> None:
@@ -329,6 +331,10 @@ def test_a_shut_window_ends_with_the_time(connect: Connect, play: Play) -> None:
     transport = connect(play(lambda peer, _: (peer.greet(), serve(peer))[0]))
     with pytest.raises(DeadlineExceeded):
         transport.send("ModelInfer", [bytes(200_000)], 0.1)
+    stream = transport.stream()
+    with pytest.raises(DeadlineExceeded, match=r"a message was not taken within 0\.1 s"):
+        stream.write([bytes(200_000)], 0.1)
+    stream.cancel()
 
 
 def test_a_peer_that_does_not_read(connect: Connect, play: Play) -> None:

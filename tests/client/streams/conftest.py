@@ -179,12 +179,12 @@ class Server(MemoryTransport):
                 raise self.errors.pop(0)
         return super().send(method, body, timeout_s, headers)
 
-    def stream(self, headers: Any = ()) -> Any:
+    def stream(self, headers: Any = (), timeout_s: float | None = None) -> Any:
         """A stream, or the next of `errors`."""
         self._check_there()
         if self.errors:
             raise self.errors.pop(0)
-        return super().stream(headers)
+        return super().stream(headers, timeout_s)
 
     def _check_there(self) -> None:
         if self.lost:

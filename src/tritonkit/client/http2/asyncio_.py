@@ -81,10 +81,11 @@ class AsyncHttp2Transport:
                 break
         raise why(call, self._target, method, body, timeout_s)
 
-    async def stream(self, headers: Headers = ()) -> _AsyncStream:
+    async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:
         """See `AsyncTransport.stream`."""
-        deadline = time.monotonic() + self._connect_timeout_s
-        wire, call = await self._start(STREAM, None, self._connect_timeout_s, deadline, headers)
+        seconds = self._connect_timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + seconds
+        wire, call = await self._start(STREAM, None, seconds, deadline, headers)
         return _AsyncStream(self._target, wire, call)
 
     async def close(self) -> None:
@@ -218,15 +219,17 @@ class _AsyncStream:
     def __init__(self, target: Target, wire: Wire, call: Call) -> None:
         self._target, self._wire, self._call = target, wire, call
 
-    async def write(self, body: Body) -> None:
+    async def write(self, body: Body, timeout_s: float | None = None) -> None:
         """See `AsyncStream.write`; waits while the server takes no more."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         size = body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(self._target.name, size)
         if self._call.ended or self._call.problem:
             raise self._over()
         self._wire.core.sender.write(self._call, body, size)
-        await self._wire.push(self._call, math.inf)
+        if not await self._wire.push(self._call, deadline):
+            raise in_time(self._target.name, timeout_s or 0.0, "a message was not taken")
 
     async def end(self) -> None:
         """See `AsyncStream.end`."""

@@ -98,10 +98,11 @@ class Http2Transport:
         link.listen()
         return _Pending(self._target, link, call, (method, body, timeout_s), deadline)
 
-    def stream(self, headers: Headers = ()) -> _Stream:
+    def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Stream:
         """See `Transport.stream`."""
-        deadline = time.monotonic() + self._connect_timeout_s
-        link, call = self._start(STREAM, None, self._connect_timeout_s, deadline, headers)
+        seconds = self._connect_timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + seconds
+        link, call = self._start(STREAM, None, seconds, deadline, headers)
         link.listen()
         return _Stream(self._target, link, call)
 
@@ -252,15 +253,17 @@ class _Stream:
     def __init__(self, target: Target, link: Link, call: Call) -> None:
         self._target, self._link, self._call = target, link, call
 
-    def write(self, body: Body) -> None:
+    def write(self, body: Body, timeout_s: float | None = None) -> None:
         """See `Stream.write`; waits while the server takes no more."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         size = body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(self._target.name, size)
         if self._call.ended or self._call.problem:
             raise self._over()
         self._link.write(self._call, body, size)
-        self._link.push(self._call, math.inf)
+        if not self._link.push(self._call, deadline):
+            raise in_time(self._target.name, timeout_s or 0.0, "a message was not taken")
 
     def end(self) -> None:
         """See `Stream.end`."""

@@ -135,13 +135,19 @@ class Course:
             priority=call.priority,
             parameters=_PARAMETERS,
         )
-        stream = yield Open(lease.transport, call.headers)
+        stream = yield Open(lease.transport, call.headers, self._time_left(call))
         self._stream = stream
         self._sent = self._last = time.perf_counter()
         if self._over:  # closed while it was opened
             yield Cancel(stream)
         else:
-            yield Request(stream, body)
+            yield Request(stream, body, self._time_left(call))
+
+    def _time_left(self, call: Call) -> float:
+        left_s = call.deadline - time.monotonic()
+        if left_s <= 0:
+            raise self._late()
+        return left_s
 
     def _move(self, error: ServerUnavailable) -> None:
         """Let go of a server that was lost; raises its error unless another may be asked."""

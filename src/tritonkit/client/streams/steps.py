@@ -14,15 +14,16 @@ class Open(NamedTuple):
     """Open a stream to a server; gives it."""
 
     transport: Any
-    headers: Headers = ()
+    headers: Headers
+    timeout_s: float
 
     def block(self) -> Any:
         """See `Transport.stream`."""
-        return self.transport.stream(self.headers)
+        return self.transport.stream(self.headers, self.timeout_s)
 
     async def wait(self) -> Any:
         """See `AsyncTransport.stream`."""
-        return await self.transport.stream(self.headers)
+        return await self.transport.stream(self.headers, self.timeout_s)
 
 
 class Request(NamedTuple):
@@ -34,15 +35,16 @@ class Request(NamedTuple):
 
     stream: Any
     body: Body
+    timeout_s: float
 
     def block(self) -> None:
         """See `Stream.write`, `Stream.end`."""
-        self.stream.write(self.body)
+        self.stream.write(self.body, self.timeout_s)
         self.stream.end()
 
     async def wait(self) -> None:
         """See `AsyncStream.write`, `AsyncStream.end`."""
-        await self.stream.write(self.body)
+        await self.stream.write(self.body, self.timeout_s)
         await self.stream.end()
 
 

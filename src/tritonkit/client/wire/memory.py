@@ -90,7 +90,7 @@ class MemoryTransport(_Memory):
         """See `Transport.begin`; the function runs in another thread."""
         return _Call(self._submit(method, body), timeout_s)
 
-    def stream(self, headers: Headers = ()) -> _Messages:
+    def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Messages:
         """See `Transport.stream`; functions run in the reading thread."""
         self._check_open()
         return _Messages(self._server)
@@ -114,7 +114,9 @@ class AsyncMemoryTransport(_Memory):
         call = asyncio.wrap_future(self._submit(method, body))
         return memoryview(await _in_time(call, timeout_s))
 
-    async def stream(self, headers: Headers = ()) -> _AsyncMessages:
+    async def stream(
+        self, headers: Headers = (), timeout_s: float | None = None
+    ) -> _AsyncMessages:
         """See `AsyncTransport.stream`."""
         self._check_open()
         return _AsyncMessages(self._server, self._threads)
@@ -178,8 +180,8 @@ class _Messages:
         self._reading = Lock()
         self._ended = self._cancelled = False
 
-    def write(self, body: Body) -> None:
-        """See `Stream.write`."""
+    def write(self, body: Body, timeout_s: float | None = None) -> None:
+        """See `Stream.write`; never waits."""
         _check_stream(self._cancelled, self._ended)
         self._written.put(b"".join(body))
 
@@ -242,8 +244,8 @@ class _AsyncMessages:
         self._making: asyncio.Future[bytes | None] | None = None
         self._ended = self._cancelled = False
 
-    async def write(self, body: Body) -> None:
-        """See `AsyncStream.write`."""
+    async def write(self, body: Body, timeout_s: float | None = None) -> None:
+        """See `AsyncStream.write`; never waits."""
         _check_stream(self._cancelled, self._ended)
         self._written.put_nowait(b"".join(body))
 

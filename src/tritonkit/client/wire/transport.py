@@ -70,8 +70,11 @@ class Pending(Protocol):
 class Stream(Protocol):
     """Messages both ways over one `ModelStreamInfer` call; one thread may write while one reads."""
 
-    def write(self, body: Body) -> None:
-        """Send one message."""
+    def write(self, body: Body, timeout_s: float | None = None) -> None:
+        """Send one message; `DeadlineExceeded` if the server takes no more for so long.
+
+        The stream is then of no more use: a part of the message may be on its way.
+        """
 
     def end(self) -> None:
         """Say that no more will be sent; answers may still come."""
@@ -114,8 +117,16 @@ class Transport(Protocol):
     def begin(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> Pending:
         """Send as `send` does, and return before the answer is there."""
 
-    def stream(self, headers: Headers = ()) -> Stream:
-        """Open a stream for a decoupled model or a sequence."""
+    def stream(self, headers: Headers = (), timeout_s: float | None = None) -> Stream:
+        """Open a stream for a decoupled model or a sequence.
+
+        Args:
+            headers: metadata for it beside the transport's own.
+            timeout_s: seconds that a connection may take; None: as long as the transport allows.
+
+        Raises:
+            ClientError: as `send`.
+        """
 
     def close(self) -> None:
         """Free the connection; closing twice is closing once."""
@@ -124,8 +135,8 @@ class Transport(Protocol):
 class AsyncStream(Protocol):
     """`Stream` for tasks of one event loop."""
 
-    async def write(self, body: Body) -> None:
-        """Send one message."""
+    async def write(self, body: Body, timeout_s: float | None = None) -> None:
+        """See `Stream.write`."""
 
     async def end(self) -> None:
         """Say that no more will be sent; answers may still come."""
@@ -149,7 +160,7 @@ class AsyncTransport(Protocol):
     ) -> memoryview:
         """See `Transport.send`."""
 
-    async def stream(self, headers: Headers = ()) -> AsyncStream:
+    async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> AsyncStream:
         """See `Transport.stream`."""
 
     async def close(self) -> None:
