@@ -57,6 +57,7 @@ def _calls(
 ) -> Calls:
     timeout_s = checked_timeout(options.get("timeout_s", _TIMEOUT_S), kind)
     addresses = _addresses(kind, address, transport)
+    regions = _regions(options)
     policy = Policy(
         addresses,
         (lambda *_: transport) if transport is not None else _connector(options, wire),
@@ -64,13 +65,14 @@ def _calls(
         breaker=options.get("breaker", Breaker()),
         hedge=options.get("hedge"),
         limit=options.get("limit"),
+        leave=None if regions is None else regions.leave,
     )
     return Calls(
         policy,
         timeout_s,
         cache=_cache(options),
         batching=options.get("batching"),
-        regions=_regions(options),
+        regions=regions,
         watch=Watch(options.get("observers", ())),
     )
 

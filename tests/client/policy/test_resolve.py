@@ -13,7 +13,7 @@ import pytest
 from tests.client.policy.world import World
 from tritonkit.client.policy import Policy
 from tritonkit.client.policy.resolve import parse_name
-from tritonkit.client.steps import run_async, run_blocking
+from tritonkit.client.steps import Sleep, Steps, run_async, run_blocking
 from tritonkit.errors import ServerUnavailable, UsageError
 
 
@@ -189,6 +189,26 @@ def test_all_servers_replaced(dns: Dns) -> None:
             ends.append("lost")
         settled(here)
     assert ends[-1] == "10.0.0.2:8001"
+
+
+def test_a_server_is_left_before_its_transport_is_closed(dns: Dns) -> None:
+    """What it holds for the client, such as shared memory, is given up while it can still be told."""
+    left: list[tuple[str, int]] = []
+
+    def leave(transport: Any) -> Steps[None]:
+        yield Sleep(0.0)
+        left.append((transport.address, transport.closed))
+
+    dns.hosts = ["10.0.0.1", "10.0.0.2"]
+    here = world(leave=leave)
+    here.call()
+    dns.hosts = ["10.0.0.2"]
+    here.clock.now += 31
+    for _ in range(3):
+        here.call()
+        settled(here)
+    assert left == [("10.0.0.1:8001", 0)]
+    assert here.servers["10.0.0.1:8001"].closed == 1
 
 
 def test_an_unknown_name(dns: Dns) -> None:

@@ -39,6 +39,7 @@ class Policy:
         breaker: None: a server is used however often it fails.
         hedge: None: one server is asked.
         limit: None: any number of calls run at once.
+        leave: the steps to take before the transport of a server that is no longer named is closed.
         refresh_s: seconds after which a DNS name is looked up again.
         clock: seconds; deadlines are its moments.
         rng: chance, for pauses and for choosing among servers.
@@ -56,12 +57,14 @@ class Policy:
         hedge: Hedge | None = None,
         limit: Limit | None = Limit(),  # noqa: B008
         *,
+        leave: Callable[[Any], Steps[None]] | None = None,
         refresh_s: float = REFRESH_S,
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
         self.addresses = _checked(addresses)
         self._clock = clock
+        self._leave = leave
         self._closed = False
         rng = rng or Random()  # noqa: S311 - for spreading, not for secrets
         self._pool = Pool(connect, breaker, rng)
@@ -194,7 +197,11 @@ class Policy:
         if not self._pool.replicas:
             raise self._watches[0].failure()
         if self._pool.idle_retired:
-            yield _Close(self._pool.take_retired())
+            transports = self._pool.take_retired()
+            if self._leave is not None:
+                for transport in transports:
+                    yield from self._leave(transport)
+            yield _Close(transports)
 
     def _serve(self) -> None:
         found = (target for watch in self._watches for target in watch.targets)

@@ -114,9 +114,7 @@ class AsyncMemoryTransport(_Memory):
         call = asyncio.wrap_future(self._submit(method, body))
         return memoryview(await _in_time(call, timeout_s))
 
-    async def stream(
-        self, headers: Headers = (), timeout_s: float | None = None
-    ) -> _AsyncMessages:
+    async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncMessages:
         """See `AsyncTransport.stream`."""
         self._check_open()
         return _AsyncMessages(self._server, self._threads)
