@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
-from tritonkit.client.wire.answer import Answer, decode, stream_response
+from tritonkit.client.wire.answer import Answer, _forms, decode, stream_response
 from tritonkit.client.wire.tensors import DATATYPES, FIXED, to_raw
 from tritonkit.client.wire.varint import number, sized
 from tritonkit.errors import InferenceError
@@ -78,6 +78,46 @@ def test_everything_a_server_says_is_read(
             assert back.shape == array.shape
             assert to_raw(back, datatype) == to_raw(array, datatype)
             assert not back.flags.writeable
+
+
+@given(outputs(), outputs(), st.booleans())
+def test_an_answer_is_read_the_same_after_others_of_its_length(
+    tensors: dict[str, tuple[str, Any]], others: dict[str, tuple[str, Any]], same_names: bool
+) -> None:
+    """What was kept of an answer before serves only one that differs in its values."""
+    if same_names:  # other values of the same outputs
+        others = {name: (kind, array.copy()[::-1]) for name, (kind, array) in tensors.items()
+                  if array.ndim}  # fmt: skip
+    for each in (tensors, others, tensors, others):
+        body = written(each, model_name="m", model_version="1")
+        answer = decode(body)
+        assert list(answer.outputs) == list(each)
+        for name, (_, array) in each.items():
+            np.testing.assert_array_equal(answer.outputs[name], array)
+            assert not answer.outputs[name].flags.writeable
+
+
+def test_a_byte_other_than_a_value_makes_another_answer() -> None:
+    """Each byte of an answer in turn is changed: what is read is what a fresh reader reads."""
+    body = written({"y": ("FP32", Y), "z": ("INT8", np.arange(3, dtype=np.int8))}, model_name="m")
+    for at in range(len(body)):
+        for flipped in (1, 0x08, 0x80):
+            other = bytearray(body)
+            other[at] ^= flipped
+            decode(body)
+            assert _read(bytes(other)) == _read_afresh(bytes(other))
+
+
+def _read(body: bytes) -> str:
+    try:
+        return repr(decode(body))
+    except InferenceError as error:
+        return str(error)
+
+
+def _read_afresh(body: bytes) -> str:
+    _forms.clear()
+    return _read(body)
 
 
 def test_parameters_are_read_by_their_type() -> None:
