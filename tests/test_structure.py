@@ -68,6 +68,13 @@ def test_importing_the_package_is_light() -> None:
     assert not rooms & (HEAVY | {"grpc", "tritonclient"})
 
 
+def test_importing_the_command_line_is_light() -> None:
+    """`import tritonkit.cli` loads no room and nothing heavy: each command imports what it uses."""
+    loaded = set(python("import sys, tritonkit.cli; print(*sys.modules)").split())
+    assert not loaded & (HEAVY | {"numpy", "grpc", "tritonclient", "pydantic", "yaml", "jinja2"})
+    assert not loaded & {f"tritonkit.{room}" for room in ROOMS}
+
+
 def test_importing_the_package_is_quick() -> None:
     """The import takes under 0.3 s, at best of five."""
     code = "import time; start = time.perf_counter(); import tritonkit; print(time.perf_counter() - start)"

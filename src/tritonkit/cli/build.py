@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
-from tritonkit.cli.progress import Announcing, progress
 from tritonkit.cli.variants import COLUMNS, build_row, print_variants
 from tritonkit.errors import RenderError, TritonkitError, UsageError
-from tritonkit.spec import find_root, load
 
 if TYPE_CHECKING:
+    from tritonkit.cli.progress import Announcing
     from tritonkit.render import Repository
 
 __all__ = ["Target", "command", "print_build"]
@@ -81,9 +80,10 @@ def command(
 
     Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
+    from tritonkit.cli.progress import Announcing
     from tritonkit.render import build_repository, check_repository
 
-    folder = (root or find_root()).resolve()
+    folder = project_folder(root)
     if check and (dry_run or force or variants):
         raise UsageError(
             "--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone"
@@ -111,6 +111,8 @@ def command(
 @contextmanager
 def _telling(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
     """`progress`; a build that ends early tells what there is of it, once its bars are gone."""
+    from tritonkit.cli.progress import Announcing, progress
+
     shown = Announcing()
     try:
         with progress(many) as shown:
@@ -141,6 +143,7 @@ def _print_commands(root: Path, repository: Repository) -> None:
     from tritonkit.build import Cache
     from tritonkit.build.make import job_of
     from tritonkit.build.variants.tensorrt_plan import trtexec_command
+    from tritonkit.spec import load
 
     for result in repository.results:
         form = result.variant.rpartition("+")[2]

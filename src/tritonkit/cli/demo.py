@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.cli.build import print_build
-from tritonkit.cli.options import Root
+from tritonkit.cli.options import Root, project_folder
 from tritonkit.cli.output import note, print_table
-from tritonkit.cli.progress import Announcing
-from tritonkit.spec import find_root, load_all
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
@@ -34,11 +32,13 @@ def command(root: Root = None) -> None:
 
     Example: tritonkit demo
     """
+    from tritonkit.cli.progress import Announcing
     from tritonkit.client import Client
     from tritonkit.render import build_repository
     from tritonkit.serve import serve
+    from tritonkit.spec import load_all
 
-    project = (root or find_root()).resolve()
+    project = project_folder(root)
     repository = build_repository(project, MODELS, progress=Announcing())
     print_build(repository)
     note("starting Triton ...")

@@ -6,9 +6,8 @@ from dataclasses import asdict
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import print_json, print_table
-from tritonkit.spec import find_root
 
 __all__ = ["command"]
 
@@ -20,7 +19,7 @@ def command(as_json: AsJson = False, root: Root = None) -> None:
     """
     from tritonkit.serve import doctor
 
-    checks = doctor((root or find_root()).resolve())
+    checks = doctor(project_folder(root))
     if as_json:
         print_json({"checks": [asdict(check) for check in checks]})
     else:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.errors import UsageError
-from tritonkit.spec import find_root, load_all
-from tritonkit.spec.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +92,7 @@ def command(
     """
     from tritonkit.measure import LoadPlan, run_load
 
-    project = (root or find_root()).resolve()
+    project = project_folder(root)
     file = (thresholds or project / "loadtest" / "thresholds.yaml").resolve()
     duration_s = _whole_seconds(duration)
     pause_us = _duration("--think-time", think_time)
@@ -118,6 +116,7 @@ def command(
 def _check(project: Path, names: tuple[str, ...], file: Path, tier: str | None) -> None:
     """Refuse wrong names before a server is started for them."""
     from tritonkit.measure import limits_for, read_thresholds
+    from tritonkit.spec import load_all
 
     load_all(project, names)
     known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
@@ -151,6 +150,8 @@ def _server(
 
 
 def _duration(option: str, text: str) -> int:
+    from tritonkit.spec.units import parse_duration
+
     try:
         return parse_duration(text)
     except ValueError as error:

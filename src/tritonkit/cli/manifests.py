@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import Root
+from tritonkit.cli.options import Root, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import RenderError
-from tritonkit.spec import find_root
 
 __all__ = ["ManifestTarget", "command"]
 
@@ -53,7 +52,7 @@ def command(
     from tritonkit.serve import read_models
     from tritonkit.serve.manifests import compose_text, container_needs, made_of_python
 
-    project = (root or find_root()).resolve()
+    project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
     file = out or project / _FILES[target]
     needs = container_needs(read_models(folder), made_of_python(project / "python_backends"))

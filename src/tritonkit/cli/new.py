@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
-from tritonkit.spec import find_root, load
 
 __all__ = ["command", "schema"]
 
@@ -53,8 +52,9 @@ def command(
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
     from tritonkit.build.scaffold import new_from_onnx, new_from_torch
+    from tritonkit.spec import load
 
-    project = (root or find_root()).resolve()
+    project = project_folder(root)
     if (onnx is None) == (torch is None):
         raise UsageError(
             "tritonkit new", found="both or neither of --onnx and --torch", wanted="one of them"

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from tritonkit.errors import SpecError, UsageError
-from tritonkit.spec import find_root
 
-__all__ = ["Address", "AsJson", "KeyFile", "Root", "Timeout", "read_key"]
+__all__ = ["Address", "AsJson", "KeyFile", "Root", "Timeout", "project_folder", "read_key"]
 
 Root = Annotated[
     Path | None,
@@ -34,6 +33,13 @@ KeyFile = Annotated[
 
 _COMPOSE_KEY = Path("deploy/docker/keys/admin-key")
 _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
+
+
+def project_folder(root: Path | None) -> Path:
+    """What `--root` names, or the project that the working folder is in."""
+    from tritonkit.spec import find_root
+
+    return (root or find_root()).resolve()
 
 
 def read_key(file: Path | None, address: str) -> str | None:
@@ -63,6 +69,11 @@ def read_key(file: Path | None, address: str) -> str | None:
 def _compose_key(address: str) -> Path | None:
     if not address.removeprefix("grpc://").startswith(_LOOPBACK):
         return None
+    here = Path.cwd()
+    if not any(os.access(folder / _COMPOSE_KEY, os.R_OK) for folder in (here, *here.parents)):
+        return None  # without loading the specs' room, which takes longer than a call
+    from tritonkit.spec import find_root
+
     with contextlib.suppress(SpecError, UsageError):
         file = find_root() / _COMPOSE_KEY
         return file if os.access(file, os.R_OK) else None

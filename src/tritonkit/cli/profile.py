@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
-from tritonkit.spec import find_root, load_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +58,9 @@ def command(
     from tritonkit.client import Client
     from tritonkit.measure import profile_requests
     from tritonkit.measure.network import example_inputs, profile_network
+    from tritonkit.spec import load_all
 
-    project = (root or find_root()).resolve()
+    project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
     (spec,) = load_all(project, (name,))
     with _server(project, folder, name, address) as grpc, Client(grpc) as client:

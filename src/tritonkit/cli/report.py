@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
-from tritonkit.spec import find_root
 
 __all__ = ["command"]
 
@@ -46,7 +45,7 @@ def command(
         raise UsageError(f"--out {out}", found=found, wanted="a file to write")
     machine = this_machine(cores())
     reports = collect(
-        (root or find_root()).resolve(), names or (), threads=machine.cores,
+        project_folder(root), names or (), threads=machine.cores,
         say=lambda text: note(f"{text} ..."),
     )  # fmt: skip
     page = render(reports, machine, datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"))

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import Root
+from tritonkit.cli.options import Root, project_folder
 from tritonkit.cli.output import note
-from tritonkit.spec import find_root
 
 if TYPE_CHECKING:
     from tritonkit.serve import Endpoint, ServeEvent
@@ -45,7 +44,7 @@ def command(
     from tritonkit.render import recover
     from tritonkit.serve import Server
 
-    project = (root or find_root()).resolve()
+    project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
     if recover(folder):
         note(f"{folder}: finished a publish that had been interrupted")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tritonkit.cli.output import note, print_table
-from tritonkit.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from tritonkit.build import Measured, Result
@@ -24,6 +23,8 @@ _PLAIN = "onnx-fp32"
 
 def build_row(result: Result) -> list[str]:
     """What a network is, and how good beside its reference."""
+    from tritonkit.spec.units import format_bytes
+
     artifact = result.artifact
     if artifact is None:
         return [result.model, result.variant, "-", "would be built", "-", "-"]
@@ -54,6 +55,8 @@ def print_variants(results: Sequence[Result], served: Mapping[str, str] | None =
 
 
 def _row(result: Result, base: Result | None, served: bool) -> list[str]:
+    from tritonkit.spec.units import format_bytes
+
     artifact, timing = result.artifact, result.timing
     if artifact is None:
         gate = "cannot be made" if result.problem else "would be built"
