@@ -34,6 +34,7 @@ MESSAGE_LIMIT = 2**31 - 2**20
 
 
 _KEPT_SHAPES = 1024
+"""More shapes than a model is usually called with; the rest are checked each time."""
 
 
 class Inputs:

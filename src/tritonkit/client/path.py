@@ -157,7 +157,7 @@ class Path:
                 reply: Reply = yield from batcher.join(item)
                 break
             except Retired:  # since it was found
-                continue
+                known.batchers.forget(kind, batcher)
         timing = reply.timing
         joining_s = time.perf_counter() - entered - timing.wait_s - timing.queue_s
         timing.joining_s = joining_s if joining_s > 0.0 else 0.0

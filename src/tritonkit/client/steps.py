@@ -33,7 +33,11 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 
 def run_blocking(steps: Steps[T]) -> T:
-    """Do the steps in this thread, one after the other; what the generator returns."""
+    """Do the steps in this thread, one after the other; what the generator returns.
+
+    The generator is over when this is: an interrupt may come between two steps, and what the generator
+    holds must not wait for the garbage collector.
+    """
     try:
         step = next(steps)
         while True:
@@ -46,6 +50,8 @@ def run_blocking(steps: Steps[T]) -> T:
     except StopIteration as stop:
         value: T = stop.value
         return value
+    finally:
+        steps.close()
 
 
 async def run_async(steps: Steps[T]) -> T:
@@ -62,6 +68,8 @@ async def run_async(steps: Steps[T]) -> T:
     except StopIteration as stop:
         value: T = stop.value
         return value
+    finally:
+        steps.close()
 
 
 class Send(NamedTuple):

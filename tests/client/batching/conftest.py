@@ -111,6 +111,7 @@ class Room:
     def __init__(self, settings: Adaptive, max_batch_size: int = 64) -> None:
         self.now = 100.0
         self.callers: list[Caller] = []
+        self.kind = Caller
         self.batcher = Batcher(settings, max_batch_size, self._send, lambda: self.now)
 
     def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Answer]]:
@@ -121,7 +122,7 @@ class Room:
         """Somebody calls, after a tenth of a millisecond."""
         self.now += 0.0001
         item = Item({"x": np.full((1, 2), value, np.float32)}, self.now + timeout_s)
-        self.callers.append(Caller(self.batcher, item))
+        self.callers.append(self.kind(self.batcher, item))
         return self.callers[-1]
 
     def settle(self) -> None:

@@ -43,3 +43,23 @@ def test_a_twin_says_the_same(error: Exception) -> None:
     assert type(twin) is type(error)
     assert str(twin) == str(error)
     assert twin.__cause__ is error.__cause__
+
+
+class Particular(Exception):
+    """Needs a word that its `args` do not hold."""
+
+    def __new__(cls, *args: object, word: str) -> Particular:
+        """Made with the word only."""
+        return super().__new__(cls, *args)
+
+    def __init__(self, *args: object, word: str) -> None:
+        super().__init__(*args)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Particular("a", word="b"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")],
+)
+def test_an_error_that_has_no_twin_is_given_itself(error: Exception) -> None:
+    """Rather one object for all than an error about an error, or one that says less."""
+    assert again(error) is error

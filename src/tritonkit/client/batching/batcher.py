@@ -4,6 +4,10 @@ There is no thread: the first in the queue leads. It waits as long as `Pace` say
 sends it in its own steps and gives everyone their result, while the next in the queue leads the
 next batch. A batch that has no caller to send it (its leader was cancelled) goes back to the
 front of the queue, where the next one leads.
+
+An interrupt (Ctrl-C, a signal's handler) may come in any line of the main thread that calls something,
+and the others must not suffer by it. So what a caller has taken is noted at the caller in the same
+breath, and `_leave` gives back whatever is noted, however far it got.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ class Retired(Exception):
 
 
 class SendMany(Protocol):
-    """Send one request for many items before a moment of the clock; an outcome or error each, in order."""
+    """Send one request for many items before a moment of the clock; an outcome (not None) or an error
+    for each, in order."""
 
     def __call__(
         self, items: Sequence[Item], deadline: float, /
@@ -119,12 +124,10 @@ class Batcher:
                     yield item
                 else:
                     yield from self._fly(item, batch)
-        except BaseException:
             self._leave(item)
+        except BaseException:
+            self._leave(item)  # also if the line before did not come to its end
             raise
-        with self._lock:
-            self._callers -= 1
-            self._relay.leave(item)
         outcome = item.outcome
         if isinstance(outcome, BaseException):
             raise outcome
@@ -156,9 +159,10 @@ class Batcher:
             if self._flying >= self._pace.in_flight:
                 return None
             if item.carries is not None:
+                item.sends = item.carries
                 self._sealed.remove(item)
-                batch, item.carries = item.carries, None
-                return self._board(batch, now)
+                item.carries = None
+                return self._board(item, item.sends, now)
             if self._sealed or not self._queue or self._queue[0] is not item:
                 return None
             return self._lead(item, now)
@@ -173,19 +177,24 @@ class Batcher:
             item.seconds = min(item.seconds, hold)
             return None
         self._wake_at = 0
-        batch = [queue.popleft() for _ in range(min(queued, pace.limit))]
+        item.sends = batch = list(islice(queue, pace.limit))
+        for _ in batch:
+            queue.popleft()
         last = max(batch, key=lambda other: other.deadline)
         if item.deadline - now >= _PATIENCE * (last.deadline - now):
-            return self._board(batch, now)
+            return self._board(item, batch, now)
         self._seal(batch, last)
+        item.sends = None
         return None
 
-    def _board(self, batch: list[Item], now: float) -> list[Item]:
+    def _board(self, leader: Item, batch: list[Item], now: float) -> list[Item]:
         batch = [item for item in batch if not item.left]
+        size = len(batch)
         for item in batch:
             item.left_at = now
+        leader.sends, leader.flies = batch, True
         self._flying += 1
-        self._aboard += len(batch)
+        self._aboard += size
         self._wake_next()
         return batch
 
@@ -208,15 +217,12 @@ class Batcher:
             outcomes = yield from self._send(batch, leader.deadline)
             self._check(batch, outcomes)
         except Exception as error:
-            self._land(batch, None)
+            self._land(leader, batch, None)
             self._failed(leader, batch, error, started)
-        except BaseException:  # the leader is cancelled or interrupted; the others are not
-            self._land(batch, None)
-            self._hand_on(item for item in batch if item is not leader)
-            raise
         else:
-            self._land(batch, started)
+            self._land(leader, batch, started)
             self._hand_out(leader, batch, outcomes)
+        leader.sends = None
 
     def _hand_out(self, leader: Item, batch: list[Item], outcomes: Sequence[Any]) -> None:
         """Give everyone their result: tasks are woken here, threads in turn."""
@@ -240,12 +246,13 @@ class Batcher:
                 wanted=f"results for the {len(batch)} items sent",
             )
 
-    def _land(self, batch: list[Item], started: float | None) -> None:
-        now = self._clock()
+    def _land(self, leader: Item, batch: list[Item], started: float | None) -> None:
+        now, size = self._clock(), len(batch)
+        took_s = None if started is None else now - started
         with self._lock:
+            leader.flies = False
             self._flying -= 1
-            self._aboard -= len(batch)
-            took_s = None if started is None else now - started
+            self._aboard -= size
             self._pace.landed(now, took_s, len(self._queue) + self._aboard, self._flying)
             self._wake_next()
 
@@ -253,6 +260,7 @@ class Batcher:
         if may_be_one_items(error) and len(batch) > 1:
             self._halve(leader, batch)
             return
+        # Nobody else opens these latches now: they are in no queue, and their batch is this caller's.
         late = float("inf")
         if isinstance(error, DeadlineExceeded):
             # The leader's time was up. Who has little more would only send into the same silence.
@@ -277,19 +285,39 @@ class Batcher:
             self._wake_next()
 
     def _leave(self, item: Item) -> None:
+        """The caller goes; may be done again after an interrupt in here."""
+        if item.flies:
+            self._land(item, item.sends or [], None)
         with self._lock:
             if not item.inside:
                 return
-            self._callers -= 1
             self._relay.leave(item)
-            if item.carries is not None:
-                self._sealed.remove(item)
-                others = [other for other in item.carries if not other.left]
-                item.carries = None
-                self._queue.extendleft(reversed(others))
-            elif item in self._queue:
-                self._queue.remove(item)
-            self._wake_next()
+            if item.outcome is None or item.sends is not None:
+                self._give_back(item)
+            self._callers -= 1
+            item.inside = False
+
+    def _give_back(self, item: Item) -> None:
+        """Take the item from where it waits; the others of a batch it has taken lead or are told."""
+        batch = [*(item.sends or ()), *(item.carries or ())]
+        elsewhere = {
+            other
+            for carrier in self._sealed
+            if carrier is not item
+            for other in carrier.carries or ()
+        }
+        self._queue = deque(
+            other
+            for other in dict.fromkeys([*batch, *self._queue])
+            if other.outcome is None and not other.left and other not in elsewhere
+        )
+        if item in self._sealed:
+            self._sealed.remove(item)
+        item.carries = None
+        for other in batch:
+            if other.outcome is not None and not other.left:
+                other.open()
+        self._wake_next()
 
     def _too_late(self, item: Item, now: float) -> DeadlineExceeded:
         allowed_s = item.deadline - item.joined_at

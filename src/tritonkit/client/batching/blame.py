@@ -17,9 +17,15 @@ def may_be_one_items(error: Exception) -> bool:
 
 
 def again(error: Exception) -> Exception:
-    """The same error as an object of its own: raised in two threads, one would mix their traces."""
+    """The same error as an object of its own: raised in two threads, one would mix their traces.
+
+    One that cannot be made again, or would not say the same, is given back itself.
+    """
     kind = type(error)
-    twin = kind.__new__(kind, *error.args)
-    twin.__dict__.update(error.__dict__)
-    twin.__cause__ = error.__cause__
-    return twin
+    try:
+        twin = kind.__new__(kind, *error.args)
+        twin.__dict__.update(error.__dict__)
+        twin.__cause__ = error.__cause__
+        return twin if str(twin) == str(error) else error
+    except Exception:
+        return error

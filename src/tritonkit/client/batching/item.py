@@ -26,12 +26,14 @@ class Item(Latch):
     """What comes back for it: what the sender made of its part of the answer, or an error."""
     carries: list[Item] | None = None
     """A batch that this item's caller is to send."""
-    woken = False
-    """By a relay, in its turn."""
+    sends: list[Item] | None = None
+    """The batch that its caller has taken and has not told everybody of yet."""
+    flies = False
+    """Whether that batch is counted as under way."""
     inside = False
     """Its caller is in the batcher."""
     left = False
-    """Its caller went away."""
+    """Its caller is not in the batcher any more."""
     joined_at = 0.0
     left_at = 0.0
     """When its batch was sent."""

@@ -40,6 +40,12 @@ class Batchers:
                 self._drop_unused(len(self._made) + 1 - self._limit)
             return self._made.setdefault(key, batcher)
 
+    def forget(self, key: Hashable, batcher: Batcher) -> None:
+        """Let go of one that is retired, if it is still this key's."""
+        with self._lock:
+            if self._made.get(key) is batcher:
+                del self._made[key]
+
     def _drop_unused(self, surplus: int) -> None:
         if surplus <= 0:
             return

@@ -24,26 +24,25 @@ class Relay:
     """
 
     def __init__(self) -> None:
-        self._line: deque[Item] = deque()
-        self._running = False  # somebody was woken who has not left: `leave` will wake the next
+        self._line: deque[Item] = deque()  # the first was woken and has not left
 
     def wake(self, items: Iterable[Item]) -> None:
-        """Wake these in their turn: each has its outcome, sleeps in a thread, and will `leave`."""
+        """Wake these in their turn: each has its outcome, is in a thread, and will `leave`."""
+        running = bool(self._line)
         self._line.extend(items)
-        if not self._running:
+        if not running:
             self._next()
 
     def leave(self, item: Item) -> None:
         """The item's caller goes; if it was its turn, the next one's has come."""
         item.left = True
-        if item.woken:
+        if self._line:
             self._next()
 
     def _next(self) -> None:
-        while self._line:
-            item = self._line.popleft()
-            if not item.left:  # as one does whose time is up
-                self._running = item.woken = True
-                item.open()
-                return
-        self._running = False
+        """Wake the first that has not left; to wake it twice does no harm."""
+        line = self._line
+        while line and line[0].left:
+            line.popleft()
+        if line:
+            line[0].open()
