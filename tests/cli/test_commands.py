@@ -8,31 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.build.test_build import RELU, onnx_file
+from tests.cli import running
+from tests.cli.running import failed
+from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
-
-
-def tritonkit(*arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
-    """Run a command in its own process."""
-    return subprocess.run(
-        [sys.executable, "-m", "tritonkit.cli", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
-
-
-def failed(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """Standard error of a command that must have failed in the documented way."""
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith(("error:", "{", "Usage:")) or "\nerror:" in done.stderr
-    return done.stderr
 
 
 @pytest.fixture
@@ -92,11 +78,12 @@ def test_gpu_has_a_repository_of_its_own(relu: Path) -> None:
     assert not (relu / "model_repository").exists()
 
 
-def test_a_bad_spec_is_exit_code_2(relu: Path) -> None:
-    """The message names file, line, key and the nearest known key."""
+@pytest.mark.parametrize("run", [tritonkit, running.tritonkit], ids=["here", "process"])
+def test_a_bad_spec_is_exit_code_2(relu: Path, run: Callable[..., Any]) -> None:
+    """The message names file, line, key and the nearest known key; also in a process of its own."""
     spec = relu / "models" / "relu" / "model.yaml"
     spec.write_text(spec.read_text() + "servng: {}\n")
-    message = failed(tritonkit("build", "--root", str(relu)), 2)
+    message = failed(run("build", "--root", str(relu)), 2)
     assert "unknown key 'servng'" in message
     assert "'serving'" in message
 

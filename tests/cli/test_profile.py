@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed
+from tests.cli.running import tritonkit_here as tritonkit
 
 
 def test_a_model_that_is_not_there_is_exit_code_2() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.build.test_build import RELU, onnx_file
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed
+from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
 from tritonkit.build import Cache, evaluate
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import run
 from tests.server.models import ModelText, write_repository
 from tritonkit.render import build_repository

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import (
     SERVER_IMAGE,
     SERVER_USER,

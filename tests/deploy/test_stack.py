@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import OWNER, SERVER_IMAGE, SERVER_USER, Stack, docker, give
 from tests.server.steady import steady
 from tests.server.test_reload import PER_S, Project

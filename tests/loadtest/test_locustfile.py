@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import FakeDigits, locust, said
 from tritonkit.client import FakeModel

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.build.test_build import RELU, onnx_file
-from tests.cli.test_commands import tritonkit
+from tests.cli.running import tritonkit
 from tritonkit.client import Client
 from tritonkit.serve import serve
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_commands import tritonkit
+from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import free_port, locust
 from tritonkit.render import build_repository

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.test_commands import tritonkit
+from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
 from tests.server.conftest import WriteServerModels
 from tests.server.models import ECHO, VECTOR, ModelText, ensemble

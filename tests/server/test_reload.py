@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cli.test_commands import failed, tritonkit
+from tests.cli.running import failed, tritonkit
 from tests.server.steady import steady
 from tritonkit.client import Client, FakeModel, MemoryTransport
 from tritonkit.client.reload import reload_models
