@@ -80,6 +80,7 @@ def test_everything_a_server_says_is_read(
             assert not back.flags.writeable
 
 
+@settings(deadline=None)
 @given(outputs(), outputs(), st.booleans())
 def test_an_answer_is_read_the_same_after_others_of_its_length(
     tensors: dict[str, tuple[str, Any]], others: dict[str, tuple[str, Any]], same_names: bool
