@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tritonkit.spec import Spec, load
 
 # Before any test imports torch, as in build/extras.py: spinning threads starve each other on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A busy machine is no failure of a property: tests are no measurements.
+hypothesis.settings.register_profile("tritonkit", deadline=None)
+hypothesis.settings.load_profile("tritonkit")
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [
