@@ -10,14 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tritonkit.client import Client, Reply
+    from tritonkit.client import AsyncClient, Client, Reply
     from tritonkit.errors import TritonkitError
 
-__all__ = ["Client", "Reply", "TritonkitError", "__version__"]
+__all__ = ["AsyncClient", "Client", "Reply", "TritonkitError", "__version__"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncClient": "tritonkit.client",
     "Client": "tritonkit.client",
     "Reply": "tritonkit.client",
     "TritonkitError": "tritonkit.errors",

@@ -172,8 +172,8 @@ class Path:
             batch = common._replace(arrays=together(items), items=count, deadline=deadline)
             sent = yield from self._alone(batch)
             wait_s, queue_s = sent.timing.wait_s, sent.timing.queue_s
-            # Made here for all: what each thread does by itself costs more than twice as much, since
-            # the interpreter's own data move from core to core with every thread that runs.
+            # Made here for all: each thread would do it at a higher price, since the interpreter's own
+            # data move from core to core with every thread that wakes.
             return [
                 Reply(
                     outputs,

@@ -33,7 +33,7 @@ class Timing:
     joining_s: float = 0.0
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that makes a call a twentieth dearer
+@dataclass(slots=True, eq=False)  # not frozen: setting its fields would take far longer
 class Reply:
     """The outputs of one call by name, and who made them.
 

@@ -329,3 +329,12 @@ def test_a_result_that_is_an_error_is_raised_for_its_item(room: Make) -> None:
     error = InvalidInput("m", found="bad")
     caller._advance(lambda: caller._steps.send([error]))
     assert caller.error is error
+
+
+def test_who_comes_without_time_is_told_so(room: Make) -> None:
+    """Its time was over before it could queue up: nothing is said of an answer within 0 s."""
+    here = room()
+    late = here.call(0, timeout_s=-0.001)
+    assert isinstance(late.error, DeadlineExceeded)
+    assert late.error.found == "nothing left of the time allowed before the request was sent"
+    assert here.batcher._callers == 0

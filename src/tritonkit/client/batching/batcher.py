@@ -321,9 +321,12 @@ class Batcher:
 
     def _too_late(self, item: Item, now: float) -> DeadlineExceeded:
         allowed_s = item.deadline - item.joined_at
-        where = "under way" if item.left_at else "waiting to be sent"
+        found = "nothing left of the time allowed before the request was sent"
+        if allowed_s > 0:
+            where = "under way" if item.left_at else "waiting to be sent"
+            found = f"no answer within the {allowed_s:.3g} s left, {where}"
         return DeadlineExceeded(
             self._where,
-            found=f"no answer within the {max(allowed_s, 0.0):.3g} s left, {where}",
+            found=found,
             todo="allow more time, or call with less at once",
         )

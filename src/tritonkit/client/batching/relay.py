@@ -17,7 +17,7 @@ class Relay:
     """A line of sleeping callers, of whom one at a time is woken.
 
     Threads that are all woken at once wait for the interpreter's lock, and each is switched to twice.
-    In turn they took half of the processor time, and no more time. Two lines at once would be in each
+    In turn they take less of the processor, and no more time. Two lines at once would be in each
     other's way again, so those of a later batch stand behind those of an earlier one.
 
     Not for several threads at once: the batcher holds its lock.

@@ -11,6 +11,8 @@ __all__ = ["LONGEST_MESSAGE", "PREFIX", "BadMessage", "Call", "Waiter"]
 PREFIX: Final = struct.Struct(">BL")
 """What gRPC puts before each message: whether it is compressed, and its length."""
 
+_PREFIX_SIZE: Final = PREFIX.size
+
 LONGEST_MESSAGE: Final = 2**31 - 1
 """Protobuf's limit in bytes."""
 
@@ -114,7 +116,7 @@ class Call(Waiter):
                 length, self._prefix = _length(self._prefix), b""
             else:
                 length = _length(data)
-                data = data[5:]
+                data = data[_PREFIX_SIZE:]
             if length <= len(data):
                 self.messages.append(data[:length])
                 data = data[length:]

@@ -39,7 +39,7 @@ class Pool:
         self._random = rng.random
         self._replicas: list[Replica] = []
         self.retired: list[Replica] = []
-        """Those that were removed and still have calls under way."""
+        """Those that were removed and are to be closed once they have no calls under way."""
         self._lock = threading.Lock()
         self._membership = threading.Lock()
         self._closed = False
