@@ -25,6 +25,7 @@ from settings import add_options, read_settings
 
 from tritonkit.errors import ServerUnavailable, TritonkitError
 from tritonkit.measure import judge, users_at
+from tritonkit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,7 +238,7 @@ def _quit(environment: Any, **_: Any) -> None:
     report = RUN.report()
     missed = judge(report, RUN.settings.limits)
     for line in missed:
-        print(f"missed: {line}", file=sys.stderr)
+        print(f"missed: {printable(line, lines=False)}", file=sys.stderr)
     environment.process_exit_code = 1 if missed else 0
     if environment.parsed_options.report_json:
         facts = report.to_dict() | {"holds": not missed, "missed": missed}
@@ -259,4 +260,4 @@ def _line(error: TritonkitError) -> str:
     parts = [f"{error.where}: {error.found}"]
     parts += [f"wanted: {error.wanted}"] if error.wanted else []
     parts += [f"do: {error.todo}"] if error.todo else []
-    return " ".join("; ".join(parts).split())
+    return printable(" ".join("; ".join(parts).split()), lines=False)

@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tritonkit.text import barred, printable
+
 __all__ = [
     "BuildError",
     "CircuitOpen",
@@ -52,7 +54,8 @@ class TritonkitError(Exception):
     """The root: says where, what was found, what was wanted and what to do.
 
     `where` is a place a person can open (a file and field, an address, a model and input);
-    `details` is longer evidence, such as the last lines of a log.
+    `details` is longer evidence, such as the last lines of a log. These keep what they were given;
+    `str` of the error is safe to show: a server's words cannot act on a terminal, nor pass for ours.
     """
 
     exit_code: ClassVar[int] = 1
@@ -68,13 +71,14 @@ class TritonkitError(Exception):
         super().__init__(where, found)
 
     def __str__(self) -> str:
-        lines = [f"{self.where}: {self.found}"]
+        where = printable(self.where, lines=False)
+        lines = [f"{where}: {barred(self.found)}"]
         if self.wanted:
-            lines.append(f"  wanted: {self.wanted}")
+            lines.append(f"  wanted: {barred(self.wanted)}")
         if self.todo:
-            lines.append(f"  do: {self.todo}")
+            lines.append(f"  do: {barred(self.todo)}")
         if self.details:
-            lines += [f"  | {line}" for line in self.details.splitlines()]
+            lines.append(f"  | {barred(self.details)}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, str]:

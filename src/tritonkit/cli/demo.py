@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.cli.build import print_build
 from tritonkit.cli.options import Root, project_folder
-from tritonkit.cli.output import note, print_table
+from tritonkit.cli.output import note, print_line, print_table
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
@@ -45,13 +45,13 @@ def command(root: Root = None) -> None:
     with serve(
         repository.path, models=MODELS, grpc_port=0, http_port=0, metrics_port=0
     ) as endpoint:
-        print(f"\nTriton is ready after {endpoint.ready_s:.1f} s: gRPC at {endpoint.grpc}\n")
+        print_line(f"\nTriton is ready after {endpoint.ready_s:.1f} s: gRPC at {endpoint.grpc}\n")
         with Client(endpoint.grpc) as client:
             digits, _ = load_all(project, MODELS)
             show_digits(client, digits)
-            print()
+            print_line()
             show_search(client)
-    print("\nTriton has stopped.")
+    print_line("\nTriton has stopped.")
 
 
 def show_digits(client: Client, spec: Spec) -> None:

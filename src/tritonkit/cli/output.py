@@ -1,4 +1,7 @@
-"""Tables for people, JSON for programs, errors for both."""
+"""Tables for people, JSON for programs, errors for both.
+
+What a server, a model folder or a log says is shown through `tritonkit.text.printable`; JSON is ASCII.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,21 @@ from rich.console import Console
 from rich.table import Table
 
 from tritonkit.errors import TritonkitError
+from tritonkit.text import barred, printable
 
-__all__ = ["note", "print_error", "print_json", "print_table", "to_plain"]
+__all__ = ["note", "print_error", "print_json", "print_line", "print_table", "to_plain"]
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def note(text: str) -> None:
     """A line about what is going on, on standard error so that output can be piped."""
-    _notes.print(text, markup=False)
+    _notes.print(barred(text), markup=False)
+
+
+def print_line(text: str = "") -> None:
+    """A line of a command's own output, on standard output."""
+    print(printable(text), flush=True)
 
 
 def print_error(error: TritonkitError, as_json: bool) -> None:
@@ -43,15 +52,17 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     table = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(_is_figure(row[index]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        table.add_column(
+            printable(column, lines=False), justify="right" if numeric else "left", no_wrap=True
+        )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(printable(cell, lines=False) for cell in row))
     # Wide enough for any row: a terminal wraps better than a table cuts.
     wide = Console(
         highlight=False, markup=False, emoji=False, width=2000, force_terminal=sys.stdout.isatty()
     )
     with wide.capture() as capture:
-        wide.print(title, style="bold")
+        wide.print(printable(title, lines=False), style="bold")
         wide.print(table)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritonkit.cli.options import AsJson, Root, project_folder
-from tritonkit.cli.output import note, print_json, print_table
+from tritonkit.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,11 +110,11 @@ def _print_spans(profile: RequestProfile) -> None:
     )
     print_table(title, ["where", "on", "ms", "share %", "measured by", ""], rows)
     if together := {name: size for name, size in profile.batches.items() if size > 1}:
-        print(f"items per run: {', '.join(f'{n} {size:g}' for n, size in together.items())}")
+        print_line(f"items per run: {', '.join(f'{n} {size:g}' for n, size in together.items())}")
 
 
 def _print_network(network: NetworkProfile, profile: RequestProfile) -> None:
-    print()
+    print_line()
     if network.problem:
         note(f"{network.model}: no operators: {network.problem}")
         return
@@ -130,7 +130,7 @@ def _print_network(network: NetworkProfile, profile: RequestProfile) -> None:
     print_table(title, ["operator", "kind", "ms", "share %", ""], rows)
     computing = (network.model, "compute")
     served = next((s.ms for s in profile.spans if (s.where, s.what) == computing), 0.0)
-    print(
+    print_line(
         f"{network.ms:.3f} ms in operators on {network.threads} threads;"
         f" computing takes {served:.3f} ms on the server, with all that is around them"
     )

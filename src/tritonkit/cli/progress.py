@@ -13,12 +13,13 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tritonkit.build.progress import Progress
 from tritonkit.cli.output import note
+from tritonkit.text import printable
 
 if TYPE_CHECKING:
     from tritonkit.build import Result
     from tritonkit.build.make import BuildPlan
 
-__all__ = ["Announcing", "progress"]
+__all__ = ["Announcing", "Showing", "bars", "progress"]
 
 
 class Announcing(Progress):
@@ -73,7 +74,7 @@ class Showing(Announcing):
     def say(self, text: str) -> None:
         """Change the line's end."""
         if self._task is not None:
-            self._bars.update(self._task, doing=text)
+            self._bars.update(self._task, doing=printable(text, lines=False))
 
     def done(self, result: Result) -> None:
         """End the line."""
@@ -90,14 +91,20 @@ def progress(many: bool) -> Iterator[Announcing]:
     if not (many and console.is_terminal):
         yield Announcing()
         return
-    columns = (
+    with bars(console) as shown:
+        yield Showing(shown)
+
+
+def bars(console: Console) -> Bars:
+    """A line for each variant: what it is, how long it takes, what it is at."""
+    # No markup: what a hook or a library says is text, whatever stands in brackets.
+    return Bars(
         SpinnerColumn(finished_text="·"),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[doing]}"),
+        TextColumn("{task.fields[doing]}", style="dim", markup=False),
+        console=console,
     )
-    with Bars(*columns, console=console) as bars:
-        yield Showing(bars)
 
 
 def _outcome(result: Result) -> str:

@@ -1,0 +1,33 @@
+"""Text of strangers (a server, a model folder, a log) made safe to show to a person."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["barred", "printable"]
+
+# DEL and C1: a terminal acts on them. Line separators; embeddings, overrides and isolates, which show
+# text in another order than it has (CVE-2021-42574); lone surrogates, which no terminal can be sent.
+_REST = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f" + _REST)
+_UNSAFE_OR_BREAK = re.compile(r"[\x00-\x1f" + _REST)
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    r"""The text with what a terminal acts on written out, an escape as `\x1b`, an override as `\u202e`.
+
+    Args:
+        lines: whether newlines and tabs stay as they are, as in a log; else they are written out too.
+    """
+    if not lines:
+        return _UNSAFE_OR_BREAK.sub(_escaped, text)
+    return _UNSAFE.sub(_escaped, text.replace("\r\n", "\n"))
+
+
+def barred(text: str) -> str:
+    """`printable`, with further lines behind a bar: none can pass for a line of ours, such as `do:`."""
+    return printable(text).rstrip("\n").replace("\n", "\n  | ")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
