@@ -20,6 +20,11 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _Key = str | int
 _TOO_DEEP = "it is nested deeper than any spec"
 
+MAX_BYTES = 256 << 10
+"""Of a file: PyYAML takes seconds for so much, and a spec has a few KiB."""
+_MAX_NODES = 50_000
+_MAX_LEVELS = 50
+
 
 class _Loader(yaml.SafeLoader):
     """YAML as editors read it (1.2): `off`, `yes` and dates are text, only true and false are bools."""
@@ -41,9 +46,32 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def read_document(file: Path, kind: type[_Model]) -> _Model:
-    """Read one YAML file into `kind`; SpecError names the file, the line and the field."""
+    """Read one YAML file into `kind`; SpecError names the file, the line and the field.
+
+    The file may be a stranger's: nothing of it is run, and none makes this long or large.
+    """
+    root, data = _parse(file, _read(file))
+    lines = dict(_lines(root, (), file, set()))
     try:
-        text = file.read_text(encoding="utf-8")
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise _explain(file, kind, lines, error) from None
+
+
+def _read(file: Path) -> str:
+    """The text of a file that may be anything: a pipe, a device, larger than memory."""
+    try:
+        if file.exists() and not file.is_file():
+            raise SpecError(str(file), found="it is no file", wanted="a file in UTF-8")
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SpecError(
+                str(file),
+                found=f"it is larger than {MAX_BYTES >> 10} KiB",
+                wanted="a spec: larger data have files of their own",
+            )
+        return content.decode("utf-8")
     except FileNotFoundError:
         raise SpecError(
             str(file),
@@ -54,22 +82,54 @@ def read_document(file: Path, kind: type[_Model]) -> _Model:
         raise SpecError(
             str(file), found=f"it cannot be read: {error}", wanted="a readable file in UTF-8"
         ) from error
+
+
+def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
+    """The document as nodes, which know their lines, and as values."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506  a SafeLoader
-    except (yaml.YAMLError, ValueError) as error:
-        raise SpecError(str(file), found=f"it is not YAML: {error}") from error
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise SpecError(
+                str(file), found="it holds no keys", wanted="a mapping that starts with `name:`"
+            )
+        nodes, levels = _extent(root, {})
+        if levels > _MAX_LEVELS:
+            raise SpecError(str(file), found=_TOO_DEEP)
+        # Checked before values are made: merge keys (`<<`) copy what they name.
+        if nodes > _MAX_NODES:
+            raise SpecError(
+                str(file),
+                found=f"it has more than {_MAX_NODES} parts, its aliases written out",
+                wanted="a spec, whose parts do not grow by aliases of aliases",
+            )
+        return root, loader.construct_document(root)
+    except SpecError:
+        raise
     except RecursionError:
         raise SpecError(str(file), found=_TOO_DEEP) from None
-    if not isinstance(root, yaml.MappingNode):
-        raise SpecError(
-            str(file), found="it holds no keys", wanted="a mapping that starts with `name:`"
+    except (
+        Exception
+    ) as error:  # for a wrong explicit tag PyYAML raises KeyError, IndexError and others
+        text = str(error) if isinstance(error, yaml.YAMLError | ValueError) else repr(error)
+        raise SpecError(str(file), found=f"it is not YAML: {text}") from error
+
+
+def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Nodes and levels of a part with its aliases written out; too many for one that holds itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1, 1
+    if id(node) not in known:
+        known[id(node)] = _MAX_NODES, 1
+        parts = node.value
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        found = [_extent(part, known) for part in parts]
+        known[id(node)] = (
+            1 + sum(nodes for nodes, _ in found),
+            1 + max((levels for _, levels in found), default=0),
         )
-    lines = dict(_lines(root, (), file, set()))
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise _explain(file, kind, lines, error) from None
+    return known[id(node)]
 
 
 def _lines(
@@ -77,7 +137,7 @@ def _lines(
 ) -> Iterator[tuple[tuple[_Key, ...], int]]:
     """Every path of the document with its line; a key given twice is refused.
 
-    A part that aliases repeat, or that holds itself, is read where it stands first.
+    A part that aliases repeat is read where it stands first.
     """
     if id(node) in visited:
         return
