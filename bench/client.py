@@ -154,7 +154,9 @@ def _sink(setting: Setting) -> Iterator[dict[str, str]]:
         (model / "1").mkdir(parents=True)
         shutil.copy(source / "config.pbtxt", model)
         shutil.copy(source / "model.py", model / "1")
-        with serve(model.parent, grpc_port=0, http_port=0, metrics_port=0, root=ROOT) as endpoint:
+        with serve(
+            model.parent, grpc_port=0, http_port=0, metrics_port=0, root=ROOT, http=True
+        ) as endpoint:
             yield {"grpc": endpoint.grpc, "http": endpoint.http}
 
 

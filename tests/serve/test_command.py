@@ -34,17 +34,16 @@ def command(installation: ServerInstallation, folder: Path, **configs: str) -> l
         folder, None, Ports(), "127.0.0.1", 60, folder, folder, 30.0, 5.0, folder
     )  # fmt: skip
     shm = ShmPlan((), 3 * MIB, 3 * MIB)
-    return arguments(
-        installation, settings, read_models(folder), Ports(1, 2, 3), folder / "backends", shm
-    )
+    return arguments(installation, settings, read_models(folder), 1, folder / "backends", shm)
 
 
 def test_the_server_is_told_what_it_needs(installation: ServerInstallation, tmp_path: Path) -> None:
-    """Loopback on three ports, exactly these models, its own names and sizes of shared memory."""
+    """gRPC on loopback, HTTP and metrics on sockets, exactly these models, its own names and sizes of
+    shared memory."""
     words = command(installation, tmp_path / "repo", one=VECTOR, two=VECTOR)
     for word in (
-        "--grpc-address=127.0.0.1", "--http-address=127.0.0.1", "--metrics-address=127.0.0.1",
-        "--grpc-port=1", "--http-port=2", "--metrics-port=3", "--model-control-mode=explicit",
+        "--grpc-address=127.0.0.1", "--http-address=unix:http.sock",
+        "--metrics-address=unix:metrics.sock", "--grpc-port=1", "--model-control-mode=explicit",
         "--load-model=one", "--load-model=two", "--disable-auto-complete-config",
         f"--backend-config=python,shm-region-prefix-name={PREFIX}",
         f"--backend-config=python,shm-default-byte-size={3 * MIB}",

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import ServerStartError
-from tritonkit.serve.process import Triton, describe_exit
-from tritonkit.serve.run_dir import KEEP, clear, new_run_dir
-from tritonkit.serve.supervisor import (
+from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.supervisor import (
     dead_run,
     remove_stale_regions,
     run_prefix,
     state,
 )
+from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.run_dir import KEEP, clear, new_run_dir
 
 # Leaves a child behind that ignores SIGTERM, and writes the child's number to standard output.
 PARENT = """import subprocess, sys, time
@@ -35,16 +36,16 @@ signal.signal(signal.SIGTERM, end)
 print("ready", flush=True)
 time.sleep(60)
 """
-Launch = Callable[[str], Triton]
+Run = Callable[[str], Triton]
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> Run:
     """Run Python code in tritonserver's place."""
 
     def run(code: str) -> Triton:
         argv = [sys.executable, "-c", code, "{prefix}"]
-        return Triton(argv, dict(os.environ), tmp_path, tmp_path / "log")
+        return Triton(Launch(argv, dict(os.environ), str(tmp_path)), tmp_path / "log")
 
     return run
 
@@ -58,7 +59,7 @@ def output(triton: Triton) -> str:
     return text
 
 
-def test_the_end_is_reported_with_what_it_wrote(launch: Launch) -> None:
+def test_the_end_is_reported_with_what_it_wrote(launch: Run) -> None:
     """Exit code, both output streams, and the prefix in its arguments."""
     triton = launch("import sys; print(sys.argv[1]); print('wrong', file=sys.stderr); sys.exit(3)")
     assert triton.ended.wait(10)
@@ -66,14 +67,14 @@ def test_the_end_is_reported_with_what_it_wrote(launch: Launch) -> None:
     assert set(triton.log.read_text().split()) == {triton.prefix, "wrong"}
 
 
-def test_what_the_server_leaves_is_ended(launch: Launch) -> None:
+def test_what_the_server_leaves_is_ended(launch: Run) -> None:
     """A child that outlives the server, as a stub may, is gone before the end is reported."""
     triton = launch(PARENT)
     assert triton.ended.wait(10)
     assert state(int(output(triton))) != "running"
 
 
-def test_a_drained_server_is_not_waited_for(launch: Launch) -> None:
+def test_a_drained_server_is_not_waited_for(launch: Run) -> None:
     """When the log says that no request is left and no stub lives, it is over."""
     triton = launch(DRAINS)
     output(triton)
@@ -84,7 +85,7 @@ def test_a_drained_server_is_not_waited_for(launch: Launch) -> None:
     assert time.monotonic() - start < 5
 
 
-def test_a_server_that_does_not_drain_is_ended(launch: Launch) -> None:
+def test_a_server_that_does_not_drain_is_ended(launch: Run) -> None:
     """After the time for requests in flight."""
     triton = launch(DRAINS.replace("All models", "Some models"))
     output(triton)
@@ -93,7 +94,7 @@ def test_a_server_that_does_not_drain_is_ended(launch: Launch) -> None:
     assert (triton.exit_code, triton.drained) == (-signal.SIGKILL, False)
 
 
-def test_killing_comes_through_while_it_drains(launch: Launch) -> None:
+def test_killing_comes_through_while_it_drains(launch: Run) -> None:
     """A second order does not wait for the first."""
     triton = launch(DRAINS.replace("All models", "Some models"))
     output(triton)
@@ -105,7 +106,7 @@ def test_killing_comes_through_while_it_drains(launch: Launch) -> None:
 def test_a_program_that_cannot_run_is_told(tmp_path: Path) -> None:
     """The error names it; no supervisor stays."""
     with pytest.raises(ServerStartError, match="no-such-server"):
-        Triton([str(tmp_path / "no-such-server")], {}, tmp_path, tmp_path / "log")
+        Triton(Launch([str(tmp_path / "no-such-server")], {}, str(tmp_path)), tmp_path / "log")
 
 
 def test_how_it_ended_is_said_in_words() -> None:

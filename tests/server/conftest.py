@@ -35,6 +35,6 @@ def shipped_repository(project: Path, tmp_path_factory: pytest.TempPathFactory) 
 def digits_server(project: Path, shipped_repository: Path) -> Iterator[Endpoint]:
     """The shipped models, served on free ports for the whole session."""
     with serve(
-        shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project
+        shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project, http=True
     ) as endpoint:
         yield endpoint

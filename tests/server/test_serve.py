@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tests.server.models import VECTOR, ModelText, ensemble
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
-from tritonkit.serve.supervisor import SHARED_MEMORY, children, state
+from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
 
 FREE = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
 PYTHON = 'backend: "python"\n'
@@ -156,16 +157,15 @@ def echo(write_server_models: Any) -> Path:
 
 def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> None:
     """Samples, streams, sequences, ensembles, caches and limits: all answer before `serve` gives the
-    endpoint, all three addresses do, and a text without a sample is said to be skipped."""
+    endpoint, the metrics do, and a text without a sample is said to be skipped."""
     events = Events()
     with serve(write_server_models(**EVERY_KIND), **FREE, on_event=events) as endpoint:
         assert set(endpoint.models) == set(EVERY_KIND)
         asked = endpoint.log.parent
         # A stream's request is counted when its model is through with it, a little after its end.
         eventually(lambda: unanswered(endpoint.grpc) == {"unknown_text"}, within_s=2)
-        for address in (endpoint.http, endpoint.metrics):
-            host, port = address.split(":")
-            socket.create_connection((host, int(port)), timeout=5).close()
+        host, port = endpoint.metrics.split(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
         assert asked.stat().st_mode & 0o777 == 0o700
         traces = Traces(endpoint.pid)
     assert [event.model for event in events.of("warm_skipped")] == ["unknown_text"]
@@ -307,9 +307,10 @@ def test_a_model_that_keeps_dying_is_given_up(write_server_models: Any) -> None:
 
 
 def test_a_dead_server_is_noticed(echo: Path) -> None:
-    """kill -9 of tritonserver: told within 5 s, an error says how it ended, nothing is left."""
+    """kill -9 of a tritonserver that is not to be started again: told within 5 s, an error says how it
+    ended, nothing is left."""
     events = Events()
-    server = Server(echo, **FREE, on_event=events)
+    server = Server(echo, **FREE, restarts=0, on_event=events)
     endpoint = server.start()
     traces = Traces(endpoint.pid)
     os.kill(endpoint.pid, signal.SIGKILL)
@@ -324,7 +325,7 @@ def test_a_dead_server_is_noticed(echo: Path) -> None:
 
 def test_a_dead_server_ends_the_block_with_an_error(echo: Path) -> None:
     """Leaving a `with serve(...)` whose server has gone does not pass for success."""
-    server = Server(echo, **FREE)
+    server = Server(echo, **FREE, restarts=0)
 
     def use() -> None:
         with server as endpoint:
@@ -335,10 +336,62 @@ def test_a_dead_server_ends_the_block_with_an_error(echo: Path) -> None:
         use()
 
 
+def test_a_server_that_dies_comes_back(echo: Path) -> None:
+    """kill -9 of tritonserver: it is started again at the same addresses, and says so; what was left of
+    the first one goes, and the end of the block is no error."""
+    events = Events()
+    server = Server(echo, **FREE, on_event=events, finalize_timeout_s=0)
+    with server as endpoint:
+        traces = Traces(endpoint.pid)
+        os.kill(endpoint.pid, signal.SIGKILL)
+        eventually(lambda: events.of("server_back"), within_s=30)
+        assert struct.unpack("<4f", ask(endpoint.grpc, "echo")) == (0, 1, 2, 3)
+        assert server.endpoint.pid != endpoint.pid
+        assert server.poll()
+        assert traces.left() == 0
+        body = urllib.request.urlopen(f"http://{endpoint.metrics}/metrics", timeout=10).read()
+        assert b"nv_inference_request_success" in body
+        # What watches over stubs watches over those of the new process.
+        os.kill(Traces(server.endpoint.pid).stubs[0], signal.SIGKILL)
+        eventually(lambda: events.of("stub_back"), within_s=20)
+    assert [e.kind for e in events if e.kind.startswith("server_")] == [
+        "server_died",
+        "server_back",
+    ]
+
+
+def test_a_server_that_keeps_dying_is_given_up(echo: Path) -> None:
+    """After so many deaths within a minute it stays down, and the error says how it ended."""
+    events = Events()
+    server = Server(echo, **FREE, restarts=2, on_event=events)
+    server.start()
+    os.kill(server.endpoint.pid, signal.SIGKILL)
+    eventually(lambda: events.of("server_back"), within_s=30)
+    os.kill(server.endpoint.pid, signal.SIGKILL)
+    with pytest.raises(ServerDied, match="SIGKILL"):
+        server.wait(20)
+    assert "2 times" in events.of("server_lost")[0].message
+    server.stop()
+
+
+def test_a_server_can_be_stopped_while_it_comes_back(echo: Path) -> None:
+    """Asked to end between a death and the new start, it ends, and nothing is left."""
+    events = Events()
+    server = Server(echo, **FREE, on_event=events)
+    traces = Traces(server.start().pid)
+    os.kill(traces.pids[1], signal.SIGKILL)
+    eventually(lambda: events.of("server_died"), within_s=10)
+    server.stop()
+    assert server.wait(5)
+    assert not server.poll()
+    assert traces.left() == 0
+    assert not list(SHARED_MEMORY.glob(f"{traces.pattern.rpartition('_')[0]}*"))
+
+
 PROGRAM = """import sys
 from pathlib import Path
 from tritonkit.serve import Server
-server = Server(Path(sys.argv[1]), grpc_port=0, http_port=0, metrics_port=0)
+server = Server(Path(sys.argv[1]), grpc_port=0, http_port=0, metrics_port=0, restarts=0)
 endpoint = server.start()
 print(endpoint.grpc, endpoint.pid, flush=True)
 server.run_until_signal()
@@ -443,7 +496,7 @@ def test_two_servers_do_not_disturb_each_other(echo: Path) -> None:
     first: Endpoint
     with serve(echo, **FREE, finalize_timeout_s=0) as first:
         with serve(echo, **FREE, finalize_timeout_s=0) as second:
-            assert {first.grpc, first.http, first.metrics}.isdisjoint({second.grpc, second.http})
+            assert {first.grpc, first.metrics}.isdisjoint({second.grpc, second.metrics})
         assert struct.unpack("<4f", ask(first.grpc, "echo")) == (0, 1, 2, 3)
 
 

@@ -97,7 +97,7 @@ def command(
     duration_s = _whole_seconds(duration)
     pause_us = _duration("--think-time", think_time)
     _check(project, tuple(names), file, tier)
-    with _server(project, tuple(names), address, http_address) as (grpc, http):
+    with _server(project, tuple(names), address, http_address, rest=rest) as (grpc, http):
         plan = LoadPlan(
             project, tuple(dict.fromkeys(names)), grpc,
             http_address=http if rest else None, users=users, duration_s=duration_s,
@@ -127,7 +127,12 @@ def _check(project: Path, names: tuple[str, ...], file: Path, tier: str | None) 
 
 @contextlib.contextmanager
 def _server(
-    project: Path, names: tuple[str, ...], address: str | None, http_address: str | None
+    project: Path,
+    names: tuple[str, ...],
+    address: str | None,
+    http_address: str | None,
+    *,
+    rest: bool,
 ) -> Iterator[tuple[str, str]]:
     """gRPC and HTTP address of the server there is, or of one that is started for the block."""
     if address is not None:
@@ -144,7 +149,7 @@ def _server(
     recover(folder)
     note("starting Triton ...")
     with serve(
-        folder, models=names, grpc_port=0, http_port=0, metrics_port=0, root=project
+        folder, models=names, grpc_port=0, http_port=0, metrics_port=0, root=project, http=rest
     ) as endpoint:
         yield endpoint.grpc, endpoint.http
 

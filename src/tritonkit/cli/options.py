@@ -25,7 +25,7 @@ KeyFile = Annotated[
     typer.Option(
         "--key-file",
         envvar="TRITONKIT_KEY_FILE",
-        help="File with the server's admin key; that of docker compose for one on this machine.",
+        help="File with the server's admin key; found by itself for one that runs on this machine.",
         show_default=False,
     ),
 ]
@@ -43,14 +43,14 @@ def project_folder(root: Path | None) -> Path:
 
 
 def read_key(file: Path | None, address: str) -> str | None:
-    """The key in a file; without one that of this project's docker compose, if it has one and the
-    server is on this machine: a key is not sent elsewhere unasked.
+    """The key in a file; without one that of the server which `tritonkit serve` runs at this address, or of
+    this project's docker compose: of a server on this machine, for a key is not sent elsewhere unasked.
 
     Raises:
         UsageError: it cannot be read, is empty, or not one line of ASCII.
     """
     if file is None:
-        own = _compose_key(address)
+        own = _own_key(address)
         if own is None:
             return None
         file = own
@@ -66,13 +66,25 @@ def read_key(file: Path | None, address: str) -> str | None:
     return key
 
 
-def _compose_key(address: str) -> Path | None:
+def _own_key(address: str) -> Path | None:
+    """The key file of a server of this project, on this machine."""
     if not address.removeprefix("grpc://").startswith(_LOOPBACK):
         return None
     here = Path.cwd()
-    if not any(os.access(folder / _COMPOSE_KEY, os.R_OK) for folder in (here, *here.parents)):
-        return None  # without loading the specs' room, which takes longer than a call
-    from tritonkit.spec import find_root
+    for folder in (here, *here.parents):
+        if os.access(folder / ".tritonkit" / "run", os.R_OK):
+            from tritonkit.serve.runs import find_key_file
+
+            file = find_key_file(folder, address)
+            if file is not None:
+                return file
+        if os.access(folder / _COMPOSE_KEY, os.R_OK):
+            return _compose_key()
+    return None
+
+
+def _compose_key() -> Path | None:
+    from tritonkit.spec import find_root  # loaded late: it takes longer than a call
 
     with contextlib.suppress(SpecError, UsageError):
         file = find_root() / _COMPOSE_KEY

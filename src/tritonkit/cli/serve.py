@@ -30,14 +30,35 @@ def command(
         typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
     ] = None,
     grpc_port: Port = 8001,
+    http: Annotated[
+        bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")
+    ] = False,
     http_port: Port = 8000,
     metrics_port: Port = 8002,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default cannot be reached from outside.")
     ] = "127.0.0.1",
+    shared_memory: Annotated[
+        bool,
+        typer.Option(
+            "--shared-memory", help="Let clients with this run's key pass tensors by shared memory."
+        ),
+    ] = False,
+    max_request_mib: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=2047,
+            show_default=False,
+            help="Largest request; by default what the models' configurations allow, at least 64.",
+        ),
+    ] = None,
     root: Root = None,
 ) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
+
+    A server that dies is started again. What changes it needs a key, which other commands of this user
+    find by themselves (docs/security.md).
 
     Example: tritonkit serve --model digits --grpc-port 0
     """
@@ -56,6 +77,9 @@ def command(
         metrics_port=metrics_port,
         host=host,
         root=project,
+        http=http,
+        shared_memory_api=shared_memory,
+        max_request_mib=max_request_mib,
         on_event=_tell,
     )
     _print(server.start())
@@ -69,7 +93,8 @@ def _tell(event: ServeEvent) -> None:
 
 
 def _print(endpoint: Endpoint) -> None:
-    """The three addresses, for people and for whoever waits for these lines."""
+    """The addresses, for people and for whoever waits for these lines."""
     print(f"gRPC     {endpoint.grpc}")
-    print(f"HTTP     http://{endpoint.http}")
+    if endpoint.http:
+        print(f"HTTP     http://{endpoint.http}")
     print(f"metrics  http://{endpoint.metrics}/metrics", flush=True)

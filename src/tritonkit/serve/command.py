@@ -6,13 +6,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.serve.core.flags import closed_flags
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tritonkit.serve.install import ServerInstallation
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.shm import ShmPlan
-    from tritonkit.serve.values import Ports, Settings
+    from tritonkit.serve.values import Settings
 
 __all__ = ["CACHE_BYTES", "PREFIX", "arguments", "prepare_backends", "python_run"]
 
@@ -53,18 +55,13 @@ def python_run(installation: ServerInstallation, python_backends: Path) -> froze
 
 def arguments(
     installation: ServerInstallation, settings: Settings, models: Sequence[ServedModel],
-    ports: Ports, backends: Path, shm: ShmPlan,
+    grpc_port: int, backends: Path, shm: ShmPlan,
 ) -> list[str]:  # fmt: skip
-    """The command line, to be run without a shell; `PREFIX` in it is the supervisor's to fill."""
+    """The command line, to be run without a shell; `PREFIX` and the key's placeholder in it are for those
+    who start it to fill."""
     flags = {
         "model-repository": settings.repository,
         "backend-directory": backends,
-        "grpc-address": settings.host,
-        "http-address": settings.host,
-        "metrics-address": settings.host,
-        "grpc-port": ports.grpc,
-        "http-port": ports.http,
-        "metrics-port": ports.metrics,
         "model-control-mode": "explicit",
         # With one bad model the others still come up, and Triton can be asked which one it was.
         "exit-on-error": "false",
@@ -83,6 +80,7 @@ def arguments(
         str(installation.binary),
         "--disable-auto-complete-config",
         *(f"--{name}={value}" for name, value in flags.items()),
+        *closed_flags(settings.host, grpc_port, shared_memory=settings.shared_memory_api),
         *(f"--load-model={model.name}" for model in models),
         # What `python` is told holds for the backends made of Python too (tried on 2.51).
         f"--backend-config=python,shm-region-prefix-name={PREFIX}",

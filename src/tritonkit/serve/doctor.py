@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.machine import cores
+from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.libpython import check_glibc, find_libpython
 from tritonkit.serve.ports import check_free
 from tritonkit.serve.shm import MIB
-from tritonkit.serve.supervisor import SHARED_MEMORY
 from tritonkit.serve.values import Ports
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ _CALL_S = 5.0
 _POLL_S = 0.05
 
 
-def finish_ensembles(address: str, models: Iterable[ServedModel], within_s: float) -> None:
+def finish_ensembles(
+    address: str, key: str, models: Iterable[ServedModel], within_s: float
+) -> None:
     """Let the requests that ensembles have begun be answered, and take no new ones for them.
 
     An unloaded ensemble finishes its requests while its steps are still there (tried on 2.51; SIGTERM
@@ -27,6 +29,7 @@ def finish_ensembles(address: str, models: Iterable[ServedModel], within_s: floa
 
     Args:
         address: of the server's gRPC service.
+        key: the run's admin key.
         models: each after those it calls, as `read_models` gives them; an ensemble that others call
             stays until these are done.
         within_s: after so many seconds it gives up on what is left.
@@ -34,7 +37,7 @@ def finish_ensembles(address: str, models: Iterable[ServedModel], within_s: floa
     deadline = time.monotonic() + within_s
     ensembles = [model.name for model in models if model.parts]
     # A server that is gone has nothing in flight.
-    with contextlib.suppress(NotAnswered), connect(address) as service:
+    with contextlib.suppress(NotAnswered), connect(address, key) as service:
         for name in reversed(ensembles):
             service.unload(name, _CALL_S)
             while time.monotonic() < deadline and service.is_loaded(name, _CALL_S):

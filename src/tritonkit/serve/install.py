@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound
+from tritonkit.serve.core.launch import guard_in
 from tritonkit.serve.libpython import check_glibc, need_libpython
 
 __all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server"]
@@ -36,6 +37,8 @@ class ServerInstallation:
             to PATH.
         python: X.Y of that Python.
         stub: the `triton_python_backend_stub` for it; None where it lies with the backend.
+        guard: the native guard to preload; None where it was not built.
+        envoy: the proxy that guards the REST door; None where it is not installed.
     """
 
     binary: Path
@@ -47,6 +50,8 @@ class ServerInstallation:
     python_bin: Path | None = None
     python: str = ""
     stub: Path | None = None
+    guard: Path | None = None
+    envoy: Path | None = None
 
     def environment(self) -> dict[str, str]:
         """The environment variables for the server and everything that it starts."""
@@ -116,6 +121,7 @@ def environment_at(venv: Path) -> ServerInstallation:
         python_bin=venv / "bin",
         python=python,
         stub=stub,
+        guard=guard_in(venv),
     )
 
 
@@ -132,7 +138,10 @@ def _native(binary: Path) -> ServerInstallation:
         version = (home / "TRITON_VERSION").read_text().strip()
     except OSError:
         version = "unknown"
-    return ServerInstallation(binary, version, backends, home / "caches", native=True)
+    return ServerInstallation(
+        binary, version, backends, home / "caches", native=True,
+        guard=guard_in(home),
+    )  # fmt: skip
 
 
 def _own_libraries(venv: Path) -> tuple[Path, ...]:

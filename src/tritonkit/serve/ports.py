@@ -14,29 +14,28 @@ from tritonkit.serve.values import Ports
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check_free", "choose", "holder", "reachable"]
+__all__ = ["check_free", "choose", "holder", "reachable", "refusal"]
 
 _LISTEN = "0A"
 
 
-def choose(asked: Ports, host: str) -> Ports:
-    """The asked ports, checked, with a free one for each 0.
+def choose(asked: Ports, host: str, *, http: bool = True) -> Ports:
+    """The asked ports, checked, with a free one for each 0; without `http` that port is 0.
 
     Raises:
         UsageError: a port asked for twice, outside 0..65535, or a host that is not this machine's.
         ServerStartError: a port that is taken, with the process that has it.
     """
-    given = [port for port in (asked.grpc, asked.http, asked.metrics) if port]
+    wanted = (asked.grpc, asked.metrics, *([asked.http] if http else []))
+    given = [port for port in wanted if port]
     if len(set(given)) < len(given) or not all(0 < port < 65536 for port in given):
         raise UsageError(
             "ports", found=", ".join(map(str, given)), wanted="different ones of 1 to 65535, or 0"
         )
     # All stay bound until the last is chosen, so that none is chosen twice.
     with ExitStack() as bound:
-        settled = [
-            check_free(host, port, bound) for port in (asked.grpc, asked.http, asked.metrics)
-        ]
-    return Ports(*settled)
+        grpc, metrics, *rest = [check_free(host, port, bound) for port in wanted]
+    return Ports(grpc, rest[0] if rest else 0, metrics)
 
 
 def check_free(host: str, port: int, bound: ExitStack | None = None) -> int:
@@ -52,7 +51,7 @@ def check_free(host: str, port: int, bound: ExitStack | None = None) -> int:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
         except OSError as error:
-            raise _refusal(host, port, error) from error
+            raise refusal(host, port, error) from error
         return int(listener.getsockname()[1])
 
 
@@ -88,7 +87,8 @@ def _listening(port: int, proc: Path) -> Iterator[str]:
                     yield columns[9]
 
 
-def _refusal(host: str, port: int, error: OSError) -> UsageError | ServerStartError:
+def refusal(host: str, port: int, error: OSError) -> UsageError | ServerStartError:
+    """The error for a port that cannot be listened on, with the process that has it."""
     if error.errno == errno.EADDRINUSE:
         who = holder(port)
         return ServerStartError(

@@ -9,26 +9,32 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
-from tritonkit.serve import supervisor
+from tritonkit.serve.core import supervisor
 from tritonkit.serve.stubs import find_stubs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from tritonkit.serve.core.launch import Launch
 
 __all__ = ["Triton", "describe_exit"]
+
+_SUPERVISE = """import sys
+sys.path.insert(0, sys.argv[1])
+from core.supervisor import main
+sys.path.pop(0)
+main()
+"""
 
 
 class Triton:
     """A tritonserver under a supervisor.
 
     Args:
-        argv: its command line, with `{prefix}` where the name of the shared-memory regions goes.
-        env: its environment variables.
-        folder: its working directory.
+        launch: the process; `{prefix}` in its arguments is where the name of the shared-memory
+            regions goes.
         log: the file that takes what it and its stubs print.
 
     Raises:
@@ -39,32 +45,29 @@ class Triton:
     `drained` says whether every request in flight was answered.
     """
 
-    def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], folder: Path, log: Path
-    ) -> None:
+    def __init__(self, launch: Launch, log: Path) -> None:
         self.log = log
         self.ended = threading.Event()
         self.exit_code: int | None = None
         self.drained = False
         self._lock = threading.Lock()
-        # By its path and isolated: the supervisor needs no package, and starts in milliseconds.
+        # Isolated: the supervisor needs no installed package, and starts in milliseconds.
         self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__],
+            [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(Path(__file__).parent)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            cwd=folder, start_new_session=True,
+            cwd=launch.cwd, start_new_session=True,
         )  # fmt: skip
-        start = {"argv": list(argv), "env": dict(env), "cwd": str(folder), "log": str(log)}
-        self._send(start)
+        self._send({"launch": launch.to_dict(), "log": str(log)})
         first = self._read()
         if "pid" not in first:
             self._close()
             raise ServerStartError(
-                str(argv[0]), found=str(first.get("error", "its supervisor ended at once")),
+                launch.argv[0], found=str(first.get("error", "its supervisor ended at once")),
                 wanted="a program that can be executed", todo="make setup",
             )  # fmt: skip
         self.pid = int(first["pid"])
         self.prefix = str(first["prefix"])
-        (folder / "owner").write_text(str(self._supervisor.pid))
+        (Path(launch.cwd) / "owner").write_text(str(self._supervisor.pid))
         self._reader = threading.Thread(target=self._follow, name="tritonkit-server", daemon=True)
         self._reader.start()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.serve.core.keys import HEADER
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -30,8 +32,9 @@ class NotAnswered(Exception):
 class Service:
     """The calls this room needs. Each takes the seconds it may last and raises NotAnswered."""
 
-    def __init__(self, stub: Any) -> None:
+    def __init__(self, stub: Any, key: str) -> None:
         self._stub = stub
+        self._metadata = ((f"triton-grpc-protocol-{HEADER}", key),) if key else ()
 
     def live(self, timeout_s: float) -> bool:
         """Whether the server answers; False also where nobody does."""
@@ -94,7 +97,9 @@ class Service:
         import grpc
 
         # The stream ends when both sides have said all; until then Triton holds it open.
-        stream = self._stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
+        stream = self._stub.ModelStreamInfer(
+            iter([request]), timeout=timeout_s, metadata=self._metadata
+        )
         try:
             for answer in stream:
                 if answer.error_message:
@@ -106,19 +111,19 @@ class Service:
         import grpc
 
         try:
-            return getattr(self._stub, method)(request, timeout=timeout_s)
+            return getattr(self._stub, method)(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise NotAnswered(_reason(error)) from error
 
 
 @contextlib.contextmanager
-def connect(address: str) -> Iterator[Service]:
-    """A connection of its own to `host:port`, for as long as the block."""
+def connect(address: str, key: str = "") -> Iterator[Service]:
+    """A connection of its own to `host:port`, for as long as the block; `key` opens the admin calls."""
     import grpc
     from tritonclient.grpc import service_pb2_grpc
 
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
-        yield Service(service_pb2_grpc.GRPCInferenceServiceStub(channel))
+        yield Service(service_pb2_grpc.GRPCInferenceServiceStub(channel), key)
 
 
 def _reason(error: Any) -> str:

@@ -10,10 +10,15 @@ from pathlib import Path
 
 from tritonkit.errors import ServerStartError
 
-__all__ = ["KEEP", "clear", "new_run_dir"]
+__all__ = ["KEEP", "clear", "is_owned", "new_run_dir", "runs_folder"]
 
 KEEP = 5
 """Runs whose logs stay."""
+
+
+def runs_folder(root: Path) -> Path:
+    """The folder of a project's runs."""
+    return root / ".tritonkit" / "run"
 
 
 def new_run_dir(root: Path) -> Path:
@@ -22,7 +27,7 @@ def new_run_dir(root: Path) -> Path:
     Raises:
         ServerStartError: the folder cannot be written.
     """
-    runs = root / ".tritonkit" / "run"
+    runs = runs_folder(root)
     try:
         runs.mkdir(parents=True, exist_ok=True)
         _forget_old(runs)
@@ -38,17 +43,20 @@ def new_run_dir(root: Path) -> Path:
 def clear(run_dir: Path) -> None:
     """Remove everything but the log."""
     shutil.rmtree(run_dir / "backends", ignore_errors=True)
-    (run_dir / "owner").unlink(missing_ok=True)
+    for entry in run_dir.iterdir():
+        if not entry.name.startswith("server.log"):
+            entry.unlink(missing_ok=True)
 
 
 def _forget_old(runs: Path) -> None:
     """Remove all runs but the latest; one whose owner lives is in use, however old."""
-    ended = [path for path in sorted(runs.iterdir()) if not _owned(path)]
+    ended = [path for path in sorted(runs.iterdir()) if not is_owned(path)]
     for path in ended[: -KEEP + 1]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _owned(run_dir: Path) -> bool:
+def is_owned(run_dir: Path) -> bool:
+    """Whether the server of a run is still there."""
     try:
         os.kill(int((run_dir / "owner").read_text()), 0)
     except PermissionError:

@@ -6,17 +6,21 @@ import contextlib
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.errors import ServerDied, ServerStartError
+from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.serve.core.supervisor import SHARED_MEMORY
+from tritonkit.serve.doors import Doors
 from tritonkit.serve.drain import finish_ensembles
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.revival import Backoff
 from tritonkit.serve.run_dir import clear
+from tritonkit.serve.runs import write_run
 from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare
-from tritonkit.serve.supervisor import SHARED_MEMORY
 from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.watch import TICK_S, StubWatch
 
@@ -35,7 +39,14 @@ class Server:
     Args:
         repository: the model repository.
         models: names to serve, with what their ensembles need; all by default.
-        grpc_port, http_port, metrics_port: 0 takes a free one.
+        grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
+        http: also open the REST door: an Envoy before Triton's HTTP, which by itself ends with a
+            segmentation fault on some requests.
+        shared_memory_api: let clients that have the run's key register shared memory.
+        max_request_mib: the largest request; by default what the models' configurations allow, at
+            least 64.
+        restarts: a server that dies is started again, with growing waits, until it has died so
+            often within a minute; 0: never.
         host: the address to listen on; the default is reachable from this machine alone.
         ready_timeout_s: from the start of the process until every model has answered once.
         python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
@@ -64,6 +75,10 @@ class Server:
         drain_timeout_s: float = 30.0,
         finalize_timeout_s: float = 5.0,
         shared_memory: Path = SHARED_MEMORY,
+        http: bool = False,
+        shared_memory_api: bool = False,
+        max_request_mib: int | None = None,
+        restarts: int = Settings.restarts,
         on_event: Callable[[ServeEvent], None] | None = None,
     ) -> None:
         repository = Path(repository).resolve()
@@ -79,11 +94,18 @@ class Server:
             drain_timeout_s=drain_timeout_s,
             finalize_timeout_s=finalize_timeout_s,
             shared_memory=shared_memory,
+            http=http,
+            shared_memory_api=shared_memory_api,
+            max_request_mib=max_request_mib,
+            restarts=restarts,
         )
         self._on_event = on_event
         self._run: Run | None = None
         self._triton: Triton | None = None
-        self._asked_to_end = False
+        self._doors: Doors | None = None
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._over = threading.Event()
         self._endpoint: Endpoint | None = None
         self._watcher: threading.Thread | None = None
 
@@ -97,47 +119,58 @@ class Server:
         """
         asked_at = time.monotonic()
         # Before anything is written: the commonest refusals leave no trace.
-        ports = choose(self._settings.ports, self._settings.host)
+        ports = self._choose()
         run = self._run = prepare(self._settings, self._tell)
         try:
+            self._doors = Doors(run, ports)
             for races_left in reversed(range(_PORT_RACES)):
-                triton = self._triton = launch(run, ports)
-                self._tell(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
                 try:
-                    endpoint = await_ready(run, triton, ports, asked_at, self._tell)
+                    self._bring_up(run, ports, asked_at)
                     break
                 except ServerStartError:
                     # A free port can be taken between the choice and the start.
-                    if not (races_left and triton.ended.is_set() and lost_port(run.log)):
+                    triton = self._triton
+                    ended = triton is not None and triton.ended.is_set()
+                    if not (races_left and ended and lost_port(run.log)):
                         raise
-                    ports = choose(self._settings.ports, self._settings.host)
+                    ports = replace(ports, grpc=self._choose().grpc)
                     run.log.unlink()
         except BaseException:
             self.kill()
             raise
-        self._endpoint = endpoint
+        endpoint = self.endpoint
         self._tell(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
-        watch = StubWatch(triton.prefix, endpoint.grpc, run.models, self._tell)
         self._watcher = threading.Thread(
-            target=self._watch, args=(triton, watch), name="tritonkit-watch", daemon=True
+            target=self._watch, args=(run, ports), name="tritonkit-watch", daemon=True
         )
         self._watcher.start()
         return endpoint
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it answers; after a restart with another `pid`.
+
+        Raises:
+            UsageError: it was not started.
+        """
+        if self._endpoint is None:
+            raise UsageError("Server.endpoint", found="it was not started", todo="call start()")
+        return self._endpoint
+
     def poll(self) -> bool:
-        """Whether it runs."""
-        return self._triton is not None and not self._triton.ended.is_set()
+        """Whether it runs, or is about to be started again."""
+        return self._endpoint is not None and not self._over.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended; whether it has.
+        """Wait until it has ended for good; whether it has.
 
         Raises:
             ServerDied: nobody had asked it to end.
         """
         if self._triton is None:
             return True
-        ended = self._triton.ended.wait(timeout_s)
-        if ended and not self._asked_to_end:
+        ended = self._over.wait(timeout_s)
+        if ended and not self._ending.is_set():
             raise self._died(self._triton)
         return ended
 
@@ -146,9 +179,8 @@ class Server:
 
         Once it returns, no process and no shared memory of this server is left.
         """
-        triton = self._triton
-        if triton is not None and not triton.ended.is_set():
-            self._ask_to_end(triton)
+        triton = self._ask_to_end()
+        if triton is not None:
             settings = self._settings
             if not triton.ended.wait(
                 settings.drain_timeout_s + settings.finalize_timeout_s + _MARGIN_S
@@ -159,10 +191,12 @@ class Server:
 
     def kill(self) -> None:
         """End it now; requests in flight are lost. Leaves nothing behind either."""
-        self._asked_to_end = True
-        if self._triton is not None:
-            self._triton.kill()
-            self._triton.ended.wait()
+        self._ending.set()
+        with self._lock:
+            triton = self._triton
+        if triton is not None:
+            triton.kill()
+            triton.ended.wait()
         self._finish()
 
     def run_until_signal(self) -> None:
@@ -177,8 +211,7 @@ class Server:
         try:
             while not received and not self.wait(TICK_S):
                 pass
-            if self._triton is not None:
-                self._ask_to_end(self._triton)
+            self._ask_to_end()
             while not self.wait(0.1):
                 if len(received) > 1:
                     self.kill()
@@ -191,20 +224,38 @@ class Server:
         return self.start()
 
     def __exit__(self, kind: object, *_: object) -> None:
-        died = self._triton is not None and not self.poll() and not self._asked_to_end
+        died = self._over.is_set() and not self._ending.is_set()
         self.stop()
         if died and kind is None and self._triton is not None:
             raise self._died(self._triton)
 
-    def _ask_to_end(self, triton: Triton) -> None:
-        """Does not wait, so that a second signal is heard."""
-        if self._asked_to_end:
-            return
-        self._asked_to_end = True
-        self._tell(ServeEvent("stopping", "answering the requests in flight"))
-        threading.Thread(
-            target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True
-        ).start()
+    def _choose(self) -> Ports:
+        return choose(self._settings.ports, self._settings.host, http=self._settings.http)
+
+    def _bring_up(self, run: Run, ports: Ports, asked_at: float) -> None:
+        """Start a process and wait until it is ready."""
+        with self._lock:
+            if self._ending.is_set():
+                return
+            triton = self._triton = launch(run, ports.grpc)
+        self._tell(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
+        self._endpoint = await_ready(run, triton, ports, asked_at, self._tell)
+        write_run(run.folder, self._endpoint)
+
+    def _ask_to_end(self) -> Triton | None:
+        """Does not wait, so that a second signal is heard; gives the process that is on its way out."""
+        with self._lock:
+            first = not self._ending.is_set()
+            self._ending.set()
+            triton = self._triton
+        if triton is None or triton.ended.is_set():
+            return None
+        if first:
+            self._tell(ServeEvent("stopping", "answering the requests in flight"))
+            threading.Thread(
+                target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True
+            ).start()
+        return triton
 
     def _drain(self, triton: Triton) -> None:
         """Answer what is in flight within the time for it, then let the models finalize and end."""
@@ -212,34 +263,74 @@ class Server:
         try:
             if self._endpoint is not None and self._run is not None:
                 models = tuple(self._run.models.values())
-                finish_ensembles(self._endpoint.grpc, models, self._settings.drain_timeout_s)
+                within_s = self._settings.drain_timeout_s
+                finish_ensembles(self._endpoint.grpc, self._run.key, models, within_s)
         finally:
             left_s = max(0.0, deadline - time.monotonic())
             triton.stop(left_s, self._settings.finalize_timeout_s)
 
     def _finish(self) -> None:
         """Nothing runs any more: put away the run's files, and say so once."""
+        self._over.set()
         if self._run is None:
             return
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join()
+        if self._doors is not None:
+            self._doors.close()
         clear(self._run.folder)
         self._run = None
         self._tell(ServeEvent("stopped", "nothing is left"))
 
-    def _watch(self, triton: Triton, stubs: StubWatch) -> None:
-        """Look after the server in a thread until it ends."""
-        while not triton.ended.wait(TICK_S):
-            if not self._asked_to_end:
-                stubs.look()
-        if not self._asked_to_end:
+    def _watch(self, run: Run, ports: Ports) -> None:
+        """Look after the server in a thread until it has ended for good."""
+        backoff = Backoff(self._settings.restarts)
+        while (triton := self._triton) is not None and not self._ending.is_set():
+            self._look_after(triton, run)
+            if self._ending.is_set():
+                break
             self._tell(ServeEvent("server_died", self._died(triton).found))
+            if not self._restart(run, ports, backoff):
+                break
+        if triton is not None and self._ending.is_set():
+            triton.ended.wait()
+        self._over.set()
+
+    def _look_after(self, triton: Triton, run: Run) -> None:
+        """Until this process has ended, or is asked to."""
+        stubs = StubWatch(triton.prefix, self.endpoint.grpc, run.key, run.models, self._tell)
+        while not triton.ended.wait(TICK_S) and not self._ending.is_set():
+            stubs.look()
+            if self._doors is not None:
+                self._doors.look()
+
+    def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
+        """Bring up another process; whether one runs, or the end was asked for meanwhile."""
+        while (delay_s := backoff.after_death()) is not None:
+            if self._ending.wait(delay_s):
+                return True
+            started = time.monotonic()
+            try:
+                self._bring_up(run, ports, started)
+            except ServerStartError as error:
+                if self._triton is not None:
+                    self._triton.kill()
+                    self._triton.ended.wait()
+                self._tell(ServeEvent("server_died", error.found))
+                continue
+            if not self._ending.is_set():
+                text = f"it answers again after {time.monotonic() - started:.1f} s"
+                self._tell(ServeEvent("server_back", text))
+            return True
+        often = f"it died {backoff.most} times within a minute and " if backoff.most else "it "
+        self._tell(ServeEvent("server_lost", f"{often}is not started again"))
+        return False
 
     def _died(self, triton: Triton) -> ServerDied:
         return ServerDied(
             f"tritonserver (pid {triton.pid})",
             found=describe_exit(triton.exit_code),
-            wanted="it to serve until told to stop",
+            wanted="it to serve until asked to stop",
             todo=f"the whole log is {triton.log}",
             details="\n".join(relevant(read_tail(triton.log))),
         )
@@ -265,11 +356,15 @@ def serve(
     python_backends: Path | None = None,
     root: Path | None = None,
     finalize_timeout_s: float = 5.0,
+    http: bool = False,
+    shared_memory_api: bool = False,
+    max_request_mib: int | None = None,
+    restarts: int = Settings.restarts,
     on_event: Callable[[ServeEvent], None] | None = None,
 ) -> Iterator[Endpoint]:
     """Serve a repository for the length of a block; the arguments and errors are `Server`'s.
 
-    Leaving the block stops the server and clears up. ServerDied where it had ended before that.
+    Leaving the block stops the server and clears up. ServerDied where it had ended for good before that.
     """
     with Server(
         repository,
@@ -282,6 +377,10 @@ def serve(
         python_backends=python_backends,
         root=root,
         finalize_timeout_s=finalize_timeout_s,
+        http=http,
+        shared_memory_api=shared_memory_api,
+        max_request_mib=max_request_mib,
+        restarts=restarts,
         on_event=on_event,
     ) as endpoint:
         yield endpoint

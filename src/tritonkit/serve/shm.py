@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["MIB", "ShmPlan", "StubMemory", "check_room", "dtype_name", "plan", "tensor_bytes"]
+__all__ = [
+    "MIB",
+    "ShmPlan",
+    "StubMemory",
+    "check_room",
+    "dtype_name",
+    "largest_sample",
+    "plan",
+    "tensor_bytes",
+]
 
 MIB = 1 << 20
 
@@ -131,7 +140,7 @@ def _instances(model: ServedModel) -> int:
 
 def _need(model: ServedModel) -> int:
     config = model.config
-    free_axis, element = _largest_sample(model)
+    free_axis, element = largest_sample(model)
     item: int = sum(
         tensor_bytes(dtype_name(tensor), tensor.dims, free_axis, element)
         for tensor in (*config.input, *config.output)
@@ -141,7 +150,7 @@ def _need(model: ServedModel) -> int:
     return need if need == MIB else need + GROWTH
 
 
-def _largest_sample(model: ServedModel) -> tuple[int, int]:
+def largest_sample(model: ServedModel) -> tuple[int, int]:
     """The longest open axis that a warm-up tensor fills, and its largest BYTES value, in bytes."""
     open_axes = {
         (tensor.name, axis)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from tritonkit.errors import ServerStartError
 from tritonkit.serve import shm
 from tritonkit.serve.command import arguments, prepare_backends, python_run
+from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
+from tritonkit.serve.core.keys import new_key
+from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.supervisor import LOG_BYTES
+from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.install import ServerInstallation, find_server
+from tritonkit.serve.limits import largest_file, largest_message
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import Triton, describe_exit
@@ -28,7 +34,13 @@ if TYPE_CHECKING:
 
     Tell = Callable[[ServeEvent], None]
 
-__all__ = ["Run", "await_ready", "launch", "lost_port", "prepare"]
+__all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare"]
+
+UNGUARDED = (
+    "the native guard is not built (make setup builds it): the admin key can be read in the arguments of"
+    " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory"
+)
+"""What an environment without the guard leaves open."""
 
 _POLL_S = 0.05
 _CALL_S = 5.0
@@ -36,7 +48,10 @@ _CALL_S = 5.0
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that is settled before the process starts; `folder` is this run's own."""
+    """Everything that is settled before the process starts; `folder` is this run's own.
+
+    `key` is the run's admin key, `message_bytes` its largest request.
+    """
 
     settings: Settings
     installation: ServerInstallation
@@ -44,6 +59,8 @@ class Run:
     backends: Path
     shm: shm.ShmPlan
     folder: Path
+    key: str
+    message_bytes: int
 
     @property
     def log(self) -> Path:
@@ -68,33 +85,60 @@ def prepare(settings: Settings, tell: Tell) -> Run:
     backends = prepare_backends(installation, settings.python_backends, folder / "backends")
     names = ", ".join(model.name for model in models)
     tell(ServeEvent("preparing", f"{names} with {installation.version}"))
-    return Run(settings, installation, {m.name: m for m in models}, backends, wanted, folder)
-
-
-def launch(run: Run, ports: Ports) -> Triton:
-    """Start the process."""
-    argv = arguments(
-        run.installation, run.settings, tuple(run.models.values()), ports, run.backends, run.shm
+    if installation.guard is None:
+        tell(ServeEvent("unguarded", UNGUARDED))
+    return Run(
+        settings,
+        installation,
+        {m.name: m for m in models},
+        backends,
+        wanted,
+        folder,
+        new_key(),
+        settings.max_request_mib * shm.MIB if settings.max_request_mib else largest_message(models),
     )
-    return Triton(argv, run.installation.environment(), run.folder, run.log)
+
+
+def launch(run: Run, grpc_port: int) -> Triton:
+    """Start the process."""
+    models = tuple(run.models.values())
+    guard = run.installation.guard
+    process = Launch(
+        argv=arguments(run.installation, run.settings, models, grpc_port, run.backends, run.shm),
+        env=run.installation.environment(),
+        cwd=str(run.folder),
+        key=run.key,
+        grpc_port=grpc_port,
+        message_bytes=run.message_bytes,
+        file_bytes=max(largest_file(run.shm, run.message_bytes), 2 * LOG_BYTES),
+        guard=str(guard) if guard else "",
+    )
+    for name in (HTTP_SOCKET, METRICS_SOCKET):  # of a process that died
+        (run.folder / name).unlink(missing_ok=True)
+    return Triton(process, run.log)
 
 
 def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: Tell) -> Endpoint:
-    """Wait until all three addresses answer and every model has answered one request; `asked_at`
-    is when the start was asked for (time.monotonic).
+    """Wait until all addresses answer and every model has answered one request; `asked_at` is when the
+    start was asked for (time.monotonic).
 
     Raises:
         ServerStartError: with the models that did not load, or the last relevant lines of the log.
     """
     deadline = time.monotonic() + run.settings.ready_timeout_s
     host = run.settings.host
-    with connect(reachable(host, ports.grpc)) as service:
+    with connect(reachable(host, ports.grpc), run.key) as service:
         while not service.live(_CALL_S):
             _still(run, triton, deadline, "the gRPC port does not answer")
         failed = service.unavailable(tuple(run.models), _CALL_S)
         if failed:
             raise _not_loaded(run, failed)
-        for port, path in ((ports.http, "/v2/health/ready"), (ports.metrics, "/metrics")):
+        while not Admin(run.folder, run.key).answers("/v2/health/ready"):
+            _still(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
+        doors = {ports.metrics: "/metrics"} | (
+            {ports.http: "/v2/health/ready"} if ports.http else {}
+        )
+        for port, path in doors.items():
             while not _answers(reachable(host, port), path):
                 _still(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):
@@ -102,13 +146,14 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
         version = service.version(_CALL_S)
     return Endpoint(
         grpc=reachable(host, ports.grpc),
-        http=reachable(host, ports.http),
+        http=reachable(host, ports.http) if ports.http else "",
         metrics=reachable(host, ports.metrics),
         pid=triton.pid,
         log=run.log,
         models=tuple(run.models),
         ready_s=time.monotonic() - asked_at,
         version=version,
+        admin_key=run.key,
     )
 
 

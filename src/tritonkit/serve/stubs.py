@@ -8,7 +8,12 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonkit.serve.supervisor import SHARED_MEMORY, dead_run, remove_stale_regions, run_prefix
+from tritonkit.serve.core.supervisor import (
+    SHARED_MEMORY,
+    dead_run,
+    remove_stale_regions,
+    run_prefix,
+)
 
 __all__ = ["Stub", "clear_dead_runs", "find_stubs"]
 

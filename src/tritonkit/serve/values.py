@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ EventKind = Literal[
     "stub_died",  # a model's Python process ended; the model is loaded anew
     "stub_back",  # and answers again
     "stub_lost",  # or it does not, and why
-    "server_died",  # tritonserver ended without being asked to
+    "unguarded",  # the native guard is missing, and what is open for that
+    "server_died",  # tritonserver ended without being asked to; it is started again
+    "server_back",  # and answers again
+    "server_lost",  # or it is given up, and why
     "stopping",  # no new requests; those in flight are being answered
     "stopped",  # nothing is left
 ]
@@ -35,7 +38,7 @@ class ServeEvent:
 
 @dataclass(frozen=True)
 class Ports:
-    """The three ports of a server; 0 stands for any free one."""
+    """The three ports of a server; 0 stands for any free one. HTTP's is used where HTTP is asked for."""
 
     grpc: int = 8001
     http: int = 8000
@@ -47,12 +50,15 @@ class Endpoint:
     """A server that is ready: where it answers and what it serves.
 
     Args:
-        grpc, http, metrics: `host:port`, reachable from this machine.
-        pid: of the tritonserver process.
+        grpc, metrics: `host:port`, reachable from this machine.
+        http: the same of the REST door; empty where HTTP was not asked for.
+        pid: of the tritonserver process; another one after a restart.
         log: the file with everything it and its models print; it stays after the end.
         models: the names it serves, those that an ensemble needs included.
         ready_s: seconds from the call until every model had answered.
         version: Triton's own version.
+        admin_key: what `Client(..., admin_key=)` needs to load models, to run code therefore; it is
+            this run's alone.
     """
 
     grpc: str
@@ -63,6 +69,7 @@ class Endpoint:
     models: tuple[str, ...]
     ready_s: float
     version: str
+    admin_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,10 @@ class Settings:
         finalize_timeout_s: how long the models' `finalize` may take after that; Triton spends
             about 1.3 s on each instance.
         shared_memory: the file system that holds the Python stubs' regions.
+        http: whether the REST door is opened.
+        shared_memory_api: whether clients with the key may register shared memory.
+        max_request_mib: the largest request; None computes it from the models.
+        restarts: how many deaths of the server within a minute are one too many; 0 restarts never.
     """
 
     repository: Path
@@ -93,3 +104,7 @@ class Settings:
     drain_timeout_s: float
     finalize_timeout_s: float
     shared_memory: Path
+    http: bool = False
+    shared_memory_api: bool = False
+    max_request_mib: int | None = None
+    restarts: int = 5

@@ -14,9 +14,9 @@ import time
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
+from tritonkit.serve.core.supervisor import state
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.stubs import Stub, find_stubs
-from tritonkit.serve.supervisor import state
 from tritonkit.serve.values import ServeEvent
 from tritonkit.serve.warm import NoSample, warm_request
 
@@ -46,16 +46,18 @@ class StubWatch:
     Args:
         prefix: begins the names of the run's shared-memory regions, and so tells its stubs.
         address: the server's gRPC address.
+        key: the run's admin key.
         models: what it serves.
         tell: takes the events; called in other threads.
     """
 
     def __init__(
-        self, prefix: str, address: str, models: Mapping[str, ServedModel],
+        self, prefix: str, address: str, key: str, models: Mapping[str, ServedModel],
         tell: Callable[[ServeEvent], None],
     ) -> None:  # fmt: skip
         self._prefix = prefix
         self._address = address
+        self._key = key
         self._models = models
         self._tell = tell
         self._known = set(find_stubs(prefix))
@@ -112,7 +114,7 @@ class StubWatch:
             self._known -= former
             self._retired |= {stub.pid for stub in former}
         try:
-            with connect(self._address) as service:
+            with connect(self._address, self._key) as service:
                 service.reload(name, _RELOAD_S)
                 answers = self._answers(service, name)
         except NotAnswered as error:

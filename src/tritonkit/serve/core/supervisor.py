@@ -1,11 +1,10 @@
 """Runs one tritonserver, and leaves nothing behind however the program that wanted it ends.
 
-Started as a script of its own (standard library only, in a session of its own, so that a terminal's
-Ctrl-C does not reach it). It reads orders as JSON lines from a pipe and writes what happens to
-another. The end of the first pipe, or a new parent, means that the program is gone: the server is
-asked to end, then made to.
+Started in a session of its own, so that a terminal's Ctrl-C does not reach it. It reads orders as JSON
+lines from a pipe and writes what happens to another. The end of the first pipe, or a new parent, means
+that the program is gone: the server is asked to end, then made to.
 
-    in    {"argv", "env", "cwd", "log"} once, then {"stop": {"drain_s", "finalize_s"}} or {"kill": true}
+    in    {"launch", "log"} once, then {"stop": {"drain_s", "finalize_s"}} or {"kill": true}
     out   {"pid", "prefix"}, and at last {"exit", "drained"}
 
 What Triton leaves, it clears: stubs (they become its children when the server ends: it is a "child
@@ -22,30 +21,37 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from .launch import Launch
+
 __all__ = [
+    "LOG_BYTES",
     "SHARED_MEMORY",
     "children",
     "dead_run",
     "main",
     "remove_regions",
     "remove_stale_regions",
+    "rotate",
     "run_prefix",
     "state",
 ]
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 0.1
 _ABANDONED = {"drain_s": 3.0, "finalize_s": 2.0}
 _DRAINED = "All models are stopped, unloading models"
+
+LOG_BYTES = 16 << 20
+"""The size at which a log becomes `NAME.1`, in place of the one before; less than `Launch.file_bytes`."""
 
 
 def main() -> None:
@@ -54,6 +60,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     asked_to_end: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: asked_to_end.append(number))
+    os.umask(0o077)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     orders = Orders()
     start = orders.wait_for_start()
@@ -111,13 +118,11 @@ class Orders:
 
 
 def _launch(start: dict[str, Any], prefix: str, log: Path) -> subprocess.Popen[bytes] | None:
-    argv = [word.replace("{prefix}", prefix) for word in start["argv"]]
+    facts = start["launch"]
+    argv = [word.replace("{prefix}", prefix) for word in facts["argv"]]
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        return subprocess.Popen(
-            argv, env=start["env"], cwd=start["cwd"], stdin=subprocess.DEVNULL,
-            stdout=descriptor, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
-        )  # fmt: skip
+        return Launch(**{**facts, "argv": argv}).start(descriptor)
     except OSError as error:
         _say({"error": str(error)})
         return None
@@ -140,7 +145,17 @@ def _run(
             stopping = Stopping(server, log, **order["stop"])
         elif asked_to_end or orders.abandoned:
             stopping = Stopping(server, log, **_ABANDONED)
+        else:
+            rotate(log)
     return stopping is not None and (stopping.drained or server.returncode == 0)
+
+
+def rotate(log: Path, at_bytes: int = LOG_BYTES) -> None:
+    """Copy a log that has grown to `at_bytes` to `NAME.1` and empty it: its writers append, and go on."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size >= at_bytes:
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)
 
 
 class Stopping:
@@ -249,14 +264,3 @@ def _say(message: dict[str, Any]) -> None:
 
 def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def _die_with_parent() -> None:
-    """Runs in the server's process before its program does."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-if __name__ == "__main__":
-    main()

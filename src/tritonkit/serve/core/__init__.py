@@ -1,0 +1,9 @@
+"""What `tritonkit serve` and the container's `entry.py` do alike: how a server is locked, limited and run.
+
+Standard library only, and only relative imports: the server's image holds a copy of this folder and
+nothing else of tritonkit. `tests/test_structure.py` holds that.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,35 @@
+"""The admin key of a run: what may load models, which is to run code, and read what is not for everyone.
+
+Triton takes the key only as an argument, and every user of a machine can read the arguments of its
+processes. So the arguments hold PLACEHOLDER, and the native guard (python_backends/native) exchanges it
+inside the process for the key, which it reads from a pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+__all__ = ["HEADER", "PLACEHOLDER", "new_key", "write_key"]
+
+HEADER = "admin-key"
+"""The HTTP header; over gRPC the metadata `triton-grpc-protocol-admin-key`."""
+
+PLACEHOLDER = "{admin-key}"
+
+
+def new_key() -> str:
+    """192 random bits in hexadecimal."""
+    return secrets.token_hex(24)
+
+
+def write_key(file: Path, key: str) -> None:
+    """Write a key into a new file that its owner alone can read.
+
+    Raises:
+        FileExistsError: there is one; nothing is changed.
+    """
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(f"{key}\n")

@@ -1,0 +1,110 @@
+"""Starts a tritonserver: locked, limited, its files and shared memory for its owner alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .keys import PLACEHOLDER
+
+__all__ = ["Launch", "guard_in"]
+
+_GUARD = Path("lib") / "tritonkit" / "guard.so"
+_PR_SET_PDEATHSIG = 1
+
+
+def guard_in(environment: Path) -> Path | None:
+    """The native guard that `python_backends/native/build.py` put into a server environment."""
+    file = environment / _GUARD
+    return file if file.is_file() else None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process to be.
+
+    Args:
+        argv: its command line, with PLACEHOLDER where the key goes.
+        env: its environment variables.
+        cwd: its working directory, its owner's alone: there it makes its sockets.
+        key: the admin key; empty where argv has no PLACEHOLDER.
+        grpc_port: the port whose messages the guard measures; 0 measures none.
+        message_bytes: the largest gRPC message.
+        file_bytes: the largest file, so the largest region in /dev/shm, that it and its stubs may make:
+            a request that would take more fails by itself, and nothing has grown; 0 sets no limit.
+        guard: the native guard; without it the key can be seen in the arguments, messages have up
+            to 2 GiB, and other users of the machine can read the regions.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    key: str = ""
+    grpc_port: int = 0
+    message_bytes: int = 0
+    file_bytes: int = 0
+    guard: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; `Launch(**facts)` makes it again."""
+        return asdict(self)
+
+    def start(self, output: int | None = None) -> subprocess.Popen[bytes]:
+        """Start it; what it and its children print goes to the descriptor `output`.
+
+        It gets SIGKILL when this process ends.
+
+        Raises:
+            OSError: it cannot be executed.
+        """
+        argv, env, kept_open = list(self.argv), dict(self.env), []
+        if self.guard:
+            env |= {
+                "LD_PRELOAD": " ".join(filter(None, [self.guard, env.get("LD_PRELOAD", "")])),
+                "TRITONKIT_GUARD_GRPC_PORT": str(self.grpc_port),
+                "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": str(self.message_bytes),
+            }
+        if self.guard and self.key:
+            kept_open.append(_filled_pipe(self.key))
+            env["TRITONKIT_GUARD_KEY_FD"] = str(kept_open[0])
+        else:
+            argv = [word.replace(PLACEHOLDER, self.key) for word in argv]
+        try:
+            return subprocess.Popen(
+                argv, env=env, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+                pass_fds=kept_open, preexec_fn=self._limit,
+            )  # fmt: skip
+        finally:
+            for descriptor in kept_open:
+                os.close(descriptor)
+
+    def _limit(self) -> None:
+        """Runs in the new process before its program does."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.umask(0o077)
+        # A dump of its memory would hold requests and the key.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if self.file_bytes:
+            # Ignored, the write or truncation itself fails (setrlimit(2)), and Triton says so.
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes, self.file_bytes))
+
+
+def _filled_pipe(text: str) -> int:
+    """The end to read `text` from; it fits the pipe's buffer."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, text.encode())
+    finally:
+        os.close(writer)
+    return reader

@@ -1,0 +1,117 @@
+"""The door to Triton's metrics: GET /metrics and nothing else.
+
+Triton's own metrics server reads a body of any length into memory before it looks at the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import threading
+from pathlib import Path
+
+from .flags import METRICS_SOCKET
+from .unix_http import UnixConnection
+
+__all__ = ["MetricsDoor"]
+
+_CONNECTIONS = 16
+"""At a time; one more is closed at once."""
+
+_HEAD_BYTES = 16 << 10
+_HEAD_S = 5.0
+"""For the whole head of a request to come."""
+
+_ANSWER_S = 10.0
+"""For Triton to answer, and for the answer to be taken."""
+
+
+class MetricsDoor:
+    """Listens on TCP, asks Triton through the socket in its folder.
+
+    Args:
+        host, port: where to listen; port 0 takes a free one.
+        folder: the server's working directory, with METRICS_SOCKET.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+
+    def __init__(self, host: str, port: int, folder: Path) -> None:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self._listener = socket.create_server((host, port), family=family)
+        self.port = int(self._listener.getsockname()[1])
+        self._folder = folder
+        self._connections = 0
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="tritonkit-metrics", daemon=True)
+
+    def start(self) -> None:
+        """Answer, in a thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._listen())
+        finally:
+            self._loop.close()
+
+    async def _listen(self) -> None:
+        server = await asyncio.start_server(self._serve, sock=self._listener, limit=_HEAD_BYTES)
+        async with server:
+            await self._stop.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request a connection; a body is never read."""
+        self._connections += 1
+        # Whoever sends too much, too slowly, or goes away gets no answer.
+        expected = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+        try:
+            if self._connections <= _CONNECTIONS:
+                with contextlib.suppress(*expected):
+                    async with asyncio.timeout(_HEAD_S):
+                        head = await reader.readuntil(b"\r\n\r\n")
+                    async with asyncio.timeout(_ANSWER_S):
+                        writer.write(await asyncio.to_thread(self._answer, head))
+                        await writer.drain()
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        if rest.partition(b" ")[0].partition(b"?")[0] != b"/metrics":
+            return _response(404, b"there is only /metrics here\n")
+        if method != b"GET":
+            return _response(405, b"only GET is answered here\n")
+        connection = UnixConnection(self._folder, METRICS_SOCKET, _ANSWER_S)
+        try:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            return _response(answer.status, answer.read())
+        except (OSError, http.client.HTTPException):
+            return _response(503, b"the server does not answer\n")
+        finally:
+            connection.close()
+
+
+def _response(status: int, body: bytes) -> bytes:
+    """Prometheus' text format, or a line of text for people."""
+    head = (
+        f"HTTP/1.1 {status} {http.client.responses.get(status, '')}\r\n"
+        "Content-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

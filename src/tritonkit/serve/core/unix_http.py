@@ -1,0 +1,88 @@
+"""HTTP over a unix socket: how the owner of a server asks it what nobody else may."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from .flags import HTTP_SOCKET
+from .keys import HEADER
+
+__all__ = ["Admin", "UnixConnection"]
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to the unix socket `folder/name`, however long the folder's path is."""
+
+    def __init__(self, folder: Path, name: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._folder, self._name = folder, name
+
+    def connect(self) -> None:
+        """Reach the socket through the folder's descriptor, for a path may have 107 characters."""
+        descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(f"/proc/self/fd/{descriptor}/{self._name}")
+        except OSError:
+            self.sock.close()
+            raise
+        finally:
+            os.close(descriptor)
+
+
+class Admin:
+    """Triton's HTTP API with the admin key, on the socket in a run's folder.
+
+    Args:
+        folder: the server's working directory.
+        key: the run's admin key.
+        timeout_s: for each call.
+    """
+
+    def __init__(self, folder: Path, key: str, timeout_s: float = 5.0) -> None:
+        self._folder, self._key, self._timeout_s = folder, key, timeout_s
+
+    def answers(self, path: str) -> bool:
+        """Whether a GET is answered with status 200, such as `/v2/health/ready`."""
+        try:
+            return self._status("GET", path)[0] == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def unload(self, model: str) -> None:
+        """Take no new requests for a model.
+
+        Raises:
+            OSError, HTTPException: it was not answered, or refused.
+        """
+        self._post(f"/v2/repository/models/{model}/unload")
+
+    def index(self) -> list[dict[str, Any]]:
+        """Name, version, state and reason of each model.
+
+        Raises:
+            OSError, HTTPException, ValueError: it was not answered, or with something else.
+        """
+        answer = json.loads(self._post("/v2/repository/index"))
+        return [entry for entry in answer if isinstance(entry, dict)]
+
+    def _post(self, path: str) -> bytes:
+        status, answer = self._status("POST", path)
+        if status != http.client.OK:
+            raise http.client.HTTPException(f"{path}: status {status}")
+        return answer
+
+    def _status(self, method: str, path: str) -> tuple[int, bytes]:
+        connection = UnixConnection(self._folder, HTTP_SOCKET, self._timeout_s)
+        try:
+            connection.request(method, path, headers={HEADER: self._key})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
