@@ -15,6 +15,7 @@ from typing import Any
 
 from tritonkit.build.artifact import sha256_file
 from tritonkit.spec import FileReference, Spec, resolve_file
+from tritonkit.spec.contents import imported_modules
 
 __all__ = ["fingerprint", "folder_digests", "tool_versions"]
 
@@ -72,7 +73,7 @@ def _with_helpers(code: Set[Path]) -> set[Path]:
 def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
     """Versions of Python, of the build's libraries, of what the folder's own code imports, and of
     `more` distributions."""
-    imported = set().union(*(_imports(file) for file in spec.folder.glob("*.py")), set())
+    imported = set().union(*(imported_modules(file) for file in spec.folder.glob("*.py")), set())
     third_party = sorted(imported - set(sys.stdlib_module_names))
     distributions = _distributions() if third_party else {}
     named = {name for module in third_party for name in distributions.get(module, ())}
@@ -103,18 +104,3 @@ def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name not in skip and "__pycache__" not in file.parts
     }
-
-
-def _imports(file: Path) -> set[str]:
-    """Top-level modules that a Python file imports; none if it cannot be parsed (its hook will say so)."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # ValueError: a null byte, before Python 3.12
-        return set()
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
-    return names

@@ -20,6 +20,9 @@ class Progress:
     def start(self, plan: BuildPlan) -> None:
         """A variant is about to be made; not called for what the cache holds."""
 
+    def runs(self, plan: BuildPlan) -> None:
+        """The Python of the model's folder may run now; told for each variant that needs it."""
+
     def say(self, text: str) -> None:
         """What it is at, in a short phrase."""
 

@@ -153,9 +153,10 @@ def _evaluate(
     spec, cached = what.spec, what.cached is not None
     try:
         if not cached:
+            progress.runs(what)
             progress.start(what)
         artifact = build(what, cache, job)
-        timing = _timing(what, artifact, job) if timed else None
+        timing = _timing(what, artifact, job, progress) if timed else None
     except TritonkitError as problem:
         return Result(spec.name, what.variant, cached, problem=problem)
     verdict = judge(
@@ -164,7 +165,7 @@ def _evaluate(
     return Result(spec.name, what.variant, cached, artifact, timing, verdict)
 
 
-def _timing(what: BuildPlan, artifact: Artifact, job: Job) -> Timing | None:
+def _timing(what: BuildPlan, artifact: Artifact, job: Job, progress: Progress) -> Timing | None:
     """What was measured before, or is now; None for what does not run on this machine."""
     if what.variant == PYTHON:
         return None
@@ -174,6 +175,7 @@ def _timing(what: BuildPlan, artifact: Artifact, job: Job) -> Timing | None:
     found = find_timing(artifact, job.threads)
     if found is not None:
         return found
+    progress.runs(what)  # for its samples
     where = f"{what.spec.file} variant {what.variant}"
     runner = RUNTIMES[form.runtime](artifact.folder, job.threads, where)
     return time_runner(job, runner, artifact.folder)

@@ -16,6 +16,7 @@ from tritonkit.cli import (
     call,
     demo,
     doctor,
+    inspect,
     load,
     manifests,
     models,
@@ -38,6 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("build")(build.command)
+app.command("inspect")(inspect.command)
 app.command("report")(report.command)
 app.command("serve")(serve.command)
 app.command("call")(call.command)

@@ -54,7 +54,10 @@ def command(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what would be done and what Python would run, and do nothing."
+        ),
     ] = False,
     check: Annotated[
         bool,
@@ -100,12 +103,16 @@ def command(
             folder, names or (), target=target.value, out=out, cores=cores, variants=asked,
             force=force, dry_run=dry_run, progress=shown,
         )  # fmt: skip
+    would_run = _would_run(folder, repository) if dry_run else {}
     if as_json:
-        print_json(_facts(repository, dry_run))
+        facts = _facts(repository, dry_run)
+        print_json(facts | {"would_run": would_run} if dry_run else facts)
     else:
         print_build(repository, dry_run)
         if dry_run:
             _print_commands(folder, repository)
+        for model, files in would_run.items():
+            note(f"would run: {model}: {', '.join(files)}")
 
 
 @contextmanager
@@ -154,6 +161,23 @@ def _print_commands(root: Path, repository: Repository) -> None:
             file = Path("model.onnx" if form == "tensorrt-fp32" else "network.onnx")
             words = trtexec_command(spec, signature, form, file)
             note(f"{result.model} {result.variant}: {shlex.join(words)}")
+
+
+def _would_run(root: Path, repository: Repository) -> dict[str, tuple[str, ...]]:
+    """Python of models' folders that the build itself would run, where something is to be made."""
+    from tritonkit.build.variants import PLAIN
+    from tritonkit.spec import load
+    from tritonkit.spec.contents import build_python
+
+    made = [result for result in repository.results if not result.cached]
+    found = {
+        name: build_python(
+            load(root / "models" / name, root),
+            optimised=any(r.variant != PLAIN for r in made if r.model == name),
+        )
+        for name in dict.fromkeys(result.model for result in made)
+    }
+    return {name: files for name, files in found.items() if files}
 
 
 def print_build(repository: Repository, dry_run: bool = False) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Announcing", "Showing", "bars", "progress"]
 
+PLAIN = "onnx-fp32"
+
 
 class Announcing(Progress):
     """A line for each variant that is made; nothing is said of what the cache holds."""
@@ -28,10 +30,21 @@ class Announcing(Progress):
     def __init__(self) -> None:
         self.results: list[Result] = []
         self.published = False
+        self._told: set[tuple[str, str]] = set()
 
     def waiting(self) -> None:
         """Say why nothing happens."""
         note("waiting for another build of this project to end ...")
+
+    def runs(self, plan: BuildPlan) -> None:
+        """Name the Python before any of it has run: a line for each model, one more if a variant adds some."""
+        from tritonkit.spec.contents import build_python
+
+        spec = plan.spec
+        files = build_python(spec, optimised=plan.variant != PLAIN)
+        if new := [file for file in files if (spec.name, file) not in self._told]:
+            note(f"{spec.name}: runs the Python of {spec.folder}: {', '.join(new)}")
+        self._told |= {(spec.name, file) for file in new}
 
     def start(self, plan: BuildPlan) -> None:
         """Say what begins."""
@@ -43,9 +56,7 @@ class Announcing(Progress):
             if network.torch
             else "checking"
         )
-        note(
-            f"{plan.spec.name}: {doing if plan.variant == 'onnx-fp32' else 'making'} {plan.variant} ..."
-        )
+        note(f"{plan.spec.name}: {doing if plan.variant == PLAIN else 'making'} {plan.variant} ...")
 
     def done(self, result: Result) -> None:
         """Keep it for the table."""

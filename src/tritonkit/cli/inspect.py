@@ -1,0 +1,115 @@
+"""`tritonkit inspect`: what a model folder contains and would run, said without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.output import note, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from tritonkit.render.inspection import Inspection
+    from tritonkit.spec import Spec
+
+__all__ = ["command"]
+
+_SHOWN = 40
+
+
+def command(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Folders of models/, or paths of model folders elsewhere; all of models/ by default.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Say what model folders contain, what Python would run and when, and what would be served.
+
+    Nothing of a folder is run: no import, no pickle, no network. Look before you build what others wrote.
+
+    Example: tritonkit inspect digits
+    """
+    from tritonkit.machine import cores
+    from tritonkit.render.inspection import inspect_model
+
+    project = project_folder(root)
+    found = [inspect_model(spec, "cpu", cores()) for spec in _specs(project, names or [])]
+    if as_json:
+        print_json({"models": [inspection.to_dict() for inspection in found]})
+        return
+    for number, inspection in enumerate(found):
+        if number:
+            print_line()
+        _print(inspection)
+
+
+def _specs(project: Path, names: list[str]) -> list[Spec]:
+    """Of models/ by name, of anywhere else by path."""
+    from tritonkit.spec import load, load_all, load_every
+
+    if not names:
+        return load_every(project)
+    return [
+        load(Path(name).resolve(), project) if "/" in name else load_all(project, (name,))[0]
+        for name in names
+    ]
+
+
+def _print(found: Inspection) -> None:
+    from tritonkit.spec.units import format_bytes
+
+    source = ", ".join(f"{key}: {value}" for key, value in found.network.items())
+    print_line(f"{found.spec.name}: {found.spec.folder}, {source}, served as {found.variant}")
+    print_line()
+    rows = [[file.path, format_bytes(file.size_bytes), file.remark] for file in found.files]
+    more = len(rows) - _SHOWN
+    shown = [*rows[:_SHOWN], *([[f"{more} more, see --json", "", ""]] if more > 0 else [])]
+    print_table("Files", ["file", "size", "remark"], shown)
+    print_line()
+    if found.python:
+        uses = [[use.when, use.file, use.what] for use in found.python]
+        print_table("Python that would run, with your rights", ["when", "file", "for"], uses)
+    else:
+        print_line("No Python of the folder would run.")
+    print_line()
+    _print_onnx(found)
+    models = [
+        [
+            plan.name,
+            plan.backend or "ensemble",
+            str(plan.max_batch_size),
+            ", ".join(map(str, plan.inputs)),
+            ", ".join(map(str, plan.outputs)),
+        ]
+        for plan in found.models
+    ]
+    if models:
+        columns = ["Triton model", "backend", "max batch", "inputs", "outputs"]
+        print_table("Would be served", columns, models)
+    for text in found.unknown:
+        note(f"note: {text}")
+
+
+def _print_onnx(found: Inspection) -> None:
+    facts = found.onnx
+    if facts is None:
+        return
+    rows = [
+        ["made by", facts.producer or "-"],
+        ["opsets", ", ".join(f"{name} {version}" for name, version in facts.opsets.items())],
+        ["inputs", ", ".join(facts.inputs)],
+        ["outputs", ", ".join(facts.outputs)],
+        ["operators", f"{facts.operators} in all"],
+        ["custom operators", ", ".join(facts.custom_operators) or "none"],
+        ["weights in other files", ", ".join(facts.external_files) or "none"],
+    ]
+    print_table("ONNX file", ["", ""], rows)
+    print_line()
