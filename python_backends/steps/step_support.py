@@ -25,6 +25,10 @@ Arrays = dict[str, np.ndarray]
 TRUE_FALSE = {"1": True, "true": True, "0": False, "false": False}
 
 
+class Busy(Exception):
+    """A good request without room beside those that Triton merged with it; it may come again."""
+
+
 def settings_from(kind: type[Settings], parameters: Mapping[str, str]) -> Settings:
     """Build a frozen dataclass from parameter texts; fields without a text keep their default.
 
@@ -94,12 +98,13 @@ class Step:
         self,
         requests: Sequence[Any],
         read: Callable[[Any], Item],
-        compute: Callable[[list[Item]], list[Arrays]],
+        compute: Callable[[list[Item]], Sequence[Arrays | Exception]],
     ) -> list[Any]:
         """Triton's responses: `read` each request, then `compute` what was readable in one call.
 
-        `read` raises ValueError for a bad item, saying which. Where `compute` fails for several
-        requests together it is called for each alone, so that only the guilty get an error.
+        `read` raises ValueError for a bad item, saying which. `compute` gives an exception in place of
+        a request's outputs; where it raises one for several requests together it is called for each
+        alone, so that only the guilty get an error.
         """
         responses: list[Any] = [None] * len(requests)
         items: dict[int, Item] = {}
@@ -114,7 +119,7 @@ class Step:
         return responses
 
     def _computed(
-        self, items: list[Item], compute: Callable[[list[Item]], list[Arrays]]
+        self, items: list[Item], compute: Callable[[list[Item]], Sequence[Arrays | Exception]]
     ) -> list[Any]:
         if not items:
             return []
@@ -137,9 +142,14 @@ class Step:
     def _error(self, error: Any) -> Any:
         import triton_python_backend_utils as pb_utils
 
-        bad_input = isinstance(error, ValueError)
-        kind = pb_utils.TritonError.INVALID_ARG if bad_input else pb_utils.TritonError.INTERNAL
-        text = f"{error}" if bad_input else f"{type(error).__name__}: {error}"
+        kinds = pb_utils.TritonError
+        text = f"{error}"
+        if isinstance(error, ValueError):
+            kind = kinds.INVALID_ARG
+        elif isinstance(error, Busy):
+            kind = kinds.UNAVAILABLE
+        else:
+            kind, text = kinds.INTERNAL, f"{type(error).__name__}: {error}"
         triton_error = pb_utils.TritonError(f"model '{self.name}': {text}", kind)
         return pb_utils.InferenceResponse(output_tensors=[], error=triton_error)
 

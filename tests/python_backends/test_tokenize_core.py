@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenize_core
 from tokenize_core import Settings, TextTokenizer, decode_texts
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -77,8 +78,8 @@ def test_settings_in_the_file_are_overridden(tmp_path: Path) -> None:
 def test_invalid_utf8_names_item_and_byte() -> None:
     """The message says which text and where in it."""
     with pytest.raises(ValueError, match=r"item 1: not valid UTF-8 at byte 3"):
-        decode_texts([b"fine", b"abc\xff"])
-    assert decode_texts(["שלום 🙂".encode(), b""]) == ["שלום 🙂", ""]
+        decode_texts([b"fine", b"abc\xff"], 100)
+    assert decode_texts(["שלום 🙂".encode(), b""], 100) == ["שלום 🙂", ""]
 
 
 @pytest.mark.parametrize(
@@ -105,3 +106,25 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(ValueError, match=r"x\.json: not a HuggingFace tokenizer\.json"):
         TextTokenizer(tmp_path / "x.json", Settings())
+
+
+def test_a_long_text_is_refused_before_it_is_tokenized() -> None:
+    """The library takes up to 450 bytes per character: 48 MB of text took 7 GiB and a minute."""
+    with pytest.raises(ValueError, match=r"item 1: the text has 11 bytes; at most 10 are taken"):
+        decode_texts([b"a" * 10, b"a" * 11], 10)
+    assert Settings().max_bytes == 262_144
+    with pytest.raises(ValueError, match="parameter max_bytes: found 0"):
+        Settings(max_bytes=0)
+
+
+def test_many_long_texts_are_tokenized_a_few_at_a_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is encoded together is bounded, and the rows are those of all at once."""
+    tokenizer = TextTokenizer(path, Settings(max_length=8))
+    texts = ["one " * 2, "two " * 9, "", "three", "one two", "three " * 4]
+    wanted = tokenizer.encode(texts)
+    monkeypatch.setattr("tokenize_core.MOST_CHARACTERS", 20)
+    assert list(map(len, tokenize_core._groups(texts))) == [1, 1, 3, 1]
+    assert tokenizer.encode(texts) == wanted
+    assert tokenizer.encode([]) == []

@@ -164,8 +164,7 @@ def step(folder: Path, name: str, io_fields: str, more: str = MERGING, **paramet
     )
     source = SOURCES / "steps" / name
     config = f'backend: "python"\nmax_batch_size: {BATCH}\n{io_fields}\n{more}\n{texts}'
-    files = (source / "model.py", source / f"{name}_core.py", SOURCES / "steps/step_support.py")
-    return write_model(folder, config, *files)
+    return write_model(folder, config, *source.glob("*.py"), SOURCES / "steps/step_support.py")
 
 
 def onnx_model(
@@ -221,6 +220,8 @@ def write_steps(root: Path) -> None:
     """The four steps, and decode_image without a batch axis and as bytes."""
     pixels = {"height": "2", "width": "3", "channels": "1", "resample": "nearest", "scale": "1"}
     step(root / "decode_image", "decode_image", DECODE_IO, **pixels)
+    room = {"max_decoded_bytes": "12", "max_batch_decoded_bytes": "20"}
+    step(root / "decode_little", "decode_image", DECODE_IO, **pixels, **room)
     unbatched = step(root / "decode_one", "decode_image", DECODE_IO, "", **pixels).parent
     config = unbatched / "config.pbtxt"
     config.write_text(config.read_text().replace(f"size: {BATCH}", "size: 0"))
@@ -496,6 +497,24 @@ def test_error_names_the_item_of_a_batch(client: Client) -> None:
     """The second of two pictures is no picture, and the message says the second."""
     with pytest.raises(InferenceServerException, match=r"item 1: not a PNG or JPEG"):
         ask(client, "decode_image", image=items(png(*SIX), b"text"))
+
+
+def test_images_of_a_batch_count_together(client: Client) -> None:
+    """Three pictures of 6 bytes fit into 20; four in one request do not, and say so."""
+    assert len(ask(client, "decode_little", image=items(*[png(*SIX)] * 3))["pixels"]) == 3
+    with pytest.raises(InferenceServerException, match="4 images of 24 bytes decoded; at most 20"):
+        ask(client, "decode_little", image=items(*[png(*SIX)] * 4))
+
+
+def test_merged_requests_without_room_may_come_again(client: Client) -> None:
+    """Of eight merged requests those that fit are answered; the others are told UNAVAILABLE, not why
+    their input is wrong, for it is not."""
+    before = executions(client, "decode_little")
+    answers = ask_together(client, "decode_little", [{"image": items(png(*SIX))}] * BATCH)
+    refused = [answer for answer in answers if isinstance(answer, str)]
+    assert executions(client, "decode_little") - before < BATCH, "the requests did not merge"
+    assert refused
+    assert all("UNAVAILABLE" in text and "no room for 6 bytes" in text for text in refused)
 
 
 def test_step_without_a_batch_axis(client: Client) -> None:

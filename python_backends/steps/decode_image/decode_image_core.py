@@ -1,6 +1,6 @@
 """An encoded PNG or JPEG to the pixels a network takes.
 
-Order: header checks, decode, EXIF orientation, 16 to 8 bit, alpha over the background, grey or RGB,
+Order: header checks, decode, 16 to 8 bit, alpha over the background, grey or RGB, EXIF orientation,
 resize (Pillow, anti-aliased), scale, mean and std. `resize="crop"` is the ImageNet evaluation
 transform as torchvision writes it: shorter side to `resize_to`, then the centre. With
 `dtype="UINT8"` the bytes stay as they are: a quarter of the data, for networks that normalise.
@@ -11,26 +11,44 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
+import decode_image_jpeg
+import decode_image_png
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from decode_image_header import Header
     from PIL.ImageFile import ImageFile
 
-PNG = b"\x89PNG\r\n\x1a\n"
-JPEG = b"\xff\xd8\xff"
+FORMATS: dict[str, Any] = {"PNG": decode_image_png, "JPEG": decode_image_jpeg}
+UPRIGHT = {  # by EXIF orientation, as in PIL.ImageOps.exif_transpose
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+SWAPS_SIDES = {UPRIGHT[orientation] for orientation in (5, 6, 7, 8)}
+TILE = 1 << 20  # pixels
 RESAMPLE = {
     "nearest": Image.Resampling.NEAREST,
     "box": Image.Resampling.BOX,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
 }
+SUPPORT = {"box": 0.5, "bilinear": 1, "bicubic": 2}  # pixels to either side that a filter weighs
 BACKGROUND = {"white": (255, 255, 255, 255), "black": (0, 0, 0, 255)}
 DTYPES = {"FP32": np.dtype(np.float32), "UINT8": np.dtype(np.uint8)}
+LIMITS = ("max_pixels", "max_bytes", "max_decoded_bytes", "max_batch_decoded_bytes")
 BYTE = 1 / 255  # the default scale: bytes to 0..1
 
 
@@ -51,10 +69,12 @@ class Settings:
     std: tuple[float, ...] = (1.0,)
     max_pixels: int = 64_000_000
     max_bytes: int = 32 * 1024 * 1024
+    max_decoded_bytes: int = 192 * 1024 * 1024
+    max_batch_decoded_bytes: int = 2048 * 1024 * 1024
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that make no step."""
-        for name in ("height", "width", "resize_to", "max_pixels", "max_bytes"):
+        for name in ("height", "width", "resize_to", *LIMITS):
             _want(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         _want(self.channels in (1, 3), "channels", self.channels, "1 (grey) or 3 (RGB)")
         _want(self.resize in ("stretch", "crop"), "resize", self.resize, "stretch or crop")
@@ -80,68 +100,138 @@ def _want(holds: bool, name: str, found: object, wanted: str) -> None:
         raise ValueError(f"parameter {name}: found {found}, wanted {wanted}")
 
 
+def decoded_bytes(data: bytes, settings: Settings) -> int:
+    """What an image will count for, known from its header: width x height x channels x bytes per channel.
+
+    Raises:
+        ValueError: not a PNG or JPEG, damaged at its beginning, or beyond a limit.
+    """
+    return _checked_header(data, settings).decoded_bytes
+
+
 def decode_image(data: bytes, settings: Settings) -> np.ndarray:
-    """Decode one image.
+    """Decode one image, in at most three times its `decoded_bytes` of memory beside the file's own.
 
     Returns:
         [channels, height, width]: float32, `(value 0..255 * scale - mean) / std`; or uint8, 0..255.
 
     Raises:
-        ValueError: not a PNG or JPEG, too large (before decoding), truncated or damaged.
+        ValueError: not a PNG or JPEG, too large (before decoding), several frames, truncated or damaged.
     """
+    header = _checked_header(data, settings)
+    size = (header.width, header.height)
+    try:
+        data, orientation = FORMATS[header.format].pixels_only(data)
+    except ValueError as error:
+        raise ValueError(f"the {header.format} image is refused: {error}") from None
+    turn = UPRIGHT.get(orientation)
+    _check_resize(size[::-1] if turn in SWAPS_SIDES else size, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd metadata, which changes no pixel
-        image = _opened(data, settings)
-        size = f"{image.width} x {image.height}"
-        if image.width * image.height > settings.max_pixels:
-            raise ValueError(f"the image is {size}; at most {settings.max_pixels} pixels are taken")
-        try:
-            image.load()
-        except Exception as error:  # Pillow raises a dozen classes on damaged files
-            raise ValueError(f"the {image.format} image ({size}) is damaged: {error}") from error
-        return _pixels(_resized(_plain(_upright(image), settings), settings), settings)
+        # A name is given up at each step: what it held is freed before the next copy is made.
+        image: Image.Image = _loaded(data, header)
+        image = _flat(image, settings)
+        if turn is not None:
+            image = image.transpose(turn)
+        return _pixels(_resized(image, settings), settings)
 
 
-def _opened(data: bytes, settings: Settings) -> ImageFile:
-    """The image with its header read and nothing decoded.
+def fitting(counts: Sequence[int], limit: int) -> list[bool]:
+    """Which requests of these `decoded_bytes` are taken together: the smaller before the larger, so
+    that no one is turned away for what a neighbour sent."""
+    order = sorted(range(len(counts)), key=counts.__getitem__)
+    totals = accumulate(counts[index] for index in order)
+    fits = {index: total <= limit for index, total in zip(order, totals, strict=True)}
+    return [fits[index] for index in range(len(counts))]
 
-    Pillow's classes are called directly: `Image.open` would try other formats and judge the size by
-    a process-wide limit with process-wide warnings.
-    """
+
+def _checked_header(data: bytes, settings: Settings) -> Header:
     if not data:
         raise ValueError("the image has 0 bytes")
     if len(data) > settings.max_bytes:
         raise ValueError(f"the image has {len(data)} bytes; at most {settings.max_bytes} are taken")
-    if data.startswith(PNG):
-        plugin: type[ImageFile] = PngImageFile
-    elif data.startswith(JPEG):
-        plugin = JpegImageFile
-    else:
+    kind = next((kind for kind, of in FORMATS.items() if data.startswith(of.SIGNATURE)), None)
+    if kind is None:
         raise ValueError(f"not a PNG or JPEG: it starts with {data[:8].hex(' ')}")
     try:
-        return plugin(BytesIO(data))
-    except Exception as error:
-        raise ValueError(f"the {plugin.format} image has a damaged header: {error}") from error
+        header: Header = FORMATS[kind].read_header(data)
+    except ValueError as error:
+        raise ValueError(f"the {kind} image has a damaged header: {error}") from None
+    size = f"{header.width} x {header.height}"
+    if header.width * header.height > settings.max_pixels:
+        raise ValueError(f"the image is {size}; at most {settings.max_pixels} pixels are taken")
+    if header.decoded_bytes > settings.max_decoded_bytes:
+        raise ValueError(
+            f"the image is {size} x {header.pixel_bytes} bytes; at most"
+            f" {settings.max_decoded_bytes} bytes are taken (parameter max_decoded_bytes)"
+        )
+    return header
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF orientation says; unreadable EXIF is ignored, as viewers do."""
+def _loaded(data: bytes, header: Header) -> ImageFile:
+    """The decoded image.
+
+    Pillow's classes are called directly: `Image.open` would try other formats and judge the size by
+    a process-wide limit with process-wide warnings.
+    """
+    size = f"{header.width} x {header.height}"
+    plugin: type[ImageFile] = PngImageFile if header.format == "PNG" else JpegImageFile
     try:
-        return ImageOps.exif_transpose(image)
-    except Exception:
-        return image
+        image = plugin(BytesIO(data))
+    except Exception as error:  # Pillow raises a dozen classes on damaged files
+        raise ValueError(f"the {header.format} image has a damaged header: {error}") from error
+    if image.size != (header.width, header.height):  # the limits were held against the other size
+        raise ValueError(f"the {header.format} image has a damaged header: {size} or {image.size}")
+    try:
+        image.load()
+    except Exception as error:
+        raise ValueError(f"the {header.format} image ({size}) is damaged: {error}") from error
+    return image
 
 
-def _plain(image: Image.Image, settings: Settings) -> Image.Image:
-    """8-bit grey or RGB with any transparency laid over the background."""
+def _check_resize(size: tuple[int, int], settings: Settings) -> None:
+    """Refuse what Pillow could only resize in more memory than an image may take.
+
+    It may shrink the width first and the height after, and keeps the weight of each source pixel along
+    either side: a few KiB of a picture one pixel wide would take gigabytes.
+    """
+    if settings.resample == "nearest":
+        return
+    left, top, right, bottom = _box(size, settings)
+    between = settings.width * (bottom - top) * settings.channels
+    weights = 16 * SUPPORT[settings.resample] * (right - left + bottom - top)
+    if between + weights > settings.max_decoded_bytes:
+        raise ValueError(
+            f"the image is {size[0]} x {size[1]}: to resize it takes {between + weights:.0f} bytes; at"
+            f" most {settings.max_decoded_bytes} are taken (parameter max_decoded_bytes)"
+        )
+
+
+def _flat(image: Image.Image, settings: Settings) -> Image.Image:
+    """8-bit grey or RGB with any transparency laid over the background; grey stays grey."""
+    grey = settings.channels == 1 or image.mode[0] in "1LI"
+    mode = "L" if grey else "RGB"
+    if not image.mode.startswith("I") and not image.has_transparency_data:
+        return image if image.mode == mode else image.convert(mode)
+    flat = Image.new(mode, image.size)
+    # Part by part: what lies between takes four and more bytes for each pixel.
+    width = min(image.width, TILE)
+    height = max(TILE // width, 1)
+    for top in range(0, image.height, height):
+        for left in range(0, image.width, width):
+            box = (left, top, min(left + width, image.width), min(top + height, image.height))
+            flat.paste(_flat_tile(image.crop(box), mode, settings), box)
+    return flat
+
+
+def _flat_tile(image: Image.Image, mode: str, settings: Settings) -> Image.Image:
     if image.mode.startswith("I"):
         image = _eight_bit(image)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         ground = Image.new("RGBA", layer.size, BACKGROUND[settings.background])
-        image = Image.alpha_composite(ground, layer)
-        image = image.convert("RGB")
-    return image.convert("L" if settings.channels == 1 else "RGB")
+        image = Image.alpha_composite(ground, layer).convert("RGB")
+    return image.convert(mode)
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -155,9 +245,15 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _resized(image: Image.Image, settings: Settings) -> Image.Image:
+    """At the wanted size, grey or RGB as wanted."""
     size = (settings.width, settings.height)
-    box = _crop_box(image.size, settings) if settings.resize == "crop" else None
-    return image.resize(size, RESAMPLE[settings.resample], box=box)
+    image = image.resize(size, RESAMPLE[settings.resample], box=_box(image.size, settings))
+    return image.convert("L" if settings.channels == 1 else "RGB")
+
+
+def _box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float, float]:
+    """The part of the source that is resized: left, top, right, bottom."""
+    return _crop_box(size, settings) if settings.resize == "crop" else (0, 0, *size)
 
 
 def _crop_box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float, float]:

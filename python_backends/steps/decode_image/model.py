@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from decode_image_core import DTYPES, Settings, decode_image
-from step_support import Arrays, loading, settings_from
+from decode_image_core import DTYPES, Settings, decode_image, decoded_bytes, fitting
+from step_support import Arrays, Busy, loading, settings_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Batch = tuple[np.ndarray, int]  # a request's encoded images, and their bytes decoded
 
 
 class TritonPythonModel:
@@ -16,18 +21,44 @@ class TritonPythonModel:
         """Read the parameters; raises TritonModelException for unfit ones."""
         with loading(args) as self.step:
             self.settings = settings_from(Settings, self.step.parameters)
+            self.limit = self.settings.max_batch_decoded_bytes
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Decode each request's images."""
-        return self.step.answer(requests, self._decode, compute=list)
+        """Decode each request's images, one after the other, once all are known to fit."""
+        return self.step.answer(requests, self._read, self._decode)
 
-    def _decode(self, request: Any) -> Arrays:
+    def _read(self, request: Any) -> Batch:
         images = self.step.read(request, "image")[:, 0]  # [batch]
+        count = sum(self._each(images, decoded_bytes))
+        if count > self.limit:
+            raise ValueError(
+                f"input 'image': {len(images)} images of {count} bytes decoded; at most {self.limit}"
+                " are taken together (parameter max_batch_decoded_bytes)"
+            )
+        return images, count
+
+    def _decode(self, batches: list[Batch]) -> list[Arrays | Exception]:
+        fits = fitting([count for _, count in batches], self.limit)
+        return [
+            self._pixels(images)
+            if fit
+            else Busy(f"no room for {count} bytes of images beside others")
+            for (images, count), fit in zip(batches, fits, strict=True)
+        ]
+
+    def _pixels(self, images: np.ndarray) -> Arrays | Exception:
         shape = (len(images), self.settings.channels, self.settings.height, self.settings.width)
         pixels = np.empty(shape, dtype=DTYPES[self.settings.dtype])
+        try:
+            for index, planes in enumerate(self._each(images, decode_image)):
+                pixels[index] = planes
+        except Exception as error:  # raised, it would have the others decoded a second time
+            return error
+        return {"pixels": pixels}
+
+    def _each(self, images: np.ndarray, do: Callable[[bytes, Settings], Any]) -> Iterator[Any]:
         for index, data in enumerate(images):
             try:
-                pixels[index] = decode_image(data, self.settings)
+                yield do(data, self.settings)
             except ValueError as error:
                 raise ValueError(f"input 'image', item {index}: {error}") from error
-        return {"pixels": pixels}

@@ -19,8 +19,8 @@ class TritonPythonModel:
         # `instance_group` says how many tokenizers run at once.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         with loading(args) as self.step:
-            settings = settings_from(Settings, self.step.parameters)
-            self.tokenizer = TextTokenizer(self.step.file("tokenizer"), settings)
+            self.settings = settings_from(Settings, self.step.parameters)
+            self.tokenizer = TextTokenizer(self.step.file("tokenizer"), self.settings)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Tokenize all texts at once; pad each request to its own bucket."""
@@ -28,7 +28,7 @@ class TritonPythonModel:
 
     def _read(self, request: Any) -> list[str]:
         try:
-            return decode_texts(self.step.read(request, "text")[:, 0])
+            return decode_texts(self.step.read(request, "text")[:, 0], self.settings.max_bytes)
         except ValueError as error:
             raise ValueError(f"input 'text', {error}") from error
 

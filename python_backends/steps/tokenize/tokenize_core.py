@@ -13,9 +13,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+MOST_CHARACTERS = 1 << 18  # of texts that are encoded together
 PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "</s>")
 
 
@@ -25,11 +26,14 @@ class Settings:
 
     max_length: int = 256
     buckets: tuple[int, ...] = (16, 32, 64, 128, 256)
+    max_bytes: int = 256 * 1024
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that make no step."""
         if self.max_length < 1:
             raise ValueError(f"parameter max_length: found {self.max_length}, wanted at least 1")
+        if self.max_bytes < 1:
+            raise ValueError(f"parameter max_bytes: found {self.max_bytes}, wanted at least 1")
         if any(bucket < 1 for bucket in self.buckets):
             raise ValueError(f"parameter buckets: found {self.buckets}, wanted lengths above 0")
 
@@ -39,14 +43,19 @@ class Settings:
         return (*sorted(shorter), self.max_length)
 
 
-def decode_texts(items: Iterable[bytes]) -> list[str]:
+def decode_texts(items: Iterable[bytes], max_bytes: int) -> list[str]:
     """The items as text.
 
     Raises:
-        ValueError: an item is not UTF-8; says which item and at which byte.
+        ValueError: an item is longer than `max_bytes`, or not UTF-8; says which and at which byte.
     """
     texts = []
     for index, data in enumerate(items):
+        if len(data) > max_bytes:
+            raise ValueError(
+                f"item {index}: the text has {len(data)} bytes; at most {max_bytes} are taken"
+                " (parameter max_bytes)"
+            )
         try:
             texts.append(data.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -78,7 +87,11 @@ class TextTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, special tokens included, at most `max_length` of them."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+        return [
+            encoding.ids
+            for group in _groups(texts)
+            for encoding in self._tokenizer.encode_batch_fast(group)
+        ]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
         """Ids and attention mask, int64 [batch, length]: the smallest bucket that holds all."""
@@ -90,6 +103,21 @@ class TextTokenizer:
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
         return ids, mask
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in order, few enough at a time: the library takes up to 450 bytes per character, and
+    keeps them until a whole group is done."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        if group and size + len(text) > MOST_CHARACTERS:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += len(text)
+    if group:
+        yield group
 
 
 def _pad_id(tokenizer: Tokenizer) -> int:

@@ -1,0 +1,56 @@
+"""What the two formats share: the size of an image before it is decoded, and which way up it is."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+
+MOST_PARTS = 65_536
+"""Chunks or segments in front of the pixels; an encoder writes some tens, and a chunk per few KiB."""
+MOST_METADATA = 65_536
+"""Bytes of EXIF or XMP that are looked at: what one JPEG segment can hold."""
+_XMP = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
+
+
+@dataclass(frozen=True)
+class Header:
+    """An image as its file declares it; width and height as stored, before it is turned upright."""
+
+    format: str
+    width: int
+    height: int
+    pixel_bytes: int
+    """Channels times bytes per channel."""
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Width x height x channels x bytes per channel."""
+        return self.width * self.height * self.pixel_bytes
+
+
+def exif_orientation(exif: bytes) -> int:
+    """Tag 274 of the first directory, 1 to 8; 0 where there is none that can be read.
+
+    Pillow would unpack every tag, several of which may share their bytes.
+    """
+    exif = exif.removeprefix(b"Exif\0\0")
+    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
+    if order is None or len(exif) < 8:
+        return 0
+    try:
+        (start,) = struct.unpack_from(f"{order}I", exif, 4)
+        (count,) = struct.unpack_from(f"{order}H", exif, start)
+        for place in range(start + 2, start + 2 + 12 * count, 12):
+            tag, kind, number, value = struct.unpack_from(f"{order}HHIH", exif, place)
+            if tag == 274:
+                return value if (kind, number) == (3, 1) and 1 <= value <= 8 else 0
+    except struct.error:
+        pass
+    return 0
+
+
+def xmp_orientation(xmp: bytes) -> int:
+    """The same of an XMP packet."""
+    found = _XMP.search(xmp)
+    return int(found[1]) if found else 0
