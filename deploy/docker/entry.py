@@ -3,9 +3,10 @@
     entry.py [--repository DIR] [--key-file FILE] [--needs FILE] [TRITONSERVER ARGUMENT ...]
 
 Every model there is loaded by name; later versions come by explicit load requests (`tritonkit
-reload`). What can change the server needs the key: as the gRPC metadata `triton-grpc-protocol-admin-key`
-or the HTTP header `admin-key`. SIGTERM answers the requests in flight and ends. After the death of a
-stub, or of the server, it is started anew. Standard library only.
+reload`), over gRPC with the key as the metadata `triton-grpc-protocol-admin-key`. Triton's HTTP and
+metrics are sockets that this user alone reaches; guards listen in their place. SIGTERM answers the
+requests in flight and ends. After the death of a stub, or of the server, it is started again. Standard
+library only: `core` is a copy of src/tritonkit/serve/core.
 """
 
 from __future__ import annotations
@@ -13,27 +14,32 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
-import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from checks import Refused, check_key, check_memory, check_repository, read_needs
-from health import dead_stubs
+from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
+from core.backoff import Backoff
+from core.flags import HTTP_SOCKET, METRICS_SOCKET, closed_flags
+from core.launch import Launch, guard_in
+from core.metrics import MetricsDoor
+from core.unix_http import Admin
+from health import RUN, dead_stubs
 
-__all__ = ["arguments", "drain", "main"]
+__all__ = ["command", "drain", "main"]
 
 HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
 REGIONS = "tritonkit_"
-RESTRICTED = "model-repository,shared-memory,logging,trace"
+VENV = Path("/opt/tritonkit/venv")
+HOST = "0.0.0.0"  # noqa: S104 (the container's own; compose publishes it on loopback)
+GRPC_PORT, METRICS_PORT = 8001, 8002
 CACHE_BYTES = 64 << 20
 
 DRAIN_S = 20
@@ -44,39 +50,57 @@ _FINALIZE_S = 8.0
 # Long enough for other models' answers; Triton itself would wait forever for the dead stub's model.
 _DRAIN_DEAD_S = 5.0
 _TICK_S = 0.5
-_MOST_DEATHS, _PERIOD_S = 5, 60.0
+_MOST_DEATHS = 5
+_MESSAGE_BYTES = 64 * MIB
+"""The largest request where no builder computed one."""
 
 
 def main() -> int:
     """Serve until told to end: 0; 4 if it cannot."""
+    os.umask(0o077)
     options, extra = _parser().parse_known_args()
-
-    def command() -> list[str]:
-        return [*arguments(options.repository, options.key_file, options.needs), *extra]
-
+    RUN.mkdir(mode=0o700, exist_ok=True)
+    metrics = MetricsDoor(HOST, METRICS_PORT, RUN)
+    metrics.start()
     try:
-        return _supervise(command, partial(drain, options.repository))
+        return _supervise(lambda: command(options, extra), options.repository)
     except Refused as refusal:
         _say(str(refusal))
         return 4
+    finally:
+        metrics.close()
 
 
-def arguments(repository: Path, key_file: Path, needs_file: Path) -> list[str]:
-    """The command line. Refused where the repository, the key or /dev/shm will not do."""
-    models = check_repository(repository)
-    key = check_key(key_file)
-    needs = read_needs(needs_file)
+def command(options: argparse.Namespace, extra: list[str]) -> Launch:
+    """What to start. Refused where the repository, the key or /dev/shm will not do."""
+    models = check_repository(options.repository)
+    key = check_key(options.key_file)
+    needs = read_needs(options.needs)
     check_memory(needs, SHARED_MEMORY)
-    configs = "".join((repository / name / "config.pbtxt").read_text() for name in models)
+    guard = guard_in(VENV)
+    if guard is None:
+        _say("warning: the native guard is missing: requests may have up to 2 GiB")
+    return Launch(
+        argv=[*_arguments(options, models, needs), *extra],
+        env=dict(os.environ),
+        cwd=str(RUN),
+        key=key,
+        grpc_port=GRPC_PORT,
+        message_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
+        file_bytes=int(needs.get("file_bytes", 0)),
+        guard=str(guard) if guard else "",
+    )
+
+
+def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any]) -> list[str]:
+    configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
     flags: dict[str, Any] = {
-        "model-repository": repository,
+        "model-repository": options.repository,
         "backend-directory": HOME / "backends",
         "model-control-mode": "explicit",
         # With one bad model the others still come up; the container is not healthy then.
         "exit-on-error": "false",
         "exit-timeout-secs": DRAIN_S,
-        "grpc-restricted-protocol": f"{RESTRICTED}:admin-key={key}",
-        "http-restricted-api": f"{RESTRICTED}:admin-key={key}",
     }
     if not Path("/dev/nvidiactl").exists():
         flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
@@ -87,39 +111,43 @@ def arguments(repository: Path, key_file: Path, needs_file: Path) -> list[str]:
         }
     if "rate_limiter" in configs:
         flags["rate-limit"] = "execution_count"
-    region = int(needs.get("region_bytes", 1 << 20))
+    region = int(needs.get("region_bytes", MIB))
     return [
         str(HOME / "bin" / "tritonserver"),
         "--disable-auto-complete-config",
         *(f"--{name}={value}" for name, value in flags.items()),
+        *closed_flags(HOST, GRPC_PORT, shared_memory=options.shared_memory),
         *(f"--load-model={name}" for name in models),
         f"--backend-config=python,shm-region-prefix-name={REGIONS}",
         f"--backend-config=python,shm-default-byte-size={region}",
     ]
 
 
-def _supervise(command: Callable[[], list[str]], before_end: Callable[[str], None]) -> int:
+def _supervise(launch: Callable[[], Launch], repository: Path) -> int:
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
-    deaths: deque[float] = deque(maxlen=_MOST_DEATHS)
+    backoff = Backoff(_MOST_DEATHS)
     while True:
         # Made anew each time: models may have been published since the last start.
-        words = command()
-        server = subprocess.Popen(words)
+        process = launch()
+        for name in (HTTP_SOCKET, METRICS_SOCKET):
+            (RUN / name).unlink(missing_ok=True)
+        server = process.start()
         reason = _watch(server, asked)
         if asked:
             # The key of this server: the file may hold another by now.
-            before_end(next(w.rpartition("=")[2] for w in words if "admin-key=" in w))
+            drain(repository, process.key)
             return _end(server, DRAIN_S + _FINALIZE_S)
-        _say(f"error: {reason}; starting anew")
+        _say(f"error: {reason}; starting again")
         _end(server, _DRAIN_DEAD_S)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
             region.unlink(missing_ok=True)
-        deaths.append(time.monotonic())
-        if len(deaths) == _MOST_DEATHS and deaths[-1] - deaths[0] < _PERIOD_S:
-            _say(f"error: {_MOST_DEATHS} times within {_PERIOD_S:.0f} s: giving up")
+        delay_s = backoff.after_death()
+        if delay_s is None:
+            _say(f"error: {_MOST_DEATHS} times within a minute: giving up")
             return 4
+        time.sleep(delay_s)
 
 
 def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
@@ -134,28 +162,16 @@ def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
         if "ensemble_scheduling" in file.read_text()
     }
     deadline = time.monotonic() + within_s
+    admin = Admin(RUN, key)
     # The server may have ended already, or answer nothing of use: it is ended all the same.
     with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         for name in sorted(ensembles):
-            _ask(f"models/{name}/unload", key)
+            admin.unload(name)
         while time.monotonic() < deadline:
-            index = json.loads(_ask("index", key))
-            busy = {entry["name"] for entry in index if entry.get("reason") != "unloaded"}
+            busy = {entry["name"] for entry in admin.index() if entry.get("reason") != "unloaded"}
             if not busy & ensembles:
                 return
             time.sleep(_TICK_S / 5)
-
-
-def _ask(path: str, key: str) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", 8000, timeout=5)
-    try:
-        connection.request("POST", f"/v2/repository/{path}", headers={"admin-key": key})
-        answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            raise http.client.HTTPException(f"{path}: status {answer.status}")
-        return answer.read()
-    finally:
-        connection.close()
 
 
 def _watch(server: subprocess.Popen[bytes], asked: list[int]) -> str:
@@ -193,6 +209,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repository", type=Path, default=Path("/models"))
     parser.add_argument("--key-file", type=Path, default=Path("/handover/admin-key"))
     parser.add_argument("--needs", type=Path, default=Path("/handover/needs.json"))
+    parser.add_argument(
+        "--shared-memory", action="store_true", help="clients with the key may register theirs"
+    )
     return parser
 
 

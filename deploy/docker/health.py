@@ -12,11 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["dead_stubs", "main", "ready"]
+__all__ = ["RUN", "dead_stubs", "main", "ready"]
+
+RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs of the container's own)
+"""Where entry.py has Triton make its sockets; this user's alone."""
 
 # The kernel keeps 15 characters of triton_python_backend_stub (proc(5), comm).
 _STUB = "(triton_python_b)"
-_PORT = 8000
 _AGAIN_S = 0.4
 
 
@@ -33,11 +35,13 @@ def dead_stubs(proc: Path = Path("/proc")) -> set[int]:
     return found
 
 
-def ready(port: int = _PORT, timeout_s: float = 3.0) -> bool:
+def ready(folder: Path = RUN, timeout_s: float = 3.0) -> bool:
     """Whether Triton says that it and all its models take requests."""
     request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(str(folder / "http.sock"))
             connection.sendall(request)
             return connection.recv(64).startswith(b"HTTP/1.1 200")
     except OSError:

@@ -22,7 +22,7 @@ from tritonkit.client.http2 import Http2Transport
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.shm.system import FOLDER
 from tritonkit.client.wire.messages import message, parse
-from tritonkit.errors import DeadlineExceeded, InferenceError, ServerDied
+from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 from tritonkit.serve import Endpoint, serve
 
 WIDE = """max_batch_size: 4
@@ -58,7 +58,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(repository: Path, project: Path) -> Iterator[Endpoint]:
     """Triton, serving both."""
-    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
+    with serve(
+        repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True
+    ) as endpoint:
         yield endpoint
 
 
@@ -76,9 +78,9 @@ def rows(*starts: float) -> Any:
     return given
 
 
-def registered(address: str) -> set[str]:
+def registered(server: Endpoint) -> set[str]:
     """The regions the server has open."""
-    transport = Http2Transport(address)
+    transport = Http2Transport(server.grpc, admin_key=server.admin_key)
     asked: Any = "SystemSharedMemoryStatus"
     try:
         return set(parse(asked, transport.send(asked, (message(asked),), 5.0)).regions)
@@ -88,20 +90,25 @@ def registered(address: str) -> set[str]:
 
 def test_answers_are_the_same_and_the_server_forgets(server: Endpoint) -> None:
     """Both ways give the same arrays; after closing, Triton has no region and they stay readable."""
-    with Client(server.grpc) as plain, Client(server.grpc, shared_memory=ALWAYS) as client:
+    with (
+        Client(server.grpc) as plain,
+        Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client,
+    ):
         for given in (rows(1), rows(2, 3), np.asfortranarray(rows(4, 5)), rows(6).astype(">f4")):
             reply = client.model("wide").predict(x=given)
             np.testing.assert_array_equal(reply["y"], plain.model("wide").predict(x=given)["y"])
         texts = [[b"one", b"", b"drei" * 1000]]
         assert client.model("text").predict(x=texts)["y"].tolist() == texts
-        assert registered(server.grpc)
-    assert registered(server.grpc) == set()
+        assert registered(server)
+    assert registered(server) == set()
     assert reply["y"][0, 5] == 11
 
 
 def test_a_call_given_up_harms_no_other(server: Endpoint) -> None:
     """The model writes its answer long after the caller left, and into nobody's arrays."""
-    with Client(server.grpc, shared_memory=ALWAYS, retry=None) as client:
+    with Client(
+        server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS, retry=None
+    ) as client:
         wide = client.model("wide")
         wide.predict(x=rows(1))
         slow = rows(1000)
@@ -112,12 +119,12 @@ def test_a_call_given_up_harms_no_other(server: Endpoint) -> None:
         time.sleep(1.1)
         for number, answer in enumerate(held, 2):
             assert answer[0, 1] == number + 1
-    assert registered(server.grpc) == set()
+    assert registered(server) == set()
 
 
 def test_a_refused_call_is_the_servers_error(server: Endpoint) -> None:
     """A model's own error comes as one, and the region serves the next call."""
-    with Client(server.grpc, shared_memory=ALWAYS) as client:
+    with Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client:
         wide = client.model("wide")
         broken = rows(1)
         broken[0, 0] = np.inf
@@ -130,20 +137,22 @@ def test_tasks_share_regions(server: Endpoint) -> None:
     """Tasks of one client get their own answers, and closing it makes Triton forget."""
 
     async def run() -> list[float]:
-        async with AsyncClient(server.grpc, shared_memory=ALWAYS) as client:
+        async with AsyncClient(
+            server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS
+        ) as client:
             wide = await client.model("wide")
             calls = [wide.predict(x=rows(number)) for number in range(40)]
             return [float(reply["y"][0, 1]) for reply in await asyncio.gather(*calls)]
 
     assert asyncio.run(run()) == [number + 1.0 for number in range(40)]
-    assert registered(server.grpc) == set()
+    assert registered(server) == set()
 
 
 KILLED = """import sys, time
 import numpy as np
 from tritonkit.client import Client
 from tritonkit.client.shm import SharedMemory
-client = Client(sys.argv[1], shared_memory=SharedMemory(smallest=1))
+client = Client(sys.argv[1], admin_key=sys.argv[2], shared_memory=SharedMemory(smallest=1))
 client.model("wide").predict(x=np.zeros((1, 1000), np.float32))
 print("ready", flush=True)
 time.sleep(60)
@@ -153,33 +162,50 @@ time.sleep(60)
 def test_a_killed_client_leaves_nothing(server: Endpoint) -> None:
     """`kill -9` leaves no file; the next client on the machine lets Triton forget its regions."""
     with subprocess.Popen(
-        [sys.executable, "-c", KILLED, server.grpc], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, server.grpc, server.admin_key],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        orphans = registered(server.grpc)
+        orphans = registered(server)
         process.kill()
     assert orphans
-    with Client(server.grpc, shared_memory=ALWAYS) as client:
+    with Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client:
         for _ in range(3):
             client.model("wide").predict(x=rows(1))
-        assert not orphans & registered(server.grpc)
+        assert not orphans & registered(server)
 
 
 def test_a_restarted_server_gets_new_regions(repository: Path, project: Path) -> None:
-    """A call after Triton was killed and started again succeeds; answers from before stay right."""
-    client = None
-    with (
-        suppress(ServerDied),
-        serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint,
-    ):
-        client = Client(endpoint.grpc, shared_memory=ALWAYS)
+    """A call after Triton died and was started again succeeds; answers from before stay right."""
+    with serve(
+        repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True
+    ) as endpoint:
+        client = Client(endpoint.grpc, admin_key=endpoint.admin_key, shared_memory=ALWAYS)
         held = client.model("wide").predict(x=rows(7))["y"]
         os.kill(endpoint.pid, signal.SIGKILL)
-    assert client is not None
-    port = int(client.address.rpartition(":")[2])
-    with serve(repository, grpc_port=port, http_port=0, metrics_port=0, root=project):
-        assert client.model("wide").predict(x=rows(8), timeout_s=30)["y"][0, 1] == 9
+        deadline = time.monotonic() + 30
+        while True:
+            with suppress(ServerUnavailable, InferenceError):
+                answer = client.model("wide").predict(x=rows(8), timeout_s=30)["y"]
+                break
+            assert time.monotonic() < deadline
+        assert answer[0, 1] == 9
         assert held[0, 1] == 8
         client.close()
-        assert registered(f"127.0.0.1:{port}") == set()
+        assert registered(endpoint) == set()
+
+
+@pytest.mark.parametrize("key", ["", "the run's"])
+def test_shared_memory_is_off_unless_it_was_asked_for(
+    repository: Path, project: Path, key: str
+) -> None:
+    """A server by default registers nobody's memory, with its key or without: the client says what to do
+    once, and its calls are answered all the same."""
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
+        given = endpoint.admin_key if key else None
+        with Client(endpoint.grpc, admin_key=given, shared_memory=ALWAYS) as client:
+            assert client.model("wide").predict(x=rows(1))["y"][0, 5] == 6
+        with pytest.raises(ServerUnavailable, match="restricted"):
+            registered(endpoint)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core import supervisor
-from tritonkit.serve.stubs import find_stubs
+from tritonkit.serve.core.keys import write_private
+from tritonkit.serve.core.stubs import find_stubs
 
 if TYPE_CHECKING:
     from tritonkit.serve.core.launch import Launch
@@ -67,7 +68,7 @@ class Triton:
             )  # fmt: skip
         self.pid = int(first["pid"])
         self.prefix = str(first["prefix"])
-        (Path(launch.cwd) / "owner").write_text(str(self._supervisor.pid))
+        write_private(Path(launch.cwd) / "owner", str(self._supervisor.pid))
         self._reader = threading.Thread(target=self._follow, name="tritonkit-server", daemon=True)
         self._reader.start()
 

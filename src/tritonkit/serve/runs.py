@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.serve.core.keys import write_key
+from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.run_dir import is_owned, runs_folder
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ def write_run(folder: Path, endpoint: Endpoint) -> None:
         "grpc": endpoint.grpc, "http": endpoint.http, "metrics": endpoint.metrics,
         "models": endpoint.models, "version": endpoint.version,
     }  # fmt: skip
-    (folder / _ENDPOINT_FILE).write_text(json.dumps(facts))
-    key_file = folder / KEY_FILE
-    if not key_file.exists():
-        write_key(key_file, endpoint.admin_key)
+    write_private(folder / _ENDPOINT_FILE, json.dumps(facts))
+    write_private(folder / KEY_FILE, f"{endpoint.admin_key}\n")
 
 
 def find_key_file(root: Path, address: str) -> Path | None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.doors import Doors
 from tritonkit.serve.drain import finish_ensembles
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import Triton, describe_exit
-from tritonkit.serve.revival import Backoff
 from tritonkit.serve.run_dir import clear
 from tritonkit.serve.runs import write_run
 from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare
@@ -298,7 +298,10 @@ class Server:
 
     def _look_after(self, triton: Triton, run: Run) -> None:
         """Until this process has ended, or is asked to."""
-        stubs = StubWatch(triton.prefix, self.endpoint.grpc, run.key, run.models, self._tell)
+        planned = {need.model: need.bytes_each for need in run.shm.models}
+        stubs = StubWatch(
+            triton.prefix, self.endpoint.grpc, run.key, run.models, planned, self._tell
+        )
         while not triton.ended.wait(TICK_S) and not self._ending.is_set():
             stubs.look()
             if self._doors is not None:

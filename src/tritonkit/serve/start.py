@@ -14,6 +14,7 @@ from tritonkit.serve.command import arguments, prepare_backends, python_run
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key
 from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.install import ServerInstallation, find_server
@@ -24,7 +25,6 @@ from tritonkit.serve.process import Triton, describe_exit
 from tritonkit.serve.repository import ServedModel, check_files, read_models
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.run_dir import new_run_dir
-from tritonkit.serve.stubs import clear_dead_runs
 from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 

@@ -18,6 +18,7 @@ EventKind = Literal[
     "stub_died",  # a model's Python process ended; the model is loaded anew
     "stub_back",  # and answers again
     "stub_lost",  # or it does not, and why
+    "stub_grown",  # its shared memory grew far beyond the plan; the model is loaded again
     "unguarded",  # the native guard is missing, and what is open for that
     "server_died",  # tritonserver ended without being asked to; it is started again
     "server_back",  # and answers again

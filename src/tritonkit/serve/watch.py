@@ -14,9 +14,9 @@ import time
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
+from tritonkit.serve.core.stubs import Stub, find_stubs, grown_models
 from tritonkit.serve.core.supervisor import state
 from tritonkit.serve.rpc import NotAnswered, Service, connect
-from tritonkit.serve.stubs import Stub, find_stubs
 from tritonkit.serve.values import ServeEvent
 from tritonkit.serve.warm import NoSample, warm_request
 
@@ -48,17 +48,19 @@ class StubWatch:
         address: the server's gRPC address.
         key: the run's admin key.
         models: what it serves.
+        planned: bytes of shared memory for each stub of a model; one that takes far more is replaced.
         tell: takes the events; called in other threads.
     """
 
     def __init__(
         self, prefix: str, address: str, key: str, models: Mapping[str, ServedModel],
-        tell: Callable[[ServeEvent], None],
+        planned: Mapping[str, int], tell: Callable[[ServeEvent], None],
     ) -> None:  # fmt: skip
         self._prefix = prefix
         self._address = address
         self._key = key
         self._models = models
+        self._planned = planned
         self._tell = tell
         self._known = set(find_stubs(prefix))
         self._suspects: set[Stub] = set()
@@ -67,6 +69,7 @@ class StubWatch:
         self._deaths: defaultdict[str, deque[float]] = defaultdict(
             lambda: deque(maxlen=MOST_DEATHS)
         )
+        self._replaced: dict[str, float] = {}
         self._ticks = 0
         self._lock = threading.Lock()
 
@@ -75,8 +78,10 @@ class StubWatch:
         the model) is a zombie for a moment only."""
         with self._lock:
             self._ticks += 1
+            grown: set[Stub] = set()
             if self._ticks % _RESCAN_TICKS == 0:
                 self._rescan()
+                grown = self._grown()
             ended = {stub for stub in self._known if state(stub.pid) == "zombie"}
             gone = {stub for stub in self._known if state(stub.pid) == "gone"}
             dead = ended & self._suspects
@@ -86,10 +91,27 @@ class StubWatch:
             self._recovering |= set(models)
         for stub in models.values():
             self._report(stub)
+        for stub in grown - set(models.values()):
+            self._replace(stub)
 
     def _rescan(self) -> None:
         """Take in the stubs of models that were loaded meanwhile."""
         self._known |= {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
+
+    def _grown(self) -> set[Stub]:
+        """One stub of each model whose shared memory has grown too far, and not again within a minute:
+        who sends large requests shall not keep a model busy with starting."""
+        now = time.monotonic()
+        names = grown_models(self._known, self._planned) - self._recovering
+        names = {name for name in names if now - self._replaced.get(name, -_PERIOD_S) >= _PERIOD_S}
+        self._replaced |= dict.fromkeys(names, now)
+        self._recovering |= names
+        return {next(stub for stub in self._known if stub.model == name) for name in names}
+
+    def _replace(self, stub: Stub) -> None:
+        text = f"the shared memory of {stub.instance} has grown far beyond its plan; its model is loaded again"
+        self._tell(ServeEvent("stub_grown", text, stub.model))
+        self._start_recovery(stub)
 
     def _report(self, stub: Stub) -> None:
         self._tell(
@@ -101,6 +123,9 @@ class StubWatch:
             text = f"it died {MOST_DEATHS} times within {_PERIOD_S:.0f} s and is not loaded again"
             self._tell(ServeEvent("stub_lost", text, stub.model))
             return
+        self._start_recovery(stub)
+
+    def _start_recovery(self, stub: Stub) -> None:
         threading.Thread(
             target=self._recover, args=(stub,), name=f"reload-{stub.model}", daemon=True
         ).start()

@@ -245,7 +245,8 @@ class Site:
         if not self.refused_until:
             logger.warning(
                 "%s cannot open shared memory of this process (%s): tensors are sent in messages."
-                " Client and server need one machine, one user and one /dev/shm (containers: --ipc)",
+                " The server must allow it (tritonkit serve --shared-memory, and its key); both need one"
+                " machine, one user and one /dev/shm (containers: --ipc)",
                 self.transport.address,
                 error.found,
             )

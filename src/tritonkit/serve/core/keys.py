@@ -11,7 +11,7 @@ import os
 import secrets
 from pathlib import Path
 
-__all__ = ["HEADER", "PLACEHOLDER", "new_key", "write_key"]
+__all__ = ["HEADER", "PLACEHOLDER", "new_key", "write_private"]
 
 HEADER = "admin-key"
 """The HTTP header; over gRPC the metadata `triton-grpc-protocol-admin-key`."""
@@ -24,12 +24,9 @@ def new_key() -> str:
     return secrets.token_hex(24)
 
 
-def write_key(file: Path, key: str) -> None:
-    """Write a key into a new file that its owner alone can read.
-
-    Raises:
-        FileExistsError: there is one; nothing is changed.
-    """
+def write_private(file: Path, text: str) -> None:
+    """Write a file that its owner alone can read, in place of one there is."""
+    file.unlink(missing_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as opened:
-        opened.write(f"{key}\n")
+        opened.write(text)

@@ -1,0 +1,86 @@
+"""The Python stubs of a server, as /proc shows them: one process per model instance."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .supervisor import (
+    SHARED_MEMORY,
+    dead_run,
+    remove_stale_regions,
+    run_prefix,
+)
+
+__all__ = ["GROWN_BYTES", "Stub", "clear_dead_runs", "find_stubs", "grown_models"]
+
+GROWN_BYTES = 16 << 20
+"""How far a region may grow beyond its plan before its model is loaded again: an unusual batch, not more."""
+
+_PROGRAM = "triton_python_backend_stub"
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A stub process; `instance` is Triton's name for it, such as `digits_network_0_1`, and `region`
+    its shared memory, whose name begins with the run's prefix."""
+
+    pid: int
+    model: str
+    instance: str
+    region: str
+
+
+def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
+    """The living stubs of the run whose shared-memory regions begin with `prefix`.
+
+    A stub's command line is: program, model file, region, sizes, the server's pid, its folder, a
+    handle, the instance, the backend's folder (python_backend, stub_launcher.cc).
+    """
+    found = []
+    for folder in proc.glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if len(words) > 8 and words[0].endswith(_PROGRAM) and words[2].startswith(prefix):
+            # <repository>/<model>/<version>/<file>
+            found.append(Stub(int(folder.name), Path(words[1]).parts[-3], words[8], words[2]))
+    return tuple(sorted(found, key=lambda stub: stub.pid))
+
+
+def grown_models(
+    stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY
+) -> set[str]:
+    """The models with a region far larger than planned. Triton's regions grow and never shrink: after one
+    large request the memory is gone until the model is loaded again.
+
+    Args:
+        stubs: those to look at.
+        planned: bytes of a region for each model; a model that is not there has no limit.
+        folder: where the regions are.
+    """
+    found = set()
+    for stub in stubs:
+        with contextlib.suppress(OSError):
+            size = (folder / stub.region).stat().st_size
+            if stub.model in planned and size > planned[stub.model] + GROWN_BYTES:
+                found.add(stub.model)
+    return found
+
+
+def clear_dead_runs(regions: Path = SHARED_MEMORY) -> None:
+    """End the stubs and remove the regions of runs whose program and supervisor were both killed.
+
+    A stub mostly notices that its server has gone; one that waits for a lock in their shared memory
+    which the server held at its death waits for good (pb_stub.cc, UpdateHealth).
+    """
+    for stub in find_stubs(run_prefix()):
+        if dead_run(stub.region):
+            with contextlib.suppress(OSError):
+                os.kill(stub.pid, signal.SIGKILL)
+    remove_stale_regions(regions)
