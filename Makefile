@@ -9,7 +9,7 @@ BIN = .venv/bin
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile --ignore tests/server --ignore tests/loadtest \
 	--ignore tests/deploy --ignore tests/variants
 
-.PHONY: help setup optimise demo test docker lint unit oldest check clean
+.PHONY: help setup optimise demo test docker lint unit oldest check audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make test   lint, types and tests, with a real Triton"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
 	@echo "make oldest the client's tests with the oldest tritonclient it is for"
+	@echo "make audit  bandit, and pip-audit over both environments"
 	@echo "make setup  the two Python environments that both need"
 	@echo "make optimise  what \`tritonkit build --variants all\` needs beside them"
 
@@ -25,14 +26,14 @@ setup:
 
 .venv/.ready: pyproject.toml
 	@echo "Setting up .venv, the project's environment (a minute or two, 2.1 GB) ..."
-	@$(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv --upgrade-deps .venv
 	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,examples,dev]"
 	@touch $@
 
 .venv-server/.ready: python_backends/requirements.txt
 	@echo "Setting up .venv-server, Triton and what its Python backends import (0.7 GB) ..."
-	@$(PYTHON) -m venv .venv-server
+	@$(PYTHON) -m venv --upgrade-deps .venv-server
 	@.venv-server/bin/python $(PIP_INSTALL) -r python_backends/requirements.txt
 	@touch $@
 
@@ -79,6 +80,12 @@ docker: setup
 
 check: setup
 	@$(BIN)/python tools/build_repo.py --check
+
+# Our own code, and known vulnerabilities of what it runs on. Findings of low severity are ruff's (S).
+audit: setup
+	@$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive \
+		src python_backends deploy loadtest tools
+	@$(BIN)/python tools/audit.py .venv .venv-server
 
 clean:
 	rm -rf .venv .venv-server .venv-oldest .tritonkit

@@ -71,7 +71,7 @@ def _tritonkit(
     owner: os.stat_result, *words: str, capture: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run `tritonkit` as the owner of the checkout, for whom the image has no name."""
-    names = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"}  # noqa: S108 (a tmpfs)  # nosec B108
+    names = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"}  # noqa: S108 (a tmpfs)
     return subprocess.run(
         [sys.executable, "-m", "tritonkit.cli", *words],
         cwd=PROJECT, env=os.environ | names, text=True, check=False,

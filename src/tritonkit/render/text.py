@@ -60,7 +60,7 @@ def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  the text is protobuf's, not HTML
+        autoescape=False,  # noqa: S701 (the text is protobuf's, not HTML)  # nosec B701
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -73,7 +73,7 @@ def holder(port: int, proc: Path = Path("/proc")) -> str:
 
 def reachable(host: str, port: int) -> str:
     """`host:port` as a client on this machine writes it."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (names what is open, opens nothing)  # nosec B104
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
