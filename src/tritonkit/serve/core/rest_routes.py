@@ -1,0 +1,195 @@
+"""Which requests pass the door to Triton's HTTP, and what the others are told (Envoy's routes, in order)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["routes"]
+
+# What Triton takes for a name, but for characters that would need an escape in a path.
+_MODEL = r"/v2/models/[A-Za-z0-9._~-]+(/versions/[0-9]+)?"
+_READ = rf"/v2|/v2/health/(live|ready)|/v2/models/stats|{_MODEL}(/ready|/config|/stats)?"
+_INFER = rf"{_MODEL}/(infer|generate)"
+_STREAM = rf"{_MODEL}/generate_stream"
+_CLOSED = r"/v2/(repository|systemsharedmemory|cudasharedmemory|trace|logging)(/.*)?|/v2/models/.*/trace/.*"
+_CONTENT_TYPES = r"(?i)application/(json|octet-stream)([ \t]*;.*)?"
+
+_LOOPBACK = (r"localhost", r"127\.[0-9.]+", r"\[::1\]")
+_ANY_ADDRESS = (r"[0-9.]+", r"\[[0-9A-Fa-f:.]+\]")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._\[\]:-]+")
+
+_TYPE = "type.googleapis.com/envoy.extensions.filters.http"
+
+
+def routes(
+    address: str,
+    hosts: Sequence[str],
+    origins: Sequence[str],
+    max_request_bytes: int,
+    response_time_s: float,
+) -> dict[str, Any]:
+    """The route configuration. The first route that fits decides.
+
+    Args:
+        address: on which the door listens.
+        hosts: further names that a Host header may have; `*` for any.
+        origins: of web pages that may call.
+        max_request_bytes: of a body.
+        response_time_s: for Triton to answer.
+
+    Raises:
+        ValueError: a host or an origin cannot be one.
+    """
+    host: dict[str, Any] = {"name": "virtual", "domains": ["*"], "routes": [
+        *_strangers(address, hosts, origins),
+        *_for_inference(max_request_bytes, response_time_s),
+        _pass(_READ, "GET", response_time_s, buffer=1),
+        _refuse(405, "the method: wanted GET", path=_READ, allow="GET"),
+        _refuse(405, "the method: wanted POST", path=f"{_INFER}|{_STREAM}", allow="POST"),
+        _refuse(
+            403, "closed here: what changes the server is open to its owner alone, over gRPC with the admin key",
+            path=_CLOSED,
+        ),
+        _refuse(404, "nothing is here; served are /v2, /v2/health, and /v2/models/NAME with infer, generate,"
+                " generate_stream, ready, config and stats"),
+    ]}  # fmt: skip
+    if origins:
+        host["typed_per_filter_config"] = {"cors": _cors(origins)}
+    # The key that opens what is closed: it is never a caller's to send here.
+    return {"name": "rest", "request_headers_to_remove": ["admin-key"], "virtual_hosts": [host]}
+
+
+def _strangers(address: str, hosts: Sequence[str], origins: Sequence[str]) -> list[dict[str, Any]]:
+    """Web pages: a browser lets any of them send a request here, but tells its name and the page's."""
+    refused = []
+    if "*" not in hosts:
+        refused.append(_refuse(
+            403, "the Host header: found a name that is not this server's; start it with that name among its hosts",
+            [_header(":authority", rf"(?i)({'|'.join(_names(address, hosts))})(:[0-9]+)?", invert=True)],
+        ))  # fmt: skip
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                f"{origin!r} is no origin: wanted https://name, with :port where it has one"
+            )
+    page = [{"name": "origin", "present_match": True}]
+    if origins:
+        page.append(_header("origin", "|".join(map(re.escape, origins)), invert=True))
+    refused.append(_refuse(
+        403, "the Origin header: found a web page that may not call this server; start it with that origin allowed",
+        page,
+    ))  # fmt: skip
+    return refused
+
+
+def _names(address: str, hosts: Sequence[str]) -> list[str]:
+    """Patterns of the names that this server goes by. A numeric one cannot be rebound by a page's DNS."""
+    for host in hosts:
+        if not _HOST.fullmatch(host) and not _is_address(host):
+            raise ValueError(f"{host!r} is no host: wanted a name or an address, without a port")
+    numeric = ipaddress.ip_address(address)
+    own = _ANY_ADDRESS if numeric.is_unspecified else [_as_authority(address)]
+    return [*_LOOPBACK, *own, *map(_as_authority, hosts)]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return False
+
+
+def _as_authority(host: str) -> str:
+    host = host.strip("[]")
+    return re.escape(f"[{host}]" if ":" in host else host)
+
+
+def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[str, Any]]:
+    path = f"{_INFER}|{_STREAM}"
+    post = _header(":method", "POST")
+    too_long = {"start": max_request_bytes + 1, "end": (1 << 63) - 1}
+    return [
+        # Before it is sent, where its length is told; else the buffer ends it.
+        _refuse(
+            413, f"the request: found a longer body, wanted {max_request_bytes} bytes at most", path=path,
+            headers=[post, {"name": "content-length", "range_match": too_long}],
+        ),
+        _refuse(
+            415, "the Content-Encoding header: wanted none, send the body as it is", path=path,
+            headers=[post, {"name": "content-encoding", "present_match": True}],
+        ),
+        # What an HTML form can send, a browser sends for any page and asks nobody.
+        _refuse(
+            415, "the Content-Type header: wanted application/json or application/octet-stream", path=path,
+            headers=[
+                post, {"name": "content-type", "present_match": True},
+                _header("content-type", _CONTENT_TYPES, invert=True),
+            ],
+        ),
+        _pass(_INFER, "POST", response_time_s),
+        # The time is for each piece of the answer, not for all of it.
+        _pass(_STREAM, "POST", 0.0, idle_s=response_time_s),
+    ]  # fmt: skip
+
+
+def _pass(
+    path: str, method: str, time_s: float, *, idle_s: float | None = None, buffer: int | None = None
+) -> dict[str, Any]:
+    """On to Triton. `buffer` is for requests without a body to speak of: their bytes, and nobody reads them."""
+    route: dict[str, Any] = {"cluster": "triton", "timeout": f"{time_s:.3f}s"}
+    if idle_s is not None:
+        route["idle_timeout"] = f"{idle_s:.3f}s"
+    filters: dict[str, Any] = {"buffer": _on(), "lua": _on()}
+    if buffer is not None:
+        per_route = {
+            "@type": f"{_TYPE}.buffer.v3.BufferPerRoute",
+            "buffer": {"max_request_bytes": buffer},
+        }
+        filters = {"buffer": per_route}
+    match = _match(path, [_header(":method", method)])
+    return {"match": match, "route": route, "typed_per_filter_config": filters}
+
+
+def _on() -> dict[str, Any]:
+    """Switches a filter on that is off elsewhere, with its own settings."""
+    return {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "config": {}}
+
+
+def _refuse(
+    status: int, words: str, headers: Sequence[dict[str, Any]] = (), *, path: str = "", allow: str = ""
+) -> dict[str, Any]:  # fmt: skip
+    answer = {"status": status, "body": {"inline_string": words}}
+    route: dict[str, Any] = {"match": _match(path, headers), "direct_response": answer}
+    if allow:
+        route["response_headers_to_add"] = [{"header": {"key": "allow", "value": allow}}]
+    return route
+
+
+def _match(path: str, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    where = {"safe_regex": {"regex": path}} if path else {"prefix": "/"}
+    return {**where, "headers": list(headers)}
+
+
+def _header(name: str, pattern: str, *, invert: bool = False) -> dict[str, Any]:
+    """The whole value fits the pattern (RE2), or, inverted, there is one that does not."""
+    return {
+        "name": name,
+        "string_match": {"safe_regex": {"regex": pattern}},
+        "invert_match": invert,
+    }
+
+
+def _cors(origins: Sequence[str]) -> dict[str, Any]:
+    """What browsers are told before and after a call from one of these pages."""
+    return {
+        "@type": f"{_TYPE}.cors.v3.CorsPolicy",
+        "allow_origin_string_match": [{"exact": origin} for origin in origins],
+        "allow_methods": "GET, POST",
+        "allow_headers": "content-type, inference-header-content-length",
+        "expose_headers": "inference-header-content-length",
+        "max_age": "600",
+    }
