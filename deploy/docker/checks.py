@@ -22,7 +22,12 @@ class Refused(Exception):
     """A mistake to mend before the next start: where, what was found, what to do."""
 
     def __init__(self, where: Path, found: str, todo: str) -> None:
-        super().__init__(f"error: {where}: {found}\n  do: {todo}")
+        super().__init__(f"error: {_printable(where)}: {_printable(found)}\n  do: {todo}")
+
+
+def _printable(text: object) -> str:
+    """What a terminal would act on is written out: names come from a repository, which may be anyone's."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
 def check_key(file: Path) -> str:

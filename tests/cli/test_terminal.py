@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -129,6 +130,25 @@ def test_a_real_terminal_gets_no_escape_but_ours(address: str, model: str) -> No
     rest = shown.replace(b"\x1b[1m", b"").replace(b"\x1b[1;31m", b"").replace(b"\x1b[0m", b"")
     text = rest.decode().replace("\r\n", "\n")
     assert all(c == "\n" or c.isprintable() for c in text), text
+
+
+def test_a_container_shows_names_of_a_repository_as_text(tmp_path: Path) -> None:
+    """What the container's entry refuses is written out as the command line does it."""
+    folder = tmp_path / "m\x1b[2J\u202e\n  do: forged"
+    folder.mkdir()
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, 'deploy/docker'); import checks\n"
+        "try:\n    checks.check_repository(Path(sys.argv[1]))\n"
+        "except checks.Refused as refused:\n    print(refused)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        capture_output=True, text=True, check=True, cwd=PROJECT,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        f"error: {tmp_path}/m" + r"\x1b[2J\u202e\n  do: forged: the model repository is empty",
+        "  do: build the models: docker compose up builder",
+    ]
 
 
 def test_what_a_model_folders_python_says_is_text_in_a_bar() -> None:
