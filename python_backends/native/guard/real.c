@@ -1,0 +1,40 @@
+#include "real.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Found at the first call, not in a constructor: other libraries' constructors may come earlier. */
+static void find(_Atomic(void *) *kept, const char *name, void *function) {
+    void *found = atomic_load_explicit(kept, memory_order_acquire);
+    if (found == NULL) {
+        found = dlsym(RTLD_NEXT, name);
+        if (found == NULL) {
+            abort();
+        }
+        atomic_store_explicit(kept, found, memory_order_release);
+    }
+    /* ISO C has no conversion from an object's pointer to a function's. */
+    memcpy(function, &found, sizeof found);
+}
+
+#define REAL(result, name, parameters, arguments)                                                  \
+    result real_##name parameters {                                                                \
+        static _Atomic(void *) kept;                                                               \
+        result(*function) parameters;                                                              \
+        find(&kept, #name, &function);                                                             \
+        return function arguments;                                                                 \
+    }
+
+REAL(int, accept, (int listener, struct sockaddr *address, socklen_t *length),
+     (listener, address, length))
+REAL(int, accept4, (int listener, struct sockaddr *address, socklen_t *length, int flags),
+     (listener, address, length, flags))
+REAL(int, close, (int descriptor), (descriptor))
+REAL(ssize_t, recvmsg, (int descriptor, struct msghdr *message, int flags),
+     (descriptor, message, flags))
+REAL(ssize_t, sendmsg, (int descriptor, const struct msghdr *message, int flags),
+     (descriptor, message, flags))
+REAL(int, fchmod, (int descriptor, mode_t mode), (descriptor, mode))
+REAL(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode))

@@ -1,0 +1,19 @@
+/* libc's own functions, behind those that the guard puts before them. */
+#ifndef TRITONKIT_GUARD_REAL_H
+#define TRITONKIT_GUARD_REAL_H
+
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+int real_accept(int listener, struct sockaddr *address, socklen_t *length);
+int real_accept4(int listener, struct sockaddr *address, socklen_t *length, int flags);
+int real_close(int descriptor);
+ssize_t real_recvmsg(int descriptor, struct msghdr *message, int flags);
+ssize_t real_sendmsg(int descriptor, const struct msghdr *message, int flags);
+int real_fchmod(int descriptor, mode_t mode);
+int real_shm_open(const char *name, int flags, mode_t mode);
+
+#endif
