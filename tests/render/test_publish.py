@@ -328,7 +328,8 @@ def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, mounted: bo
     assert versions(out / "net") == [1]
     assert publish(out, [rendered(tmp_path / "a", b"two")])[0].version == 2
     assert (out / "net" / "2" / "model.onnx").read_bytes() == b"two"
-    assert sorted(p.name for p in (out / "net").iterdir()) == ["1", "2", "config.pbtxt", "warmup"]
+    left = ["1", "2", "config.pbtxt", "manifest.json", "warmup"]
+    assert sorted(p.name for p in (out / "net").iterdir()) == left
 
 
 def test_a_mounted_repository_takes_several_models(small_disk: Path, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""`manifest.json` in each version folder: what the version is made of and how good it was."""
+"""`manifest.json` in each version folder: what the version is made of and how good it was; in each model's
+folder: what lies beside the versions. `integrity.verify` holds the files against both."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,7 +13,7 @@ from typing import Any
 from tritonkit.build import Artifact, sha256_file
 from tritonkit.render.values import ModelPlan
 
-__all__ = ["FILE_NAME", "describe", "is_whole", "read"]
+__all__ = ["FILE_NAME", "describe", "describe_beside", "is_whole", "read"]
 
 FILE_NAME = "manifest.json"
 
@@ -23,12 +25,23 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
         "version": version,
         "spec": artifact.model,
         "files": dict(files),
+        "sizes": {name: plan.version_files[name].stat().st_size for name in sorted(files)},
         "tools": artifact.tools,
     }
     if any(Path(source).is_relative_to(artifact.folder) for source in plan.version_files.values()):
         facts["variant"] = artifact.variant
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
+    return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+
+
+def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
+    """The text for a model's folder: `files` lie beside its versions, such as config.pbtxt and labels."""
+    facts = {
+        "model": plan.name,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        "sizes": {name: len(data) for name, data in files.items()},
+    }
     return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 

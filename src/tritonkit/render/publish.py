@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from tritonkit.build import Artifact, sha256_file
+from tritonkit.build.disk import sync
 from tritonkit.errors import PublishError
 from tritonkit.render import manifest, staging
 from tritonkit.render.existing import CONFIG, left_over, refuse_foreign, versions
@@ -38,6 +39,19 @@ class Rendered:
         """What lies beside the versions under version control: config.pbtxt and labels."""
         files = {name: source.read_bytes() for name, source in self.plan.model_files.items()}
         return {CONFIG: self.config.encode(), **files}
+
+    @cached_property
+    def beside(self) -> dict[str, bytes]:
+        """All that lies beside the versions, with the manifest that names it."""
+        warmup = {f"warmup/{name}": data for name, data in self.plan.warmup_files.items()}
+        files = {**self.texts, **warmup}
+        if manifest.FILE_NAME in files:
+            raise PublishError(
+                f"models/{self.artifact.model}",
+                found=f"a file of {self.plan.name} is called {manifest.FILE_NAME}",
+                wanted="another name: the published model has its own file of that name",
+            )
+        return {**files, manifest.FILE_NAME: manifest.describe_beside(self.plan, files).encode()}
 
 
 @dataclass(frozen=True)
@@ -138,7 +152,7 @@ def _decide(out: Path, rendered: Rendered) -> _Next:
     latest = present[-1] if present else 0
     if not latest or not manifest.is_whole(folder / str(latest), files):
         version, action = latest + 1, "new version"
-    elif _beside(rendered) != _found_beside(folder, rendered):
+    elif not _is_beside(folder, rendered):
         version, action = latest, "new configuration"
     else:
         version, action = latest, "unchanged"
@@ -164,19 +178,15 @@ def _digests(rendered: Rendered) -> dict[str, str]:
     }
 
 
-def _beside(rendered: Rendered) -> dict[str, str]:
-    """Digests of all that lies beside the versions."""
-    warmup = {f"warmup/{name}": data for name, data in rendered.plan.warmup_files.items()}
-    return {
-        name: hashlib.sha256(data).hexdigest()
-        for name, data in {**rendered.texts, **warmup}.items()
-    }
-
-
-def _found_beside(folder: Path, rendered: Rendered) -> dict[str, str]:
-    """The same of what is there; a file nobody asks for counts as a difference in warmup/ only."""
-    names = {*rendered.texts, *(f"warmup/{path.name}" for path in folder.glob("warmup/*"))}
-    return {name: sha256_file(folder / name) for name in names if (folder / name).is_file()}
+def _is_beside(folder: Path, rendered: Rendered) -> bool:
+    """Whether what lies beside the versions is as it would be written now; a file nobody asks for
+    counts as a difference in warmup/ only."""
+    if {f"warmup/{path.name}" for path in folder.glob("warmup/*")} - rendered.beside.keys():
+        return False
+    try:
+        return all((folder / name).read_bytes() == data for name, data in rendered.beside.items())
+    except OSError:
+        return False
 
 
 def _write(out: Path, nexts: Sequence[_Next]) -> None:
@@ -223,13 +233,9 @@ def _stage(staged: Path, current: Path, item: _Next) -> None:
             shutil.copyfile(source, version / name)
         text = manifest.describe(plan, item.rendered.artifact, item.files, item.version)
         (version / manifest.FILE_NAME).write_text(text)
-    for name, data in item.rendered.texts.items():
+    for name, data in item.rendered.beside.items():
         (staged / name).parent.mkdir(exist_ok=True)
         (staged / name).write_bytes(data)
-    if plan.warmup_files:
-        (staged / "warmup").mkdir()
-        for name, data in plan.warmup_files.items():
-            (staged / "warmup" / name).write_bytes(data)
 
 
 def _kept(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:
@@ -254,6 +260,7 @@ def _remove(out: Path, names: Sequence[str]) -> None:
     for name in names:
         with Staging(out) as place:
             (out / name).rename(place.folder / name)
+            sync(out)
 
 
 @contextmanager
