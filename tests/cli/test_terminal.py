@@ -21,7 +21,6 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
-from tritonkit.cli.progress import Showing, bars
 
 # Sets the window's title, clears the screen, colours, shows text backwards, begins a line anew, and is
 # markup of rich.
@@ -153,6 +152,8 @@ def test_a_container_shows_names_of_a_repository_as_text(tmp_path: Path) -> None
 
 def test_what_a_model_folders_python_says_is_text_in_a_bar() -> None:
     """A phrase with markup and escapes shows as it is beside its bar."""
+    from tritonkit.cli.progress import Showing, bars
+
     file = io.StringIO()
     with bars(Console(file=file, force_terminal=True, width=200, color_system=None)) as lines:
         shown = Showing(lines)
