@@ -56,7 +56,12 @@ end
 
 local function whole_of(bits, signed)
   local least = signed and -2 ^ (bits - 1) or 0
-  return { values = "whole numbers in its range", least = least, most = least + 2 ^ bits - 1, whole = true }
+  local most = least + 2 ^ bits - 1
+  if bits == 64 then
+    -- After 15 digits the count is not exact: what is just out of range is Triton's to refuse.
+    least, most = least * (1 + 2 ^ -40), most * (1 + 2 ^ -40)
+  end
+  return { values = "whole numbers in its range", least = least, most = most, whole = true }
 end
 
 local DATATYPES = {

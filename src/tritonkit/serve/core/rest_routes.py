@@ -46,6 +46,7 @@ def routes(
     """
     host: dict[str, Any] = {"name": "virtual", "domains": ["*"], "routes": [
         *_strangers(address, hosts, origins),
+        *([_preflight()] if origins else []),
         *_for_inference(max_request_bytes, response_time_s),
         _pass(_READ, "GET", response_time_s, buffer=1),
         _refuse(405, "the method: wanted GET", path=_READ, allow="GET"),
@@ -84,6 +85,15 @@ def _strangers(address: str, hosts: Sequence[str], origins: Sequence[str]) -> li
         page,
     ))  # fmt: skip
     return refused
+
+
+def _preflight() -> dict[str, Any]:
+    """A browser's question before a call; the filter `cors` answers it, but on the way to a cluster alone."""
+    asks = {"name": "access-control-request-method", "present_match": True}
+    return {
+        "match": _match("", [_header(":method", "OPTIONS"), asks]),
+        "route": {"cluster": "triton"},
+    }
 
 
 def _names(address: str, hosts: Sequence[str]) -> list[str]:
