@@ -50,10 +50,9 @@ def build(out: Path, compiler: str = "") -> bool:
     Raises:
         BuildError: no compiler did it, or the folder cannot be written.
     """
-    note = out.with_name(out.name + ".made-from")
-    key = _fingerprint(compiler)
-    if out.is_file() and note.is_file() and note.read_text() == key:
+    if is_current(out, compiler):
         return False
+    note = _note(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="tritonkit-guard-") as scratch:
@@ -64,10 +63,20 @@ def build(out: Path, compiler: str = "") -> bool:
             ready.chmod(0o755)
             note.unlink(missing_ok=True)
             ready.replace(out)
-            note.write_text(key)
+            note.write_text(_fingerprint(compiler))
     except OSError as error:
         raise BuildError(f"{out}: {error}; choose another place with --out") from error
     return True
+
+
+def is_current(out: Path, compiler: str = "") -> bool:
+    """Whether `out` was made from these sources, with these flags, for this kind of machine."""
+    note = _note(out)
+    return out.is_file() and note.is_file() and note.read_text() == _fingerprint(compiler)
+
+
+def _note(out: Path) -> Path:
+    return out.with_name(out.name + ".made-from")
 
 
 def _fingerprint(compiler: str) -> str:

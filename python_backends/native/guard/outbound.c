@@ -12,26 +12,33 @@ enum {
     HEADERS_FLAGS = 0x4 | FLAG_END_STREAM, /* END_HEADERS */
 };
 
+static void head_sent(struct connection *connection, struct frame_head head) {
+    connection->out.begun = true;
+    struct stream *stream = head.kind == FRAME_HEADERS
+                                ? streams_find(&connection->streams, head.stream)
+                                : NULL;
+    if (stream != NULL) {
+        stream->answered = true;
+    }
+}
+
 /* Ended streams are forgotten: grpc-core passes over what they still bring. */
 static void frame_sent(struct connection *connection, struct frame_head head) {
     if (head.kind == FRAME_RST_STREAM ||
         (head.kind <= FRAME_HEADERS && (head.flags & FLAG_END_STREAM) != 0)) {
         streams_remove(&connection->streams, head.stream);
-    } else if (head.kind == FRAME_HEADERS) {
-        struct stream *stream = streams_find(&connection->streams, head.stream);
-        if (stream != NULL) {
-            stream->answered = true;
-        }
     }
 }
 
 void outbound_sent(struct connection *connection, const uint8_t *bytes, size_t length) {
-    struct outbound *out = &connection->out;
+    struct cursor *cursor = &connection->out.cursor;
     while (length > 0) {
         size_t taken = 0;
-        if (cursor_take(&out->cursor, bytes, length, &taken) == HEAD_COMPLETE) {
-            out->begun = true;
-            frame_sent(connection, out->cursor.head);
+        if (cursor_take(cursor, bytes, length, &taken) == HEAD_COMPLETE) {
+            head_sent(connection, cursor->head);
+        }
+        if (cursor_between_frames(cursor)) {
+            frame_sent(connection, cursor->head);
         }
         bytes += taken;
         length -= taken;

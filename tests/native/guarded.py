@@ -1,0 +1,128 @@
+"""Programs under the guard, and the frames to try them with."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from hpack import Decoder
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+END_STREAM, PADDED, REFUSED = 0x1, 0x8, 0x40
+
+Step = int | list[str]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """An HTTP/2 frame."""
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    )
+
+
+def frames(data: bytes) -> list[tuple[int, int, int, bytes]]:
+    """Kind, flags, stream and payload of each frame; fails where bytes are left."""
+    found = []
+    while data:
+        length = int.from_bytes(data[:3], "big")
+        assert len(data) >= 9 + length
+        found.append((data[3], data[4], int.from_bytes(data[5:9], "big"), data[9 : 9 + length]))
+        data = data[9 + length :]
+    return found
+
+
+def message(length: int, body: bytes = b"", flag: int = 0) -> bytes:
+    """gRPC's prefix for a message that is said to have `length` bytes, and what of it comes."""
+    return bytes([flag]) + length.to_bytes(4, "big") + body
+
+
+def fields(block: bytes) -> dict[str, str]:
+    """The header fields of a block that needs no dynamic table."""
+    return dict(Decoder().decode(block))
+
+
+def build_module(project: Path) -> ModuleType:
+    """python_backends/native/build.py, imported by its path."""
+    path = project / "python_backends" / "native" / "build.py"
+    spec = importlib.util.spec_from_file_location("native_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def guard_file(project: Path, folder: Path) -> Path:
+    """The guard of today's sources: the server environment's, or one made in `folder`."""
+    native = build_module(project)
+    installed = project / ".venv-server" / native.PLACE
+    if native.is_current(installed):
+        return installed
+    native.build(folder / "guard.so")
+    return folder / "guard.so"
+
+
+class Receiver:
+    """A `receiver.py` under the guard.
+
+    Args:
+        guard: the guard's file.
+        address: where it listens: a path, or a port as text.
+        settings: the guard's environment variables.
+    """
+
+    def __init__(self, guard: Path, address: str, settings: dict[str, str]) -> None:
+        self.address = address
+        self.process = subprocess.Popen(
+            [sys.executable, "-ISu", str(Path(__file__).with_name("receiver.py")), address],
+            env={**os.environ, "LD_PRELOAD": str(guard), **settings},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._answer() == "ready\n"
+
+    def exchange(self, sent: bytes, steps: Sequence[Step]) -> tuple[list[str | bytes], bytes]:
+        """Send bytes to it; gives what it read in each step (or the error's name), and what it sent."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(steps) + "\n")
+        self.process.stdin.flush()
+        with self._connect() as peer:
+            peer.sendall(sent)
+            peer.shutdown(socket.SHUT_WR)
+            came = json.loads(self._answer())
+            answer = b""
+            try:
+                while part := peer.recv(1 << 16):
+                    answer += part
+            except ConnectionResetError:
+                pass
+        return [text if text.endswith("Error") else bytes.fromhex(text) for text in came], answer
+
+    def close(self) -> None:
+        """End it; fails if it did not live until now."""
+        assert self.process.poll() is None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+        assert self.process.returncode == 0
+
+    def _connect(self) -> socket.socket:
+        if not self.address.startswith("/"):
+            return socket.create_connection(("127.0.0.1", int(self.address)), timeout=20)
+        peer = socket.socket(socket.AF_UNIX)
+        peer.settimeout(20)
+        peer.connect(self.address)
+        return peer
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()

@@ -1,0 +1,226 @@
+"""Messages that are too large or compressed never reach the reader as such."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native.conftest import LIMIT
+from tests.native.guarded import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PADDED,
+    PREFACE,
+    REFUSED,
+    RST_STREAM,
+    SETTINGS,
+    Receiver,
+    frame,
+    frames,
+    message,
+)
+from tests.native.rule import follow
+
+OPENING = PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 4, 1, b"\x82")
+
+
+def check(receiver: Receiver, data: bytes, readings: list[int]) -> list[int]:
+    """Hold what the guard does against the rule; gives the streams that were refused."""
+    came, _ = receiver.exchange(data, readings)
+    wanted = follow(data, readings, LIMIT)
+    at = 0
+    for number, (length, found) in enumerate(zip(readings, came, strict=True)):
+        if wanted.reset_at is not None and number >= wanted.reset_at:
+            assert found == "ConnectionResetError"
+        else:
+            assert found == bytes(wanted.data[at : at + length])
+        at += length
+    return wanted.refused if wanted.reset_at is None else [-1]
+
+
+def pieces(data: bytes, *lengths: int) -> list[int]:
+    """Readings of these lengths, and one for the rest."""
+    return [length for length in (*lengths, len(data) - sum(lengths)) if length]
+
+
+@pytest.mark.parametrize(("length", "refused"), [(LIMIT, []), (LIMIT + 1, [1]), (2**32 - 1, [1])])
+def test_the_limit_is_the_largest_that_passes(
+    receiver: Receiver, length: int, refused: list[int]
+) -> None:
+    """A message of exactly the limit passes as it is; one byte more is marked."""
+    data = OPENING + frame(DATA, 0, 1, message(length, b"x" * min(length, 3000)))
+    assert check(receiver, data, [len(data)]) == refused
+
+
+def test_a_compressed_message_is_refused(receiver: Receiver) -> None:
+    """However short it is: what it holds decompressed cannot be known before."""
+    data = OPENING + frame(DATA, END_STREAM, 1, message(3, b"abc", flag=1))
+    assert check(receiver, data, [len(data)]) == [1]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_second_message_of_a_stream_is_measured(receiver: Receiver, split: bool) -> None:
+    """Every message of a stream counts, in whichever frame it begins."""
+    first = message(5, b"hello") + message(0) + message(LIMIT, b"y" * LIMIT)
+    second = message(LIMIT + 1, b"z" * 50)
+    payloads = [first, second] if split else [first + second]
+    data = OPENING + b"".join(frame(DATA, 0, 1, payload) for payload in payloads)
+    assert check(receiver, data, [len(data)]) == [1]
+
+
+def test_a_message_may_be_cut_anywhere(receiver: Receiver) -> None:
+    """A legal message, read in two pieces, passes wherever the cut is."""
+    data = OPENING + frame(DATA, 0, 1, message(3, b"abc") + message(4, b"defg"))
+    for cut in range(1, len(data)):
+        assert check(receiver, data, pieces(data, cut)) == []
+
+
+def test_a_cut_before_the_flags_or_after_the_length_hides_nothing(receiver: Receiver) -> None:
+    """Too large and read in two pieces: refused, or the connection is reset; never passed."""
+    head = len(OPENING)
+    data = OPENING + frame(DATA, 0, 1, message(LIMIT + 1, b"abc"))
+    outcomes = [check(receiver, data, pieces(data, cut)) for cut in range(1, len(data))]
+    flags_read, length_read = head + 5, head + 9 + 5
+    for cut, outcome in enumerate(outcomes, 1):
+        assert outcome == ([-1] if flags_read <= cut < length_read else [1])
+
+
+def test_a_prefix_over_several_frames_is_put_together(receiver: Receiver) -> None:
+    """A prefix in frames of one byte is refused in the last of them."""
+    prefix = message(LIMIT + 1)
+    data = OPENING + b"".join(frame(DATA, 0, 1, prefix[at : at + 1]) for at in range(5))
+    came, _ = receiver.exchange(data, [len(data)])
+    assert isinstance(came[0], bytes)
+    flags = [found[1] for found in frames(came[0][len(PREFACE) :]) if found[0] == DATA]
+    assert flags == [0, 0, 0, 0, REFUSED]
+
+
+@pytest.mark.parametrize("padding", [30, 255])
+def test_padding_is_no_message(receiver: Receiver, padding: int) -> None:
+    """Padding is skipped, more of it than the frame holds too, and the next message is measured."""
+    text = b"" if padding == 255 else message(3, b"abc")
+    data = OPENING + frame(DATA, PADDED, 1, bytes([padding]) + text + b"\xff" * 30)
+    head = len(data)
+    data += frame(DATA, PADDED, 1, b"\x02" + message(LIMIT + 1) + b"\xff\xff")
+    assert check(receiver, data, [len(data)]) == [1]
+    assert check(receiver, data, [len(OPENING) + 9, head - len(OPENING) - 9, len(data) - head]) == [
+        1
+    ]
+
+
+def test_streams_are_measured_apart(receiver: Receiver) -> None:
+    """Interleaved messages of two streams do not mix: one is refused, the other passes."""
+    large, small = message(LIMIT + 1), message(8, b"12345678")
+    data = OPENING + frame(HEADERS, 4, 3, b"\x82")
+    for at in range(5):
+        data += frame(DATA, 0, 1, large[at : at + 1]) + frame(DATA, 0, 3, small[at : at + 1])
+    data += frame(DATA, 0, 1, b"x" * 20) + frame(DATA, END_STREAM, 3, small[5:])
+    assert check(receiver, data, [len(data)]) == [1]
+
+
+def test_further_headers_do_not_end_the_watch(receiver: Receiver) -> None:
+    """Three HEADERS with END_STREAM, which grpc-core does not all heed: data is measured still."""
+    data = OPENING + 3 * frame(HEADERS, 4 | END_STREAM, 1, b"\x82")
+    data += frame(DATA, 0, 1, message(LIMIT + 1))
+    assert check(receiver, data, [len(data)]) == [1]
+
+
+def test_what_does_not_speak_http2_is_reset(receiver: Receiver) -> None:
+    """Bytes that could not be followed, TLS among them, are not passed on."""
+    came, _ = receiver.exchange(b"GET / HTTP/1.1\r\n\r\n", [18])
+    assert came == ["ConnectionResetError"]
+
+
+def test_absurdly_many_open_streams_are_reset(receiver: Receiver) -> None:
+    """16,384 calls may be open on a connection; with one more it is reset."""
+    heads = [frame(HEADERS, 4, number) for number in range(3, 2 * 16384 + 3, 2)]
+    fits, over = b"".join(heads[:-1]), heads[-1]
+    came, _ = receiver.exchange(OPENING + fits + over, [len(OPENING), len(fits), len(over)])
+    assert came == [OPENING, fits, "ConnectionResetError"]
+
+
+def test_ended_streams_take_no_place(receiver: Receiver) -> None:
+    """Streams that were reset are forgotten: 20,000 in a row are nothing unusual."""
+    numbers = range(1, 40_001, 2)
+    data = PREFACE + b"".join(
+        frame(HEADERS, 4, number) + frame(RST_STREAM, 0, number, b"\0\0\0\x08")
+        for number in numbers
+    )
+    came, _ = receiver.exchange(data, [len(data)])
+    assert came == [data]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_one_port_is_guarded_alone(guard: Path, own: bool) -> None:
+    """Connections of gRPC's port are followed; those of another are passed on untouched."""
+    port = free_port()
+    guarded = port if own else port % 65535 + 1
+    receiver = Receiver(
+        guard, str(port),
+        {"TRITONKIT_GUARD_GRPC_PORT": str(guarded), "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1000"},
+    )  # fmt: skip
+    data = OPENING + frame(DATA, 0, 1, message(LIMIT + 1))
+    came, _ = receiver.exchange(data, [len(data)])
+    assert (came == [data]) is not own
+    receiver.close()
+
+
+bodies = st.one_of(
+    st.binary(max_size=20),
+    st.builds(
+        message,
+        st.sampled_from([0, 1, 3, LIMIT, LIMIT + 1, 2**31, 2**32 - 1]),
+        st.binary(max_size=12),
+        st.sampled_from([0, 0, 0, 1, 255]),
+    ),
+)
+any_frame = st.one_of(
+    st.builds(
+        frame,
+        st.just(DATA),
+        st.sampled_from([0, END_STREAM, PADDED]),
+        st.sampled_from([1, 1, 3, 5, 2]),
+        bodies,
+    ),
+    st.builds(frame, st.just(HEADERS), st.sampled_from([4, 5]), st.sampled_from([1, 3, 5, 4])),
+    st.builds(frame, st.just(RST_STREAM), st.just(0), st.sampled_from([1, 3]), st.binary(max_size=5)),
+    st.builds(frame, st.integers(0, 255), st.integers(0, 255), st.integers(0, 9), st.binary(max_size=9)),
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(any_frame, max_size=12).map(b"".join),
+    st.booleans(),
+    st.lists(st.integers(1, 40), max_size=60),
+)
+def test_any_frames_in_any_pieces_follow_the_rule(
+    receiver: Receiver, sent: bytes, cut_short: bool, lengths: list[int]
+) -> None:
+    """Frames of every kind, cut and read anywhere: the guard does what the rule says, and lives."""
+    data = OPENING + sent
+    data = data[:-3] if cut_short else data
+    readings: list[int] = []
+    for length in lengths:
+        if sum(readings) + length < len(data):
+            readings.append(length)
+    check(receiver, data, pieces(data, *readings))
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=400), st.integers(1, 50))
+def test_any_bytes_follow_the_rule(receiver: Receiver, sent: bytes, length: int) -> None:
+    """Noise after the preface: the guard does what the rule says, and lives."""
+    data = OPENING + sent
+    check(receiver, data, pieces(data, *[length] * (len(data) // length)))
