@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, find_envoy
-from tritonkit.serve.ports import choose
-from tritonkit.serve.values import Ports
+from tritonkit.serve.ports import check_free
 
 SOCKET = "http.sock"
 JSON = "Content-Type: application/json"
@@ -99,14 +98,14 @@ def open_door(
     """Envoy before the socket in a folder, as `serve` starts it."""
     binary = find_envoy(project / ".venv-server")
     assert binary is not None, "make setup"
-    port = choose(Ports(0, 0, 0), "127.0.0.1").http
+    port = check_free("127.0.0.1", 0)
     config = envoy_config(
         "127.0.0.1", port, SOCKET, limits or RestLimits(), hosts, origins, **options
     )
-    (folder / "rest.json").write_text(json.dumps(config))
-    log = folder / "rest.log"
+    (folder / "door.json").write_text(json.dumps(config))
+    log = folder / "door.log"
     with log.open("wb") as opened:
-        process = subprocess.Popen(envoy_command(binary, "rest.json"), cwd=folder, stderr=opened)
+        process = subprocess.Popen(envoy_command(binary, "door.json"), cwd=folder, stderr=opened)
     door = Door(port, process, log)
     try:
         _await(door)

@@ -1,0 +1,181 @@
+"""The REST door before a real Triton: what clients need works, and no request ends the server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import tritonclient.http as httpclient
+
+from tests.hostile.conftest import COPY, TEXT, WIDE
+from tests.hostile.http_requests import TYPED, Sender
+from tests.hostile.test_closed import regions, resident
+from tests.serve.rest_door import JSON, Door, open_door
+from tests.server.models import ModelText, write_repository
+from tritonkit.serve import Endpoint, serve
+
+HEAD = f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n".encode()
+VALUES = np.arange(6, dtype=np.float32).reshape(1, 6)
+
+
+@pytest.fixture(scope="module")
+def endpoint(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A server of two models that answer what they are sent; its HTTP is on a socket alone."""
+    models = {"wide": ModelText(WIDE, COPY), "text": ModelText(TEXT, COPY)}
+    folder = write_repository(tmp_path_factory.mktemp("rest") / "repository", models)
+    with serve(folder, grpc_port=0, metrics_port=0, root=project) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def door(project: Path, endpoint: Endpoint) -> Iterator[Door]:
+    """A door as it is by default, before that server."""
+    with open_door(project, endpoint.log.parent) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(door: Door) -> Iterator[httpclient.InferenceServerClient]:
+    """NVIDIA's own client."""
+    client = httpclient.InferenceServerClient(f"localhost:{door.port}")
+    yield client
+    client.close()
+
+
+def as_before(door: Door) -> None:
+    """The same server answers, and rightly."""
+    data = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.5, -2]}
+    answer = door.infer({"inputs": [data]}, model="wide")
+    assert json.loads(answer.body)["outputs"][0]["data"] == [1.5, -2.0]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_tritonclient_calls(
+    client: httpclient.InferenceServerClient, binary: bool, compression: str | None
+) -> None:
+    """Numbers as JSON and as binary data, both ways; Triton may pack its answer."""
+    given = httpclient.InferInput("x", VALUES.shape, "FP32")
+    given.set_data_from_numpy(VALUES, binary_data=binary)
+    asked = httpclient.InferRequestedOutput("y", binary_data=binary)
+    options = {"request_id": "7", "response_compression_algorithm": compression}
+    result = client.infer("wide", [given], outputs=[asked], **options)
+    np.testing.assert_array_equal(result.as_numpy("y"), VALUES)
+    assert result.get_response()["id"] == "7"
+    waiting = client.async_infer("wide", [given])
+    np.testing.assert_array_equal(waiting.get_result().as_numpy("y"), VALUES)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_tritonclient_sends_bytes(client: httpclient.InferenceServerClient, binary: bool) -> None:
+    """Text with brackets, quotes, escapes and other scripts comes back as it was."""
+    text = np.array([['[[[{{"\\ \u00e9\u4e2d\U0001f600\n']], dtype=object)
+    given = httpclient.InferInput("x", text.shape, "BYTES")
+    given.set_data_from_numpy(text, binary_data=binary)
+    result = client.infer("text", [given]).as_numpy("y")
+    assert result is not None
+    assert result[0, 0].decode() == text[0, 0]
+
+
+def test_tritonclient_asks(client: httpclient.InferenceServerClient) -> None:
+    """Health, metadata, configuration and statistics are open."""
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("wide")
+    assert not client.is_model_ready("no_such")
+    assert client.get_server_metadata()["name"] == "triton"
+    assert client.get_model_metadata("wide", "1")["inputs"][0]["name"] == "x"
+    assert client.get_model_config("text")["max_batch_size"] == 8
+    assert client.get_inference_statistics("wide")["model_stats"][0]["name"] == "wide"
+    assert len(client.get_inference_statistics()["model_stats"]) == 2
+
+
+def test_tritonclient_changes_nothing(
+    client: httpclient.InferenceServerClient, endpoint: Endpoint
+) -> None:
+    """Not even with the right key: what changes the server has no door here."""
+    headers = {"admin-key": endpoint.admin_key}
+    for call in (
+        lambda: client.unload_model("wide", headers=headers),
+        lambda: client.load_model("wide", headers=headers),
+        lambda: client.get_model_repository_index(headers=headers),
+        lambda: client.get_system_shared_memory_status(headers=headers),
+        lambda: client.get_trace_settings(headers=headers),
+        lambda: client.update_log_settings({"log_verbose_level": 9}, headers=headers),
+    ):
+        with pytest.raises(httpclient.InferenceServerException, match="closed here"):
+            call()
+    assert client.is_model_ready("wide")
+
+
+def test_tritons_own_answers_pass(door: Door) -> None:
+    """What Triton says about a model that is not there, or an input that it has not, is its own."""
+    answer = door.infer({"inputs": []}, model="no_such")
+    assert (answer.status, "unknown model" in answer.error) == (404, True)
+    wrong = {"name": "z", "shape": [1, 1], "datatype": "FP32", "data": [1]}
+    answer = door.infer({"inputs": [wrong]}, model="wide")
+    assert (answer.status, "unexpected inference input 'z'" in answer.error) == (400, True)
+
+
+def test_generate(door: Door) -> None:
+    """The short form of a request, whole and as a stream; a wrong type in it is the caller's fault."""
+    answer = door.infer({"x": "hello"}, model="text", verb="generate")
+    assert json.loads(answer.body)["y"] == "hello"
+    answer = door.infer({"x": "hello"}, model="text", verb="generate_stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert json.loads(answer.body.removeprefix(b"data: "))["y"] == "hello"
+    assert door.infer({"x": 1}, model="text", verb="generate").status == 400
+
+
+def test_what_ended_the_server_is_refused(door: Door, endpoint: Endpoint) -> None:
+    """Each of these, sent to Triton's own port without a key, was a segmentation fault."""
+    pid = endpoint.pid
+    answer = door.infer(b"[" * 150_000, model="wide")
+    assert answer.status == 400
+    answer = door.send(
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n[\r\n" * 600_000 + b"0\r\n\r\n"
+    )
+    assert answer.status == 400
+    as_before(door)
+    assert endpoint.pid == pid
+
+
+def test_very_many_chunks_are_served(door: Door) -> None:
+    """The same number of chunks around a right request is answered: Triton sees one body."""
+    tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [3]}
+    body = json.dumps({"inputs": [tensor]}).encode() + b" " * 600_000
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    answer = door.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+    assert json.loads(answer.body)["outputs"][0]["data"] == [3.0]
+
+
+def test_a_packed_bomb_is_not_unpacked(door: Door, endpoint: Endpoint) -> None:
+    """200 MiB of zeros in 200 kB are refused before anyone unpacks them."""
+    before = resident(endpoint.pid)
+    bomb = gzip.compress(bytes(200 << 20), 9)
+    answer = door.infer(bomb, "Content-Encoding: gzip", model="wide")
+    assert answer.status == 415
+    assert resident(endpoint.pid) < before + (20 << 20)
+
+
+def test_a_campaign(door: Door, endpoint: Endpoint) -> None:
+    """Mutated requests: all answers typed, the server and its memory as before, nothing left in shared memory."""
+    sender, pid, regions_before = Sender(f"127.0.0.1:{door.port}"), endpoint.pid, None
+    for seed, requests in ((0, 200), (1, 600)):
+        if seed:
+            before, regions_before = resident(pid), sorted(regions(pid))
+        random = Random(seed)
+        statuses = Counter(sender.send(random) for _ in range(requests))
+    sender.close()
+    assert set(statuses) <= TYPED, statuses
+    assert statuses["200"] > 50
+    assert resident(pid) <= before + max(0.05 * before, 16 << 20)
+    assert sorted(regions(pid)) == regions_before
+    assert door.memory_mib() < 200
+    as_before(door)
