@@ -10,7 +10,18 @@ from typing import Any
 
 from tritonkit.spec import DataType, Tensor
 
-__all__ = ["Artifact", "Measured", "Signature", "TensorInfo", "below", "sha256_file"]
+__all__ = [
+    "Artifact",
+    "Measured",
+    "Signature",
+    "TensorInfo",
+    "below",
+    "seal",
+    "sha256_file",
+    "unseal",
+]
+
+_SEAL = "sha256"
 
 
 @dataclass(frozen=True)
@@ -99,12 +110,14 @@ class Artifact:
         """All but the folder, which a reader knows."""
         facts = asdict(self)
         del facts["folder"]
-        return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+        return seal(facts)
 
     @classmethod
     def from_json(cls, text: str, folder: Path) -> Artifact:
-        """The artifact that `to_json` wrote."""
-        facts: dict[str, Any] = json.loads(text)
+        """The artifact that `to_json` wrote; ValueError for a text that is not as it was written."""
+        facts = unseal(text)
+        if strange := [n for n in facts["files"] if n in ("", ".", "..") or "/" in n or "\0" in n]:
+            raise ValueError(f"{strange[0]!r} is not a file of the artifact's folder")
         signature = facts.pop("signature")
         quality = facts.pop("quality")
         return cls(
@@ -126,6 +139,23 @@ def _measured(facts: dict[str, Any]) -> Measured:
 
 def _tensor(facts: dict[str, Any]) -> TensorInfo:
     return TensorInfo(facts["name"], facts["dtype"], tuple(facts["shape"]), tuple(facts["axes"]))
+
+
+def seal(facts: dict[str, Any]) -> str:
+    """JSON that carries the hash of its own content."""
+    return json.dumps({**facts, _SEAL: _digest(facts)}, indent=1, sort_keys=True) + "\n"
+
+
+def unseal(text: str) -> dict[str, Any]:
+    """What `seal` was given; ValueError where a byte of it has changed."""
+    facts = json.loads(text)
+    if not isinstance(facts, dict) or facts.pop(_SEAL, None) != _digest(facts):
+        raise ValueError("its content is not what its hash says")
+    return facts
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def sha256_file(path: Path) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tritonkit.build.artifact import Artifact, sha256_file
-from tritonkit.build.disk import unwritable
+from tritonkit.build.disk import sync, sync_tree, unwritable
+from tritonkit.build.hooks import first_line
 
 __all__ = ["Cache"]
 
@@ -22,20 +23,25 @@ _HASH = "[0-9a-f]" * 16
 class Cache:
     """A folder of artifacts, `<model>/<variant>-<hash>/`; the newest few of each variant are kept."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warn: Callable[[str], None] = lambda text: None) -> None:
         self.folder = folder
+        self.warn = warn
+        """Is told what lies here and is damaged."""
 
     def find(self, model: str, variant: str, source_hash: str) -> Artifact | None:
-        """The artifact of that hash, if it lies here unharmed."""
+        """The artifact of that hash, if it lies here unharmed; a damaged one is told to `warn`."""
         place = self._place(model, variant, source_hash)
+        if not place.is_dir():
+            return None
         try:
             artifact = Artifact.from_json((place / RECORD).read_text(), place)
-            whole = all(
-                sha256_file(place / name) == digest for name, digest in artifact.files.items()
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            for name, digest in artifact.files.items():
+                if sha256_file(place / name) != digest:
+                    raise ValueError(f"{name}: its content is not what its hash says")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self.warn(f"{place} is damaged and not used: {first_line(error)}")
             return None
-        return artifact if whole else None
+        return artifact
 
     @contextmanager
     def workplace(self, model: str) -> Iterator[Path]:
@@ -58,8 +64,10 @@ class Cache:
         """Move a finished artifact from its workplace into the cache."""
         place = self._place(artifact.model, artifact.variant, artifact.source_hash)
         (artifact.folder / RECORD).write_text(artifact.to_json())
+        sync_tree(artifact.folder)
         shutil.rmtree(place, ignore_errors=True)
         artifact.folder.rename(place)
+        sync(place.parent)
         self._forget_old(artifact.model, artifact.variant)
         return Artifact.from_json((place / RECORD).read_text(), place)
 

@@ -90,7 +90,7 @@ def job_of(
     """What the variants of a spec are made from; those of a transform share one, too."""
     transform, _ = (None, None) if spec.model.network.python else parse(variant, str(spec.file))
     plain = variant.partition("+")[0] if transform else PLAIN
-    weights = Weights(cache.folder / spec.name, spec, fresh=fresh)
+    weights = Weights(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
     job: Job
 
     def base() -> Artifact:

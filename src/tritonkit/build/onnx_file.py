@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def check_file(file: Path, where: str) -> Any:
     try:
         model = onnx.load(file, load_external_data=False)
         # Asked before the check, which looks for the other files and blames the first it misses.
-        if any(tensor.external_data for tensor in model.graph.initializer):
+        if any(tensor.external_data for tensor in _tensors(model)):
             raise BuildError(
                 where,
                 found=f"{file.name} keeps its weights in other files",
@@ -45,6 +46,27 @@ def check_file(file: Path, where: str) -> Any:
             todo="export it again, or copy it again: a truncated download looks like this",
         ) from error
     return model
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """Every tensor of a file: of the graph, of the graphs and constants inside its nodes, of functions.
+
+    One that names another file would have it read, wherever it lies, by whoever loads the model.
+    """
+    parts = [model.graph, *model.functions]
+    parts += [g for t in model.training_info for g in (t.initialization, t.algorithm)]
+    while parts:
+        part = parts.pop()
+        sparse = []
+        if part.DESCRIPTOR.name == "GraphProto":
+            yield from part.initializer
+            sparse += part.sparse_initializer
+        for attribute in (a for node in part.node for a in node.attribute):
+            yield from (attribute.t, *attribute.tensors)
+            sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+            parts += [attribute.g, *attribute.graphs]
+        for tensor in sparse:
+            yield from (tensor.values, tensor.indices)
 
 
 def _last_line(error: Exception) -> str:

@@ -26,6 +26,9 @@ class Progress:
     def say(self, text: str) -> None:
         """What it is at, in a short phrase."""
 
+    def warn(self, text: str) -> None:
+        """Something a person should know of, such as a damaged file in the cache."""
+
     def done(self, result: Result) -> None:
         """A variant is made, or failed, or was in the cache."""
 

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tritonkit.build.artifact import Signature, TensorInfo
+from tritonkit.build.disk import sync, sync_tree
 from tritonkit.build.extras import need
 from tritonkit.build.onnx_file import check_file, read_signature
 from tritonkit.build.samples import NUMPY_DTYPES, dummy_batch
@@ -253,7 +254,9 @@ def _write(
             (staged / file).write_bytes(content)
         for file, source in files.items():
             shutil.copyfile(source, staged / file)
+        sync_tree(staged)
         staged.rename(folder)
+        sync(folder.parent)
     except OSError as error:
         raise SpecError(
             str(folder),

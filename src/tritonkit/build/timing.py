@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.build.artifact import seal, unseal
 from tritonkit.build.samples import Batch, count_items
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Timing:
 def find_timing(artifact: Artifact, threads: int) -> Timing | None:
     """What was measured before on as many threads; it lies beside the artifact's record."""
     try:
-        found = Timing(**json.loads((artifact.folder / RECORD).read_text()))
-    except (OSError, ValueError, TypeError):
+        found = Timing(**unseal((artifact.folder / RECORD).read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return found if found.threads == threads else None
 
@@ -61,7 +61,7 @@ def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
     timing = Timing(job.threads, times[1], best, times[best])
     # On a full disk the figures are measured again next time; half a record is none to `find_timing`.
     with contextlib.suppress(OSError):
-        (folder / RECORD).write_text(json.dumps(asdict(timing)) + "\n")
+        (folder / RECORD).write_text(seal(asdict(timing)))
     return timing
 
 

@@ -25,6 +25,7 @@ from tritonkit.cli import (
     reload,
     report,
     serve,
+    verify,
 )
 from tritonkit.cli.output import print_error
 from tritonkit.errors import TritonkitError
@@ -49,6 +50,7 @@ app.command("load")(load.command)
 app.command("profile")(profile.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)
+app.command("verify")(verify.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.command("schema")(new.schema)

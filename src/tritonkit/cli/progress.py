@@ -58,6 +58,10 @@ class Announcing(Progress):
         )
         note(f"{plan.spec.name}: {doing if plan.variant == PLAIN else 'making'} {plan.variant} ...")
 
+    def warn(self, text: str) -> None:
+        """Say it at once, whatever else is shown."""
+        note(f"warning: {text}")
+
     def done(self, result: Result) -> None:
         """Keep it for the table."""
         self.results.append(result)
@@ -81,6 +85,10 @@ class Showing(Announcing):
         self._began = time.monotonic()
         label = f"{plan.spec.name} {plan.variant}"
         self._task = self._bars.add_task(label, total=None, doing="beginning")
+
+    def warn(self, text: str) -> None:
+        """Say it above the lines."""
+        self._bars.console.print(printable(f"warning: {text}"), markup=False, highlight=False)
 
     def say(self, text: str) -> None:
         """Change the line's end."""

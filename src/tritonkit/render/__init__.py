@@ -3,6 +3,7 @@
 from tritonkit.render.batching import DEFAULT_MAX_BATCH_SIZE
 from tritonkit.render.config import check_text, render_config
 from tritonkit.render.existing import versions
+from tritonkit.render.integrity import Finding, Verifier, verify
 from tritonkit.render.plan import plan_models
 from tritonkit.render.publish import Change, recover
 from tritonkit.render.repository import (
@@ -25,11 +26,13 @@ __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
     "Change",
     "EnsembleStep",
+    "Finding",
     "InstancePlan",
     "ModelPlan",
     "Repository",
     "Target",
     "TensorPlan",
+    "Verifier",
     "WarmupData",
     "WarmupPlan",
     "build_repository",
@@ -39,5 +42,6 @@ __all__ = [
     "plan_models",
     "recover",
     "render_config",
+    "verify",
     "versions",
 ]

@@ -231,6 +231,13 @@ def _stage(staged: Path, current: Path, item: _Next) -> None:
         version.mkdir()
         for name, source in plan.version_files.items():
             shutil.copyfile(source, version / name)
+            if sha256_file(version / name) != item.files[name]:
+                raise PublishError(
+                    str(source),
+                    found="its content has changed since it was built",
+                    wanted=f"sha256 {item.files[name]}",
+                    todo="build again, and look after the disk if it comes back",
+                )
         text = manifest.describe(plan, item.rendered.artifact, item.files, item.version)
         (version / manifest.FILE_NAME).write_text(text)
     for name, data in item.rendered.beside.items():

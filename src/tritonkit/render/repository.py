@@ -71,7 +71,7 @@ def build_repository(
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
     specs = load_all(root, tuple(names))
-    cache = Cache(root / ".tritonkit" / "cache")
+    cache = Cache(root / ".tritonkit" / "cache", progress.warn)
     served: list[tuple[Spec, Artifact]] = []
     results: list[Result] = []
     with contextlib.nullcontext() if dry_run else _one_at_a_time(root, progress):
@@ -109,7 +109,7 @@ def check_repository(
     """
     progress = progress or Progress()
     out = (out or default_out(root, target)).resolve()
-    cache = Cache(root / ".tritonkit" / "cache")
+    cache = Cache(root / ".tritonkit" / "cache", progress.warn)
     rendered = []
     with _one_at_a_time(root, progress):
         for spec in load_all(root, tuple(names)):

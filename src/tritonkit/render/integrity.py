@@ -1,0 +1,328 @@
+"""Hold the files of a repository against the manifests they were published with.
+
+The standard library only: the server's image has this file without tritonkit. It finds what a disk, a copy or a
+mistaken hand has changed. Who may write the repository can write its manifests too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+__all__ = ["Finding", "Totals", "Verifier", "foreign", "verify"]
+
+Say = Callable[[int, int], None]
+
+_MANIFEST = "manifest.json"
+_CONFIG = "config.pbtxt"
+_HEADER = "# Rendered by tritonkit "
+_POLICY = re.compile(r"version_policy\s*{\s*(?P<kind>latest|all|specific)\s*{(?P<rest>[^}]*)}")
+_CHUNK = 1 << 20
+_TRIES = 3
+_BUILD = "build the models again: tritonkit build"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One file that is not as it was published."""
+
+    model: str
+    file: Path
+    found: str
+    wanted: str
+    todo: str = _BUILD
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.found}; wanted {self.wanted}"
+
+
+@dataclass
+class Totals:
+    """What a `verify` looked at."""
+
+    models: int = 0
+    files: int = 0
+    size_bytes: int = 0
+
+
+@dataclass
+class _Model:
+    """The files of one model that are to be hashed, and what is wrong without hashing any."""
+
+    name: str
+    files: list[tuple[Path, str, int]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, file: Path, found: str, wanted: str) -> None:
+        self.findings.append(Finding(self.name, file, found, wanted))
+
+
+def verify(
+    repository: Path,
+    models: Sequence[str] = (),
+    *,
+    progress: Say = lambda done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+    totals: Totals | None = None,
+) -> list[Finding]:
+    """Everything in the models' served versions that is not as its manifest says: sizes first, then SHA-256.
+
+    Args:
+        repository: a folder of models.
+        models: names; all by default. Models that tritonkit did not write have nothing to be held against:
+            see `foreign`.
+        progress: is told bytes hashed and bytes in all.
+        stop: asked between chunks of 1 MiB; where it says so, what was found until then is given back.
+        totals: is filled with what was looked at.
+    """
+    totals = Totals() if totals is None else totals
+    try:
+        names = list(models) or _folders(repository)
+    except OSError as error:
+        return [_unreadable("", repository, error)]
+    planned = [_plan(repository / name) for name in names if not _is_foreign(repository / name)]
+    total = sum(size for model in planned for _, _, size in model.files)
+    totals.models, totals.size_bytes = len(planned), total
+    totals.files = sum(len(model.files) for model in planned)
+    done = 0
+    findings: list[Finding] = []
+
+    def count(size: int) -> bool:
+        nonlocal done
+        done += size
+        progress(min(done, total), total)
+        return stop()
+
+    for model in planned:
+        findings += _settled(repository / model.name, model, count)
+        if stop():
+            break
+    return findings
+
+
+def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:
+    """The models that tritonkit did not write, which `verify` passes over."""
+    names = list(models) or _folders(repository)
+    return [name for name in names if _is_foreign(repository / name)]
+
+
+class Verifier(threading.Thread):
+    """`verify` beside other work. `then` is told the findings, in this thread, unless it was stopped."""
+
+    def __init__(
+        self,
+        repository: Path,
+        models: Sequence[str] = (),
+        *,
+        then: Callable[[list[Finding]], None] = lambda findings: None,
+        progress: Say = lambda done, total: None,
+    ) -> None:
+        super().__init__(name="verify", daemon=True)
+        self._repository, self._models = repository, models
+        self._then, self._progress = then, progress
+        self._stopped = threading.Event()
+        self.findings: list[Finding] | None = None
+        """None until it has ended."""
+
+    def run(self) -> None:
+        """Called by `start`."""
+        try:
+            found = verify(
+                self._repository, self._models, progress=self._progress, stop=self._stopped.is_set
+            )
+        except Exception as error:  # what could not be looked at is not taken for whole
+            found = [
+                Finding(
+                    "",
+                    self._repository,
+                    f"it cannot be verified: {error!r}",
+                    "a repository",
+                    _BUILD,
+                )
+            ]
+        if not self._stopped.is_set():
+            self.findings = found
+            self._then(found)
+
+    def stop(self) -> None:
+        """End it at the next chunk, and tell nothing."""
+        self._stopped.set()
+
+
+def _folders(repository: Path) -> list[str]:
+    return sorted(path.parent.name for path in repository.glob(f"*/{_CONFIG}"))
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether a model carries neither tritonkit's header nor a manifest."""
+    if not folder.is_dir() or (folder / _MANIFEST).exists():
+        return False
+    try:
+        with (folder / _CONFIG).open("rb") as file:
+            if file.read(len(_HEADER)).decode("utf-8", "replace") == _HEADER:
+                return False
+    except OSError:
+        return False
+    return not any(folder.glob(f"[0-9]*/{_MANIFEST}"))
+
+
+def _settled(folder: Path, model: _Model, count: Callable[[int], bool]) -> list[Finding]:
+    """The model's findings, looked for anew where a publish exchanged its folder meanwhile."""
+    for _ in range(_TRIES):
+        before = _identity(folder)
+        findings = [*model.findings, *_hashed(model, count)]
+        if not findings or _identity(folder) == before:
+            break
+        model = _plan(folder)
+    return findings
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        state = folder.stat()
+    except OSError:
+        return (0, 0)
+    return (state.st_ino, state.st_mtime_ns)
+
+
+def _plan(folder: Path) -> _Model:
+    """What there is to hash of a model; what is missing, too much or of another size is found here."""
+    model = _Model(folder.name)
+    try:
+        if not folder.is_dir():
+            model.add(folder, "there is no such model", "a folder with config.pbtxt")
+            return model
+        config = folder / _CONFIG
+        text = config.read_text("utf-8", "replace") if config.is_file() else ""
+        served = _served(folder, text)
+        if not served:
+            model.add(folder, "no version of it is there", "a numbered folder")
+        _hold(model, folder, {str(number) for number in _versions(folder)})
+        for number in served:
+            _hold(model, folder / str(number), set())
+    except OSError as error:
+        model.findings.append(_unreadable(model.name, folder, error))
+    return model
+
+
+def _hold(model: _Model, folder: Path, passed_over: set[str]) -> None:
+    """Hold a folder's names and sizes against its manifest."""
+    place = folder / _MANIFEST
+    facts = _read_manifest(place)
+    if facts is None:
+        model.add(place, "there is none that can be read", "the one that a build writes")
+        return
+    files, sizes = facts["files"], facts.get("sizes", {})
+    for name, digest in sorted(files.items()):
+        if not _is_inside(name):
+            model.add(place, f"it names {name!r}", "files inside its own folder")
+            continue
+        file = folder / name
+        try:
+            state = file.stat()
+        except FileNotFoundError:
+            model.add(file, "it is missing", f"the file that {_MANIFEST} names")
+            continue
+        if not stat.S_ISREG(state.st_mode):
+            model.add(file, "it is no file", f"the file that {_MANIFEST} names")
+        elif state.st_size != sizes.get(name, state.st_size):
+            model.add(file, f"{state.st_size} bytes", f"{sizes[name]} bytes")
+        else:
+            model.files.append((file, digest, state.st_size))
+    for file in _there(folder, passed_over):
+        if file.relative_to(folder).as_posix() not in files and file != place:
+            model.add(file, "nobody published it", f"only what {_MANIFEST} names")
+
+
+def _read_manifest(file: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    whole = isinstance(facts, dict) and isinstance(facts.get("files"), dict)
+    if not whole or not isinstance(facts.get("sizes", {}), dict):
+        return None
+    digests = facts["files"].values()
+    return facts if all(isinstance(digest, str) for digest in digests) else None
+
+
+def _is_inside(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
+
+
+def _there(folder: Path, passed_over: set[str]) -> Iterator[Path]:
+    """The files of a folder that Triton or a model's Python might read.
+
+    Not hidden ones; nor Python's own __pycache__, which a server with PYTHONPYCACHEPREFIX does not read.
+    """
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        inner = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        if here == folder:
+            inner = [name for name in inner if name not in passed_over]
+        folders[:] = [name for name in inner if not (here / name).is_symlink()]
+        links = [name for name in inner if (here / name).is_symlink()]
+        yield from (here / name for name in sorted([*files, *links]) if not name.startswith("."))
+
+
+def _versions(folder: Path) -> list[int]:
+    """As Triton reads them: numeric, without a leading 0."""
+    names = [path.name for path in folder.iterdir() if path.is_dir()]
+    return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name))
+
+
+def _served(folder: Path, config: str) -> list[int]:
+    """The versions that Triton loads by the configuration's policy; the latest without one."""
+    present = _versions(folder)
+    policy = _POLICY.search(config)
+    if policy is None:
+        return present[-1:]
+    numbers = [int(number) for number in re.findall(r"\d+", policy["rest"])]
+    if policy["kind"] == "latest":
+        return present[-max(numbers[0] if numbers else 1, 1) :]
+    return present if policy["kind"] == "all" else [n for n in present if n in numbers]
+
+
+def _hashed(model: _Model, count: Callable[[int], bool]) -> list[Finding]:
+    findings = []
+    for file, wanted, size in model.files:
+        try:
+            found = _sha256(file, count)
+        except OSError as error:
+            findings.append(_unreadable(model.name, file, error))
+            continue
+        if found is None:  # stopped
+            break
+        if found != wanted:
+            findings.append(
+                Finding(
+                    model.name, file, f"sha256 {found[:12]}... of {size} bytes", f"{wanted[:12]}..."
+                )
+            )
+    return findings
+
+
+def _sha256(file: Path, count: Callable[[int], bool]) -> str | None:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while part := stream.read(_CHUNK):
+            digest.update(part)
+            if count(len(part)):
+                return None
+    return digest.hexdigest()
+
+
+def _unreadable(model: str, file: Path, error: OSError) -> Finding:
+    place = Path(error.filename) if isinstance(error.filename, str) else file
+    todo = "correct its permissions, or build the models again: tritonkit build"
+    reason = error.strerror or str(error)
+    return Finding(model, place, f"it cannot be read: {reason}", "a file this user may read", todo)
