@@ -31,10 +31,11 @@ setup:
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,examples,dev]"
 	@touch $@
 
-.venv-server/.ready: python_backends/requirements.txt
-	@echo "Setting up .venv-server, Triton and what its Python backends import (0.7 GB) ..."
+.venv-server/.ready: python_backends/requirements.txt $(wildcard python_backends/native/*.py python_backends/native/guard/*)
+	@echo "Setting up .venv-server, Triton and what its Python backends import (0.9 GB) ..."
 	@$(PYTHON) -m venv --upgrade-deps .venv-server
 	@.venv-server/bin/python $(PIP_INSTALL) -r python_backends/requirements.txt
+	@.venv-server/bin/python python_backends/native/build.py --venv .venv-server
 	@touch $@
 
 optimise: .venv/.optimise

@@ -428,7 +428,7 @@ def test_what_is_left_of_a_run_that_was_killed_whole_goes_at_the_next_start(echo
         process.wait(10)
     (SHARED_MEMORY / traces.pattern.replace("*", "left")).touch()
     with serve(echo, **FREE, finalize_timeout_s=0):
-        eventually(lambda: traces.left() == 0, within_s=2)
+        eventually(lambda: traces.left() == 0, within_s=20)
 
 
 def test_ctrl_c_drains(echo: Path) -> None:

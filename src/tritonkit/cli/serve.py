@@ -34,6 +34,24 @@ def command(
         bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")
     ] = False,
     http_port: Port = 8000,
+    http_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-host",
+            metavar="NAME",
+            show_default=False,
+            help="A name under which REST callers know this machine; may be repeated.",
+        ),
+    ] = None,
+    http_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-origin",
+            metavar="ORIGIN",
+            show_default=False,
+            help="Web pages that may call, such as https://app.example.org; may be repeated.",
+        ),
+    ] = None,
     metrics_port: Port = 8002,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default cannot be reached from outside.")
@@ -78,6 +96,8 @@ def command(
         host=host,
         root=project,
         http=http,
+        http_hosts=http_hosts or (),
+        http_origins=http_origins or (),
         shared_memory_api=shared_memory,
         max_request_mib=max_request_mib,
         on_event=_tell,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tritonkit.errors import ServerNotFound
 from tritonkit.serve.core.launch import guard_in
+from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.libpython import check_glibc, need_libpython
 
 __all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server"]
@@ -122,6 +123,7 @@ def environment_at(venv: Path) -> ServerInstallation:
         python=python,
         stub=stub,
         guard=guard_in(venv),
+        envoy=find_envoy(venv),
     )
 
 
@@ -140,7 +142,7 @@ def _native(binary: Path) -> ServerInstallation:
         version = "unknown"
     return ServerInstallation(
         binary, version, backends, home / "caches", native=True,
-        guard=guard_in(home),
+        guard=guard_in(home), envoy=find_envoy(home),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The program's end of the supervisor: one tritonserver process, started, told, and waited for."""
+"""The program's end of the supervisor: one server process, started, stopped, and waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core import supervisor
-from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.core.stubs import find_stubs
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Triton:
             )  # fmt: skip
         self.pid = int(first["pid"])
         self.prefix = str(first["prefix"])
-        write_private(Path(launch.cwd) / "owner", str(self._supervisor.pid))
+        self.supervisor_pid = self._supervisor.pid
         self._reader = threading.Thread(target=self._follow, name="tritonkit-server", daemon=True)
         self._reader.start()
 

@@ -42,6 +42,8 @@ class Server:
         grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
         http: also open the REST door: an Envoy before Triton's HTTP, which by itself ends with a
             segmentation fault on some requests.
+        http_hosts: names under which callers know this machine, beside loopback's and `host`.
+        http_origins: of web pages that may call, as browsers write them.
         shared_memory_api: let clients that have the run's key register shared memory.
         max_request_mib: the largest request; by default what the models' configurations allow, at
             least 64.
@@ -76,6 +78,8 @@ class Server:
         finalize_timeout_s: float = 5.0,
         shared_memory: Path = SHARED_MEMORY,
         http: bool = False,
+        http_hosts: Sequence[str] = (),
+        http_origins: Sequence[str] = (),
         shared_memory_api: bool = False,
         max_request_mib: int | None = None,
         restarts: int = Settings.restarts,
@@ -95,6 +99,8 @@ class Server:
             finalize_timeout_s=finalize_timeout_s,
             shared_memory=shared_memory,
             http=http,
+            http_hosts=tuple(http_hosts),
+            http_origins=tuple(http_origins),
             shared_memory_api=shared_memory_api,
             max_request_mib=max_request_mib,
             restarts=restarts,
@@ -122,7 +128,7 @@ class Server:
         ports = self._choose()
         run = self._run = prepare(self._settings, self._tell)
         try:
-            self._doors = Doors(run, ports)
+            self._doors = Doors(run, ports, self._tell)
             for races_left in reversed(range(_PORT_RACES)):
                 try:
                     self._bring_up(run, ports, asked_at)

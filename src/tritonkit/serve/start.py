@@ -12,7 +12,7 @@ from tritonkit.errors import ServerStartError
 from tritonkit.serve import shm
 from tritonkit.serve.command import arguments, prepare_backends, python_run
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
-from tritonkit.serve.core.keys import new_key
+from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
@@ -115,7 +115,9 @@ def launch(run: Run, grpc_port: int) -> Triton:
     )
     for name in (HTTP_SOCKET, METRICS_SOCKET):  # of a process that died
         (run.folder / name).unlink(missing_ok=True)
-    return Triton(process, run.log)
+    triton = Triton(process, run.log)
+    write_private(run.folder / "owner", str(triton.supervisor_pid))
+    return triton
 
 
 def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: Tell) -> Endpoint:

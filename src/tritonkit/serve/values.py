@@ -23,6 +23,7 @@ EventKind = Literal[
     "server_died",  # tritonserver ended without being asked to; it is started again
     "server_back",  # and answers again
     "server_lost",  # or it is given up, and why
+    "door_died",  # the guard before HTTP ended by itself, and what comes of it
     "stopping",  # no new requests; those in flight are being answered
     "stopped",  # nothing is left
 ]
@@ -90,6 +91,8 @@ class Settings:
             about 1.3 s on each instance.
         shared_memory: the file system that holds the Python stubs' regions.
         http: whether the REST door is opened.
+        http_hosts: names under which its callers know this machine.
+        http_origins: of web pages that may call it.
         shared_memory_api: whether clients with the key may register shared memory.
         max_request_mib: the largest request; None computes it from the models.
         restarts: how many deaths of the server within a minute are one too many; 0 restarts never.
@@ -106,6 +109,8 @@ class Settings:
     finalize_timeout_s: float
     shared_memory: Path
     http: bool = False
+    http_hosts: tuple[str, ...] = ()
+    http_origins: tuple[str, ...] = ()
     shared_memory_api: bool = False
     max_request_mib: int | None = None
     restarts: int = 5
