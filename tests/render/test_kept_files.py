@@ -215,3 +215,29 @@ def test_no_tensor_of_an_onnx_file_lies_in_another(
     done = tritonkit("new", "net", "--onnx", str(file), "--root", str(tmp_path))
     assert "keeps its weights in other files" in failed(done, 3)
     assert not list((tmp_path / "models").iterdir())
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_the_code_of_a_folders_own_step_is_no_link_out_of_it(
+    write_model: WriteModel, root: Path, tmp_path_factory: pytest.TempPathFactory, link: str
+) -> None:
+    """A stranger's folder could have a private file of this machine published as a step's code."""
+    secret = tmp_path_factory.mktemp("private") / "steps"
+    (secret / "own").mkdir(parents=True)
+    (secret / "own" / "notes.py").write_text("secret")
+    (secret / "own" / "step.yaml").write_text(
+        "description: d\ninputs: {x: {dtype: FP32, shape: [4]}}\noutputs: {x: {dtype: FP32, shape: [4]}}\n"
+    )
+    steps = root / "models" / "net" / "steps"
+    steps.parent.mkdir()
+    if link == "folder":
+        steps.symlink_to(secret)
+    else:
+        (steps / "own").mkdir(parents=True)
+        shutil.copy(secret / "own" / "step.yaml", steps / "own")
+        (steps / "own" / "own_core.py").symlink_to(secret / "own" / "notes.py")
+    text = "name: net\nnetwork: {onnx: relu.onnx}\npipeline:\n  - step: own\n  - network\n"
+    write_model(text, relu__onnx=onnx_file(RELU, ["batch", 4]))
+    told = failed(tritonkit("build", "--root", str(root)), 3)
+    assert "a link that leads out of" in told
+    assert not list(root.rglob("model_repository/*/[0-9]*/*.py"))

@@ -162,7 +162,7 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
             wanted="sequences for the network alone: a step keeps nothing between requests",
             todo="move it to serving of the network",
         )
-    placed: dict[str, dict[str, Path]] = {"model": {}, "version": _code(step)}
+    placed: dict[str, dict[str, Path]] = {"model": {}, "version": _code(step, spec)}
     for name, file in step.files.items():
         placed[step.contract.parameters[name].place][file.name] = file
     return Part(
@@ -188,7 +188,16 @@ def _ports(
     )
 
 
-def _code(step: ResolvedStep) -> dict[str, Path]:
+def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
     """The step's Python and what all steps share, beside each other: a published step needs no other."""
-    shared = sorted(step.folder.parent.glob("*.py"))
-    return {file.name: file for file in (*shared, *sorted(step.folder.glob("*.py")))}
+    files = [*sorted(step.folder.parent.glob("*.py")), *sorted(step.folder.glob("*.py"))]
+    own = step.folder.is_relative_to(spec.folder)
+    base = (spec.folder if own else step.folder.parent).resolve()
+    for file in files:
+        if not file.resolve().is_relative_to(base):
+            raise RenderError(
+                str(file),
+                found=f"a link that leads out of {base}",
+                wanted="a file inside it: what it leads to would be published",
+            )
+    return {file.name: file for file in files}
