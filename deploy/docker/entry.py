@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import json
 import os
 import re
 import signal
@@ -29,8 +30,9 @@ from core.backoff import Backoff
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, closed_flags
 from core.launch import Launch, guard_in
 from core.metrics import MetricsDoor
+from core.rest import RestLimits, envoy_command, envoy_config, find_envoy
 from core.unix_http import Admin
-from health import RUN, dead_stubs
+from health import RUN, dead_stubs, ready
 
 __all__ = ["command", "drain", "main"]
 
@@ -39,7 +41,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on 
 REGIONS = "tritonkit_"
 VENV = Path("/opt/tritonkit/venv")
 HOST = "0.0.0.0"  # noqa: S104 (the container's own; compose publishes it on loopback)
-GRPC_PORT, METRICS_PORT = 8001, 8002
+HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 CACHE_BYTES = 64 << 20
 
 DRAIN_S = 20
@@ -63,12 +65,46 @@ def main() -> int:
     metrics = MetricsDoor(HOST, METRICS_PORT, RUN)
     metrics.start()
     try:
-        return _supervise(lambda: command(options, extra), options.repository)
+        rest = None if options.no_http else RestDoor(options)
+        return _supervise(lambda: command(options, extra), options.repository, rest)
     except Refused as refusal:
         _say(str(refusal))
         return 4
     finally:
         metrics.close()
+
+
+class RestDoor:
+    """The Envoy before Triton's HTTP; started again when it dies."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        needs = read_needs(options.needs)
+        limits = RestLimits(max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)))
+        hosts, origins = options.http_hosts.split(), options.http_origins.split()
+        envoy = find_envoy(VENV)
+        try:
+            config = envoy_config(
+                HOST, HTTP_PORT, HTTP_SOCKET, limits, hosts, origins,
+                shared_memory=options.shared_memory,
+            )  # fmt: skip
+        except ValueError as error:
+            raise Refused(
+                Path("TRITON_HTTP_HOSTS, TRITON_HTTP_ORIGINS"), str(error),
+                "names, and origins such as https://app.example.org, with spaces between",
+            ) from None  # fmt: skip
+        if envoy is None:
+            raise Refused(VENV, "there is no envoy for HTTP", "build the image again, or --no-http")
+        (RUN / "envoy.json").write_text(json.dumps(config))
+        self._launch = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(RUN))
+        self._envoy = self._launch.start()
+        self._again_at = 0.0
+
+    def look(self) -> None:
+        """Start it again where it has died, at most once a second."""
+        code = self._envoy.poll()
+        if code is not None and time.monotonic() >= self._again_at:
+            _say(f"error: envoy ended with exit code {code}; starting again")
+            self._envoy, self._again_at = self._launch.start(), time.monotonic() + 1.0
 
 
 def command(options: argparse.Namespace, extra: list[str]) -> Launch:
@@ -123,7 +159,7 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
     ]
 
 
-def _supervise(launch: Callable[[], Launch], repository: Path) -> int:
+def _supervise(launch: Callable[[], Launch], repository: Path, rest: RestDoor | None) -> int:
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
@@ -134,7 +170,7 @@ def _supervise(launch: Callable[[], Launch], repository: Path) -> int:
         for name in (HTTP_SOCKET, METRICS_SOCKET):
             (RUN / name).unlink(missing_ok=True)
         server = process.start()
-        reason = _watch(server, asked)
+        reason, was_ready = _watch(server, asked, rest)
         if asked:
             # The key of this server: the file may hold another by now.
             drain(repository, process.key)
@@ -143,9 +179,9 @@ def _supervise(launch: Callable[[], Launch], repository: Path) -> int:
         _end(server, _DRAIN_DEAD_S)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
             region.unlink(missing_ok=True)
-        delay_s = backoff.after_death()
+        delay_s = backoff.after_death(was_ready=was_ready)
         if delay_s is None:
-            _say(f"error: {_MOST_DEATHS} times within a minute: giving up")
+            _say(f"error: {_MOST_DEATHS} starts in a row did not become ready: giving up")
             return 4
         time.sleep(delay_s)
 
@@ -174,20 +210,26 @@ def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
             time.sleep(_TICK_S / 5)
 
 
-def _watch(server: subprocess.Popen[bytes], asked: list[int]) -> str:
-    """Wait until it should be ended or has ended; why."""
+def _watch(
+    server: subprocess.Popen[bytes], asked: list[int], rest: RestDoor | None
+) -> tuple[str, bool]:
+    """Wait until it should be ended or has ended; why, and whether it had been ready."""
     before: set[int] = set()
+    was_ready = False
     while not asked:
         try:
-            return f"tritonserver ended with exit code {server.wait(_TICK_S)}"
+            return f"tritonserver ended with exit code {server.wait(_TICK_S)}", was_ready
         except subprocess.TimeoutExpired:
             pass
+        if rest is not None:
+            rest.look()
         dead = dead_stubs()
         # Seen twice: a stub that Triton ended itself is a zombie for a moment only.
         if dead & before:
-            return f"the Python stub {min(dead & before)} has died"
+            return f"the Python stub {min(dead & before)} has died", was_ready
         before = dead
-    return ""
+        was_ready = was_ready or ready()
+    return "", was_ready
 
 
 def _end(server: subprocess.Popen[bytes], within_s: float) -> int:
@@ -212,6 +254,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shared-memory", action="store_true", help="clients with the key may register theirs"
     )
+    parser.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
+    parser.add_argument(
+        "--http-hosts", default=os.environ.get("TRITON_HTTP_HOSTS", ""),
+        help="names under which callers know this server, beside loopback's",
+    )  # fmt: skip
+    parser.add_argument(
+        "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""),
+        help="of web pages that may call",
+    )  # fmt: skip
     return parser
 
 

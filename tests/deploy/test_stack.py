@@ -111,16 +111,42 @@ def test_the_server_image_is_small_and_without_torch(images: None) -> None:
         ("GET", "trace/setting"),
     ],
 )
-def test_http_calls_that_change_the_server_need_the_key(
+def test_http_calls_that_change_the_server_are_not_served(
     stack: Stack, method: str, path: str
 ) -> None:
-    """Without the key, and with another one, Triton answers 403."""
-    for headers in ({}, {"admin-key": "0" * 48}):
-        request = urllib.request.Request(f"{stack.http}/v2/{path}", method=method, headers=headers)  # noqa: S310
+    """Without the key, with another one, and with the right one: the door says 403 or 404."""
+    for headers in ({}, {"admin-key": "0" * 48}, {"admin-key": stack.key_file.read_text().strip()}):
+        request = urllib.request.Request(f"{stack.http}/v2/{path}", method=method, headers=headers)
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(request, timeout=5)  # noqa: S310
+            urllib.request.urlopen(request, timeout=5)
         caught.value.close()
-        assert caught.value.code == 403
+        assert caught.value.code in (403, 404)
+
+
+def test_the_key_is_in_no_argument_of_the_container(stack: Stack) -> None:
+    """Users of the host see the container's processes, and not its key."""
+    key = stack.key_file.read_text().strip()
+    listed = stack.inside("sh", "-c", "cat /proc/[0-9]*/cmdline").stdout
+    assert "tritonserver" in listed
+    assert key not in listed
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 150_000, json.dumps({"inputs": [{"name": "x"}] * 50_000}).encode()]
+)
+def test_http_requests_that_kill_triton_do_not_reach_it(stack: Stack, body: bytes) -> None:
+    """Brackets without end, inputs without end: a status of the door's, and the server lives."""
+    pid = stack.state("{{.State.Pid}}")
+    request = urllib.request.Request(
+        f"{stack.http}/v2/models/digits/infer", body, {"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=20)
+    caught.value.close()
+    assert 400 <= caught.value.code < 500
+    assert digit(stack) == b"7"
+    assert (pid, "0") == (stack.state("{{.State.Pid}}"), stack.state("{{.RestartCount}}"))
+    assert "starting again" not in stack.compose("logs", "triton").stdout
 
 
 def test_the_key_opens_them(stack: Stack) -> None:

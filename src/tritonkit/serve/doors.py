@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Doors"]
 
 _MOST_DEATHS = 10
+_STABLE_S = 5.0
 
 
 class Doors:
@@ -95,20 +96,23 @@ class RestDoor:
         self._backoff = Backoff(_MOST_DEATHS)
         self._start_at: float | None = None
         self._envoy = Triton(self._launch, self._log)
+        self._started_at = time.monotonic()
 
     def look(self) -> None:
         """Start it again where it has died, after the wait that is due."""
         if not self._envoy.ended.is_set():
             return
         if self._start_at is None:
-            delay_s = self._backoff.after_death()
+            delay_s = self._backoff.after_death(
+                was_ready=time.monotonic() - self._started_at > _STABLE_S
+            )
             end = "it is not started again" if delay_s is None else "it is started again"
             found = describe_exit(self._envoy.exit_code)
             self._tell(ServeEvent("door_died", f"Envoy, before HTTP: {found}; {end}"))
             self._start_at = float("inf") if delay_s is None else time.monotonic() + delay_s
         if time.monotonic() >= self._start_at:
             self._envoy = Triton(self._launch, self._log)
-            self._start_at = None
+            self._start_at, self._started_at = None, time.monotonic()
 
     def close(self) -> None:
         """End it; requests through it have been answered or refused by then."""

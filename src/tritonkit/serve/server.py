@@ -47,8 +47,8 @@ class Server:
         shared_memory_api: let clients that have the run's key register shared memory.
         max_request_mib: the largest request; by default what the models' configurations allow, at
             least 64.
-        restarts: a server that dies is started again, with growing waits, until it has died so
-            often within a minute; 0: never.
+        restarts: a server that dies is started again, with growing waits, until so many starts in
+            a row have not brought it back; 0: never.
         host: the address to listen on; the default is reachable from this machine alone.
         ready_timeout_s: from the start of the process until every model has answered once.
         python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
@@ -315,7 +315,8 @@ class Server:
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
         """Bring up another process; whether one runs, or the end was asked for meanwhile."""
-        while (delay_s := backoff.after_death()) is not None:
+        delay_s = backoff.after_death(was_ready=True)
+        while delay_s is not None:
             if self._ending.wait(delay_s):
                 return True
             started = time.monotonic()
@@ -326,13 +327,14 @@ class Server:
                     self._triton.kill()
                     self._triton.ended.wait()
                 self._tell(ServeEvent("server_died", error.found))
+                delay_s = backoff.after_death(was_ready=False)
                 continue
             if not self._ending.is_set():
                 text = f"it answers again after {time.monotonic() - started:.1f} s"
                 self._tell(ServeEvent("server_back", text))
             return True
-        often = f"it died {backoff.most} times within a minute and " if backoff.most else "it "
-        self._tell(ServeEvent("server_lost", f"{often}is not started again"))
+        often = f"{backoff.most} starts did not bring it back, " if backoff.most else ""
+        self._tell(ServeEvent("server_lost", f"{often}it is not started again"))
         return False
 
     def _died(self, triton: Triton) -> ServerDied:

@@ -95,7 +95,7 @@ class Settings:
         http_origins: of web pages that may call it.
         shared_memory_api: whether clients with the key may register shared memory.
         max_request_mib: the largest request; None computes it from the models.
-        restarts: how many deaths of the server within a minute are one too many; 0 restarts never.
+        restarts: starts in a row after a death that may fail; 0 starts it never again.
     """
 
     repository: Path

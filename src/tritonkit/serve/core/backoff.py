@@ -13,22 +13,31 @@ _LONGEST_S = 10.0
 
 
 class Backoff:
-    """Waits that double with each death within a minute, up to a number of deaths.
+    """Waits that double with each death within a minute.
+
+    A server that had been ready is always started again: who found a request that kills it must not find
+    a way to keep it down. One that does not become ready so often in a row will not by itself.
 
     Args:
-        most: deaths within a minute that are too many; 0: the first one is.
+        most: starts in a row that did not become ready; 0: the first death is the last.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
+        self._in_vain = 0
         self._deaths: deque[float] = deque()
 
-    def after_death(self) -> float | None:
-        """Seconds to wait before the next start; None where it is to be left alone."""
+    def after_death(self, *, was_ready: bool) -> float | None:
+        """Seconds to wait before the next start; None where it is to be left alone.
+
+        Args:
+            was_ready: whether it had become ready before it died.
+        """
         now = time.monotonic()
+        self._in_vain = 0 if was_ready else self._in_vain + 1
+        if self._in_vain >= self.most:
+            return None
         self._deaths.append(now)
         while self._deaths[0] < now - _PERIOD_S:
             self._deaths.popleft()
-        if len(self._deaths) >= max(1, self.most):
-            return None
         return float(min(_LONGEST_S, _FIRST_S * 2 ** (len(self._deaths) - 1)))
