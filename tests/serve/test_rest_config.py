@@ -99,3 +99,17 @@ def test_the_module_runs_without_tritonkit(tmp_path: Path) -> None:
         (tmp_path / "core" / name).write_bytes((folder / name).read_bytes())
     code = "from core.rest import *; envoy_config('127.0.0.1', 1, 's', RestLimits())"
     subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "body_bytes", "heap_bytes"),
+    [(1 << 10, 4 << 20, 768 << 20), (64 << 20, 64 << 20, 768 << 20), (1 << 30, 1 << 30, 3 << 30)],
+)
+def test_bounds_fit_each_other(request_bytes: int, body_bytes: int, heap_bytes: int) -> None:
+    """Small tensors may still come as JSON, and the largest request has room in Envoy's memory."""
+    limits = RestLimits(max_request_bytes=request_bytes)
+    config = envoy_config("127.0.0.1", 1, "http.sock", limits)
+    monitors = config["overload_manager"]["resource_monitors"]
+    assert limits.body_bytes == body_bytes
+    assert monitors[0]["typed_config"]["max_heap_size_bytes"] == heap_bytes
+    assert f"wanted {body_bytes} bytes at most" in json.dumps(config)

@@ -244,6 +244,16 @@ def test_two_lengths_of_the_json_are_refused(door: Door, upstream: Upstream) -> 
     assert not upstream.seen
 
 
+@pytest.mark.parametrize("options", [f"close, {HEADER}", f"keep-alive, {HEADER.lower()}, TE"])
+def test_the_length_cannot_be_taken_away_on_the_way(
+    door: Door, upstream: Upstream, options: str
+) -> None:
+    """Named in Connection, the header either counts for both or for none: brackets stay unread by Triton."""
+    body = b'{"inputs":[]}'
+    answer = door.infer(body + b"[" * 150_000, f"{HEADER}: {len(body)}", f"Connection: {options}")
+    assert answer.status == 400 or upstream.seen[0].header(HEADER.lower()) == str(len(body))
+
+
 def test_generate_has_no_binary_part(door: Door, upstream: Upstream) -> None:
     """Triton reads all of such a body as JSON, so all of it is read here."""
     assert door.infer(b'{"a":1}[[', f"{HEADER}: 7", verb="generate").status == 400

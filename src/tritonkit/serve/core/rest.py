@@ -29,20 +29,21 @@ class RestLimits:
 
     Args:
         max_request_bytes: of a body, which is gathered before Triton gets it; the largest legal request of
-            the models, or more.
+            the models, or more. A body as long as `max_json_bytes` always may be.
         max_json_bytes: of a request's JSON, the part before binary data or all of it. Envoy's one thread
             reads it at some 5 ms for each MiB, and Triton needs many times its size.
         max_json_depth: brackets in brackets; a tensor's data may be nested as deep as its shape is long.
         max_header_kib: all headers together, in KiB, the request line included.
         max_headers: their number.
         header_time_s: for all headers of a request to come.
-        request_time_s: for the whole request to come: no sender is slower than max_request_bytes in it.
+        request_time_s: for the whole request to come, however long it is.
         response_time_s: for Triton to answer, and between two pieces of a streamed answer.
         idle_time_s: a connection without a request is closed after that.
         max_connections: of callers, at a time; one more is closed at once.
         max_requests: at Triton, at a time; each takes a connection to it.
         max_waiting_requests: for their turn; one more is answered 503.
-        max_memory_mib: Envoy's heap. Near it, the requests that hold most are ended, then new ones refused.
+        max_memory_mib: Envoy's heap, or three of the largest requests if that is more. Near it new requests
+            are answered 503, and those over HTTP/2 that hold most are ended.
     """
 
     max_request_bytes: int = 64 << 20
@@ -58,6 +59,11 @@ class RestLimits:
     max_requests: int = 128
     max_waiting_requests: int = 256
     max_memory_mib: int = 768
+
+    @property
+    def body_bytes(self) -> int:
+        """The longest body: a tensor's JSON is longer than its data."""
+        return max(self.max_request_bytes, self.max_json_bytes)
 
 
 def find_envoy(venv: Path | None) -> Path | None:
@@ -169,15 +175,13 @@ def _manager(
         },
         "local_reply_config": _replies(limits),
         "http_filters": _filters(limits, bool(origins), shared_memory=shared_memory),
-        "route_config": routes(
-            address, hosts, origins, limits.max_request_bytes, limits.response_time_s
-        ),
+        "route_config": routes(address, hosts, origins, limits.body_bytes, limits.response_time_s),
     }
 
 
 def _filters(limits: RestLimits, cors: bool, *, shared_memory: bool) -> list[dict[str, Any]]:
     """`rest_routes` switches the second and third on where a body may come."""
-    buffer = {"max_request_bytes": limits.max_request_bytes}
+    buffer = {"max_request_bytes": limits.body_bytes}
     code = {"inline_string": _program(limits, shared_memory=shared_memory)}
     return [
         *([_filter("cors", "cors.v3.Cors", {})] if cors else []),
@@ -198,7 +202,7 @@ def _program(limits: RestLimits, *, shared_memory: bool) -> str:
         "max_json_bytes": limits.max_json_bytes,
         "max_json_depth": limits.max_json_depth,
         # An element takes a byte at least; only those in shared memory do not come with the request.
-        "max_elements": 1 << 40 if shared_memory else limits.max_request_bytes,
+        "max_elements": 1 << 40 if shared_memory else limits.body_bytes,
         "max_tensors": 256,
         "max_dimensions": 32,
         "max_members": 256,
@@ -214,7 +218,7 @@ def _replies(limits: RestLimits) -> dict[str, Any]:
     """What is refused is said as Triton says it, {"error": ...}: in our words where there are some."""
     words = {
         408: f"the request: it did not come within {limits.request_time_s:g} s",
-        413: f"the request: found a longer body, wanted {limits.max_request_bytes} bytes at most, none with GET",
+        413: f"the request: found a longer body, wanted {limits.body_bytes} bytes at most, none with GET",
         426: "HTTP/1.0: wanted HTTP/1.1 or HTTP/2",
         431: f"the headers: found more, wanted {limits.max_headers} of {limits.max_header_kib} KiB at most",
         503: "Triton is not there, or has too much to do; try again later",
@@ -270,7 +274,7 @@ def _overload(limits: RestLimits) -> dict[str, Any]:
         "resource_monitors": [
             {"name": heap, "typed_config": {
                 "@type": f"{types}.fixed_heap.v3.FixedHeapConfig",
-                "max_heap_size_bytes": limits.max_memory_mib << 20,
+                "max_heap_size_bytes": max(limits.max_memory_mib << 20, 3 * limits.body_bytes),
             }},
             {"name": f"{monitors}.global_downstream_max_connections", "typed_config": {
                 "@type": f"{types}.downstream_connections.v3.DownstreamConnectionsConfig",
