@@ -1,8 +1,9 @@
-/* libc's own functions, behind those that the guard puts before them. */
+/* The functions of libc and libtritonserver behind those that the guard puts before them. */
 #ifndef TRITONKIT_GUARD_REAL_H
 #define TRITONKIT_GUARD_REAL_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -14,6 +15,7 @@ int real_close(int descriptor);
 ssize_t real_recvmsg(int descriptor, struct msghdr *message, int flags);
 ssize_t real_sendmsg(int descriptor, const struct msghdr *message, int flags);
 int real_fchmod(int descriptor, mode_t mode);
+uint32_t real_TRITONSERVER_DataTypeByteSize(unsigned datatype);
 int real_shm_open(const char *name, int flags, mode_t mode);
 
 #endif

@@ -1,0 +1,342 @@
+"""The native guard inside a real tritonserver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hpack import Decoder, Encoder
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from tests.native.guarded import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PADDED,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    frame,
+    guard_file,
+    message,
+)
+from tests.server.models import ModelText, write_repository
+from tritonkit.serve.command import prepare_backends
+from tritonkit.serve.core.flags import closed_flags
+from tritonkit.serve.core.keys import HEADER, PLACEHOLDER, new_key
+from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.stubs import find_stubs
+from tritonkit.serve.core.supervisor import remove_regions
+from tritonkit.serve.install import find_server
+from tritonkit.serve.ports import reachable
+
+LIMIT = 1 << 20
+MIB = 1 << 20
+PREFIX = f"guard_test_{os.getpid()}_"
+SERVICE = "/inference.GRPCInferenceService/"
+CONFIG = """backend: "python"
+max_batch_size: 0
+input { name: "x" data_type: TYPE_UINT8 dims: [-1] }
+output { name: "y" data_type: TYPE_UINT8 dims: [-1] }
+"""
+# One byte back, whatever came.
+CODE = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        given = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x[:1])]) for x in given]
+"""
+
+
+@dataclass
+class Guarded:
+    """A tritonserver under the guard: its process, port, admin key, and a channel to it."""
+
+    pid: int
+    port: int
+    key: str
+    channel: grpc.Channel
+
+    @property
+    def service(self) -> Any:
+        """tritonclient's stub."""
+        return service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
+
+    def memory_mib(self) -> float:
+        """The most memory that the process has had."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(peak.split()[1]) / 1024
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """One model, a limit of 1 MiB, the key known to this test and to the server alone."""
+    folder = tmp_path_factory.mktemp("guarded")
+    folder.chmod(0o700)
+    installation = find_server(project)
+    backends = prepare_backends(installation, project / "python_backends", folder / "backends")
+    repository = write_repository(folder / "models", {"first": ModelText(CONFIG, CODE)})
+    port, key, log = free_port(), new_key(), folder / "log"
+    argv = [
+        str(installation.binary), "--disable-auto-complete-config", "--model-control-mode=explicit",
+        "--exit-on-error=false", "--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0",
+        f"--model-repository={repository}", f"--backend-directory={backends}", "--load-model=first",
+        f"--backend-config=python,shm-region-prefix-name={PREFIX}", *closed_flags("127.0.0.1", port),
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        process = Launch(
+            argv, installation.environment(), str(folder), key=key, grpc_port=port,
+            message_bytes=LIMIT, guard=str(guard_file(project, folder)),
+        ).start(output.fileno())  # fmt: skip
+    options = [("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0)]
+    with grpc.insecure_channel(reachable("127.0.0.1", port), options) as channel:
+        running = Guarded(process.pid, port, key, channel)
+        await_ready(running, log)
+        yield running
+        assert process.poll() is None, log.read_text()[-2000:]
+    # Not asked to end: Triton 2.51 waits in vain for calls that their clients gave up.
+    process.kill()
+    process.wait()
+    for stub in find_stubs(PREFIX):
+        with contextlib.suppress(OSError):
+            os.kill(stub.pid, signal.SIGKILL)
+    remove_regions(PREFIX)
+
+
+def await_ready(server: Guarded, log: Path) -> None:
+    """Wait until the model answers."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            server.service.ModelInfer(request(10), timeout=5)
+            return
+        except grpc.RpcError:
+            if time.monotonic() > deadline:
+                pytest.fail(log.read_text()[-2000:])
+            time.sleep(0.1)
+
+
+def request(size: int) -> Any:
+    """A request for the model with `size` bytes of input."""
+    made = service_pb2.ModelInferRequest(model_name="first", raw_input_contents=[bytes(size)])
+    made.inputs.add(name="x", datatype="UINT8").shape.append(size)
+    return made
+
+
+def request_of(total: int) -> Any:
+    """A request whose message has `total` bytes."""
+    size = total - 64
+    while (made := request(size)).ByteSize() < total:
+        size += total - made.ByteSize()
+    assert made.ByteSize() == total
+    return made
+
+
+def status(call: Any) -> tuple[str, str]:
+    """A refused call's status and words."""
+    with pytest.raises(grpc.RpcError) as refused:
+        call()
+    error: Any = refused.value
+    return error.code().name, error.details()
+
+
+def test_a_message_of_the_limit_passes_and_one_byte_more_does_not(server: Guarded) -> None:
+    """The limit is the largest message in bytes; above it RESOURCE_EXHAUSTED names both sizes."""
+    answer = server.service.ModelInfer(request_of(LIMIT), timeout=30)
+    assert answer.raw_output_contents == [b"\0"]
+    found = status(lambda: server.service.ModelInfer(request_of(LIMIT + 1), timeout=30))
+    assert found == (
+        "RESOURCE_EXHAUSTED",
+        f"Received message larger than max ({LIMIT + 1} vs. {LIMIT})",
+    )
+
+
+def test_a_huge_message_takes_no_memory(server: Guarded) -> None:
+    """Of 300 MiB nothing is gathered: the server's memory grows by far less."""
+    before = server.memory_mib()
+    code, _ = status(lambda: server.service.ModelInfer(request(300 * MIB), timeout=60))
+    assert code == "RESOURCE_EXHAUSTED"
+    assert server.memory_mib() - before < 30
+
+
+def test_a_decompression_bomb_takes_no_memory(server: Guarded) -> None:
+    """300 MiB of zeros, compressed to a third of a MiB: refused, not unpacked."""
+    before = server.memory_mib()
+    code, words = status(
+        lambda: server.service.ModelInfer(
+            request(300 * MIB), timeout=60, compression=grpc.Compression.Gzip
+        )
+    )
+    assert code == "UNIMPLEMENTED"
+    assert "without compression" in words
+    assert server.memory_mib() - before < 30
+
+
+def test_other_calls_of_the_connection_go_on(server: Guarded) -> None:
+    """While messages are refused on a connection, every proper call on it is answered."""
+
+    def proper(_: int) -> bytes:
+        return bytes(server.service.ModelInfer(request(1000), timeout=30).raw_output_contents[0])
+
+    def refused(_: int) -> str:
+        return status(lambda: server.service.ModelInfer(request(8 * MIB), timeout=30))[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        bad = pool.map(refused, range(20))
+        assert set(pool.map(proper, range(200))) == {b"\0"}
+        assert set(bad) == {"RESOURCE_EXHAUSTED"}
+
+
+def test_a_stream_ends_with_the_status_after_its_answers(server: Guarded) -> None:
+    """The first request of a stream is answered; the second, too large, ends it with the status."""
+    sent = iter([request(10), request(2 * MIB)])
+    call = server.service.ModelStreamInfer(sent, timeout=30)
+    answers = []
+
+    def read() -> None:
+        answers.extend(iter(call))
+
+    code, _ = status(read)
+    assert code == "RESOURCE_EXHAUSTED"
+    assert all(not answer.error_message for answer in answers)
+
+
+def opening(encoder: Encoder, stream: int, method: str) -> bytes:
+    """The HEADERS of a call."""
+    fields = [
+        (":method", "POST"), (":scheme", "http"), (":path", SERVICE + method), (":authority", "x"),
+        ("te", "trailers"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    return frame(HEADERS, 4, stream, encoder.encode(fields))
+
+
+def test_a_prefix_split_over_readings_does_not_pass(server: Guarded) -> None:
+    """A length whose first bytes are already read: that connection ends, no other one does."""
+    begun = PREFACE + frame(SETTINGS, 0, 0) + opening(Encoder(), 1, "ModelInfer")
+    data = frame(DATA, 0, 1, message(LIMIT + 1, bytes(64)))
+    resource_exhausted, unavailable = "8", "14"
+    for cut in (4, 9, 10, 13):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.sendall(begun + data[:cut])
+            time.sleep(0.1)
+            peer.sendall(data[cut:])
+            assert outcome(peer) in (resource_exhausted, unavailable, "ended")
+        assert server.service.ServerLive(service_pb2.ServerLiveRequest(), timeout=30).live
+
+
+def outcome(peer: socket.socket) -> str:
+    """The first grpc-status that the server sends; `ended` where it ends the connection without one."""
+    decoder, got = Decoder(), b""
+    while True:
+        try:
+            part = peer.recv(1 << 16)
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            return "ended"
+        got += part
+        while len(got) >= 9 and len(got) >= 9 + int.from_bytes(got[:3], "big"):
+            length = 9 + int.from_bytes(got[:3], "big")
+            if got[3] == HEADERS:
+                return str(dict(decoder.decode(got[9:length]))["grpc-status"])
+            got = got[length:]
+
+
+def test_regions_and_files_are_the_owners_alone(server: Guarded) -> None:
+    """Neither the regions in /dev/shm nor the stubs' other files can be read by anyone else."""
+    regions = list(Path("/dev/shm").glob(f"{PREFIX}*"))  # noqa: S108
+    assert regions
+    assert {oct(region.stat().st_mode & 0o777) for region in regions} == {"0o600"}
+
+
+def test_the_key_is_nowhere_to_be_seen_and_works(server: Guarded) -> None:
+    """Arguments show the placeholder, environments no secret; with the key the API opens."""
+    pids = [server.pid, *(stub.pid for stub in find_stubs(PREFIX))]
+    assert len(pids) > 1
+    shown = [
+        Path(f"/proc/{pid}/{name}").read_bytes() for pid in pids for name in ("cmdline", "environ")
+    ]
+    assert PLACEHOLDER.encode() in shown[0]
+    assert not [text for text in shown if server.key.encode() in text]
+    assert not [text for text in shown[2:] if b"TRITONKIT_GUARD" in text]
+    index, asked = server.service.RepositoryIndex, service_pb2.RepositoryIndexRequest()
+    name = f"triton-grpc-protocol-{HEADER}"
+    for wrong in ([], [(name, PLACEHOLDER)], [(name, "x")]):
+        assert (
+            "restricted" in status(lambda given=wrong: index(asked, metadata=given, timeout=9))[1]
+        )
+    assert index(asked, metadata=[(name, server.key)], timeout=30).models[0].name == "first"
+
+
+def hostile(rng: random.Random) -> bytes:
+    """A connection's bytes: calls with odd messages, cut into frames, some bytes changed."""
+    encoder, parts = Encoder(), [PREFACE, frame(SETTINGS, 0, 0)]
+    for stream in range(1, 2 * rng.randint(1, 4), 2):
+        parts.append(opening(encoder, stream, rng.choice(["ModelInfer", "ModelStreamInfer", "No"])))
+        for _ in range(rng.randint(0, 4)):
+            length = rng.choice([0, 3, 100, LIMIT, LIMIT + 1, 1 << 31, (1 << 32) - 1])
+            body = message(
+                length, rng.randbytes(rng.choice([0, 3, 200])), rng.choice([0, 0, 0, 1, 255])
+            )
+            while body:
+                cut = rng.randint(1, len(body))
+                parts.append(
+                    frame(DATA, rng.choice([0, 0, 0, END_STREAM, PADDED]), stream, body[:cut])
+                )
+                body = body[cut:]
+        if rng.random() < 0.3:
+            parts.append(frame(RST_STREAM, 0, stream, bytes(rng.choice([4, 5]))))
+        if rng.random() < 0.3:
+            kind, flags, payload = (
+                rng.randint(0, 12),
+                rng.randrange(256),
+                rng.randbytes(rng.randint(0, 20)),
+            )
+            parts.append(frame(kind, flags, rng.choice([0, stream, stream + 2]), payload))
+    data = bytearray(b"".join(parts))
+    for _ in range(rng.choice([0, 0, 1, 3])):
+        data[rng.randrange(len(PREFACE), len(data))] = rng.randrange(256)
+    return bytes(data)
+
+
+def test_mutated_connections_leave_the_server_alive(server: Guarded) -> None:
+    """1,000 hostile connections, from a seed: the server answers as before, with little more memory."""
+    rng = random.Random(20_261_122)
+    before = server.memory_mib()
+    for _ in range(1000):
+        data = hostile(rng)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
+            try:
+                while data:
+                    cut = rng.choice([len(data), rng.randint(1, 60)])
+                    peer.sendall(data[:cut])
+                    data = data[cut:]
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(1 << 16):
+                    pass
+            except TimeoutError:
+                pytest.fail("the server neither answers nor ends the connection")
+            except OSError:
+                pass
+    assert server.service.ModelInfer(request(10), timeout=30).raw_output_contents == [b"\0"]
+    assert server.memory_mib() - before < 60
