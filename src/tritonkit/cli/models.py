@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tritonkit.cli.options import Address, AsJson, KeyFile, Timeout, read_key
+from tritonkit.cli.options import Address, AllowPlaintext, AsJson, KeyFile, Timeout, read_key
 from tritonkit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ _NOT_LOADED = "this server was not asked to load it"
 def command(
     address: Address = "127.0.0.1:8001",
     key_file: KeyFile = None,
+    allow_plaintext_credentials: AllowPlaintext = False,
     timeout_s: Timeout = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -28,7 +29,12 @@ def command(
     """
     from tritonkit.client import Client
 
-    with Client(address, timeout_s=timeout_s, admin_key=read_key(key_file, address)) as client:
+    with Client(
+        address,
+        timeout_s=timeout_s,
+        admin_key=read_key(key_file, address),
+        allow_plaintext_credentials=allow_plaintext_credentials,
+    ) as client:
         statuses = client.models()
     if as_json:
         print_json({"address": address, "models": [asdict(status) for status in statuses]})

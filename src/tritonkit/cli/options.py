@@ -11,7 +11,16 @@ import typer
 
 from tritonkit.errors import SpecError, UsageError
 
-__all__ = ["Address", "AsJson", "KeyFile", "Root", "Timeout", "project_folder", "read_key"]
+__all__ = [
+    "Address",
+    "AllowPlaintext",
+    "AsJson",
+    "KeyFile",
+    "Root",
+    "Timeout",
+    "project_folder",
+    "read_key",
+]
 
 Root = Annotated[
     Path | None,
@@ -27,6 +36,13 @@ KeyFile = Annotated[
         envvar="TRITONKIT_KEY_FILE",
         help="File with the server's admin key; found by itself for one that runs on this machine.",
         show_default=False,
+    ),
+]
+AllowPlaintext = Annotated[
+    bool,
+    typer.Option(
+        "--allow-plaintext-credentials",
+        help="Send the key without TLS to another machine, where whoever is on the way can read it.",
     ),
 ]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import Address, AsJson, KeyFile, read_key
+from tritonkit.cli.options import Address, AllowPlaintext, AsJson, KeyFile, read_key
 from tritonkit.cli.output import print_json, print_table
 
 __all__ = ["command"]
@@ -23,6 +23,7 @@ def command(
     ] = None,
     address: Address = "127.0.0.1:8001",
     key_file: KeyFile = None,
+    allow_plaintext_credentials: AllowPlaintext = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", help="Seconds that each model may take to load.")
     ] = 120.0,
@@ -36,7 +37,10 @@ def command(
     from tritonkit.client.reload import reload_models
 
     with Client(
-        address, timeout_s=min(30.0, timeout_s), admin_key=read_key(key_file, address)
+        address,
+        timeout_s=min(30.0, timeout_s),
+        admin_key=read_key(key_file, address),
+        allow_plaintext_credentials=allow_plaintext_credentials,
     ) as client:
         done = reload_models(client, models or (), timeout_s=timeout_s)
     if as_json:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.calls import Calls
 from tritonkit.client.policy import Breaker, Policy, Retry
+from tritonkit.client.policy.resolve import parse_name
 from tritonkit.client.seeing.events import Watch
+from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import checked_timeout
 from tritonkit.errors import UsageError
 
@@ -58,9 +60,12 @@ def _calls(
     timeout_s = checked_timeout(options.get("timeout_s", _TIMEOUT_S), kind)
     addresses = _addresses(kind, address, transport)
     regions = _regions(options)
+    limit = AnswerLimit(options.get("max_response_bytes"))
+    if transport is None:
+        _check_names(addresses, options)
     policy = Policy(
         addresses,
-        (lambda *_: transport) if transport is not None else _connector(options, wire),
+        (lambda *_: transport) if transport is not None else _connector(options, wire, limit),
         retry=options.get("retry", Retry()),
         breaker=options.get("breaker", Breaker()),
         hedge=options.get("hedge"),
@@ -70,6 +75,7 @@ def _calls(
     return Calls(
         policy,
         timeout_s,
+        limit=limit,
         cache=_cache(options),
         batching=options.get("batching"),
         regions=regions,
@@ -89,7 +95,26 @@ def _addresses(kind: str, address: str | Sequence[str] | None, transport: Any) -
     return (address,) if isinstance(address, str) else tuple(address or ())
 
 
-def _connector(options: Options, wire: Callable[..., Any]) -> Callable[[str, str | None], Any]:
+def _check_names(addresses: Sequence[str], options: Options) -> None:
+    """Refuse a name of several servers before it is looked up if keys would travel in plain text.
+
+    Addresses of one server are judged by the transport, which knows what it sends.
+    """
+    given = [name for name in ("api_key", "bearer", "admin_key") if options.get(name) is not None]
+    if not given or options.get("tls") or options.get("allow_plaintext_credentials"):
+        return
+    names = [name for name in map(parse_name, addresses) if name is not None]
+    if names:
+        from tritonkit.client.http2.target import exposed, is_loopback
+
+        for name in names:
+            if not is_loopback(name.host):
+                raise exposed(str(name), given[0])
+
+
+def _connector(
+    options: Options, wire: Callable[..., Any], limit: AnswerLimit
+) -> Callable[[str, str | None], Any]:
     """Makes the transport of one server."""
     from tritonkit.client.http2.secure import TLS, auth_headers
 
@@ -99,6 +124,8 @@ def _connector(options: Options, wire: Callable[..., Any]) -> Callable[[str, str
         "headers": headers,
         "tls": TLS() if tls is True else tls or None,
         "admin_key": options.get("admin_key"),
+        "limit": limit,
+        "allow_plaintext_credentials": options.get("allow_plaintext_credentials", False),
     }
     return lambda address, server_name: wire(address, server_name=server_name, **settings)
 

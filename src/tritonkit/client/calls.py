@@ -13,6 +13,7 @@ from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.seeing.events import CallEvent, Watch
 from tritonkit.client.signature import ModelSignature, signature_from
 from tritonkit.client.split import joined_reply, parts
+from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import checked_timeout
 from tritonkit.errors import (
     InferenceError,
@@ -60,6 +61,7 @@ class Calls(Questions):
     Args:
         policy: where calls go and what happens when they fail.
         timeout_s: seconds for a call that says nothing else.
+        limit: how large answers may be; grows with the models that are learned.
         cache: answers kept, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.
@@ -71,6 +73,7 @@ class Calls(Questions):
         policy: Policy,
         timeout_s: float,
         *,
+        limit: AnswerLimit | None = None,
         cache: PredictionCache | None = None,
         batching: Adaptive | None = None,
         regions: RegionPool | None = None,
@@ -78,6 +81,7 @@ class Calls(Questions):
     ) -> None:
         super().__init__(policy, timeout_s)
         self._known: dict[Key, Known] = {}
+        self._limit = limit or AnswerLimit()
         self._cache = cache
         self._regions = regions
         self.watch = watch
@@ -203,7 +207,9 @@ class Calls(Questions):
         name, version = key
         metadata = yield from self._ask("ModelMetadata", name, version, deadline=deadline)
         config = (yield from self._ask("ModelConfig", name, version, deadline=deadline)).config
-        known = self._known[key] = Known(signature_from(metadata, config))
+        signature = signature_from(metadata, config)
+        self._limit.learn(signature)
+        known = self._known[key] = Known(signature)
         return known
 
     def doubt(self, key: Key, error: Exception) -> None:

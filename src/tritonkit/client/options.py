@@ -46,3 +46,8 @@ class Options(TypedDict, total=False):
     """Sent with each call as `authorization: Bearer ...`. None."""
     admin_key: Secret | str | None
     """For servers that restrict `models()` and `load()`, such as tritonkit's container. None."""
+    allow_plaintext_credentials: bool
+    """Send keys and tokens without TLS also to a host other than this one. False: a `UsageError`."""
+    max_response_bytes: int | None
+    """Bytes of one message of a server that are taken in. None: 4 MiB for questions; for inference 64 MiB,
+    and more if a model that is called declares outputs for which that is little."""

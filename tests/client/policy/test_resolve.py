@@ -14,7 +14,7 @@ from tests.client.policy.world import World
 from tritonkit.client.policy import Policy
 from tritonkit.client.policy.resolve import parse_name
 from tritonkit.client.steps import Sleep, Steps, run_async, run_blocking
-from tritonkit.errors import ServerUnavailable, UsageError
+from tritonkit.errors import DeadlineExceeded, ServerUnavailable, UsageError
 
 
 class Dns:
@@ -241,7 +241,7 @@ def test_a_first_look_up_ends_at_the_deadline(dns: Dns) -> None:
     """A DNS that hangs costs a call no more than its time."""
     dns.hold = threading.Event()
     here = world()
-    with pytest.raises(ServerUnavailable, match="not resolved"):
+    with pytest.raises(DeadlineExceeded, match="not resolved"):
         here.call(timeout_s=0.05)
     dns.hold.set()
     settled(here)

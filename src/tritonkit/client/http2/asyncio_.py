@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import socket
 import time
 
 from tritonkit.client.http2.border import in_time, place, too_large, unreachable
@@ -13,11 +12,14 @@ from tritonkit.client.http2.call import LONGEST_MESSAGE, Call
 from tritonkit.client.http2.connection import Connection, Gone
 from tritonkit.client.http2.fields import SecretHeaders
 from tritonkit.client.http2.protocol import Wire
+from tritonkit.client.http2.reaching import reached
 from tritonkit.client.http2.secure import TLS, Secret
 from tritonkit.client.http2.sending import body_size
-from tritonkit.client.http2.sockets import reason, tuned
+from tritonkit.client.http2.sockets import reason, tuned, unresolved
 from tritonkit.client.http2.target import Target
 from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, unseen, why
+from tritonkit.client.names import look_up_async
+from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import ClientError, ServerUnavailable, UsageError
 
@@ -34,6 +36,12 @@ class AsyncHttp2Transport:
         admin_key: sent with calls that a server may restrict (its models, loading them).
         server_name: the host that is meant, where the address is only one of its IP addresses.
         connect_timeout_s: seconds to wait for a connection; a call may allow less.
+        limit: how large answers may be; the client's own is shared by all its transports.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to a host that is
+            not this one.
+
+    Raises:
+        UsageError: a bad address or header, or credentials that would be sent in plain text.
     """
 
     def __init__(
@@ -44,9 +52,14 @@ class AsyncHttp2Transport:
         admin_key: str | Secret | None = None,
         server_name: str | None = None,
         connect_timeout_s: float = 5.0,
+        limit: AnswerLimit | None = None,
+        allow_plaintext_credentials: bool = False,
     ) -> None:
-        self._target = Target(address, headers, tls, admin_key, server_name)
+        self._target = Target(
+            address, headers, tls, admin_key, server_name, allow_plaintext_credentials
+        )
         self._connect_timeout_s = connect_timeout_s
+        self._limit = limit or AnswerLimit()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wire: Wire | None = None
         self._old: list[Wire] = []
@@ -70,13 +83,13 @@ class AsyncHttp2Transport:
             except BaseException:
                 wire.abandon(call)
                 raise
-            if complete(call):
+            if (answer := complete(call)) is not None:
                 wire.ended()
-                return call.messages[0]
+                return answer
             if not done:
                 wire.abandon(call)
                 raise in_time(place(self.address, method, body), timeout_s)
-            wire.ended()
+            wire.over(call)
             if last or not unseen(call, wire.core.brought):
                 break
         raise why(call, self._target, method, body, timeout_s)
@@ -118,6 +131,8 @@ class AsyncHttp2Transport:
         size = 0 if body is None else body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(place(self.address, method, body), size)
+        if headers:
+            self._target.check(headers)
         while True:
             self._check()
             wire = self._wire
@@ -184,26 +199,26 @@ class AsyncHttp2Transport:
         """Reach the server and hear its SETTINGS, or raise `ServerUnavailable`."""
         loop, target = asyncio.get_running_loop(), self._target
         context = None if target.tls is None else target.tls.context
-        core = Connection(target.fields())
+        core = Connection(target.fields(), self._limit)
         wire = Wire(core, loop)
+        what = ""
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                transport, _ = await loop.create_connection(
+                places = await look_up_async(target.address.host, target.address.port)
+                what = "cannot connect" if target.tls is None else "no TLS connection"
+                sock = await reached(places)
+                tuned(sock)
+                await loop.create_connection(
                     lambda: wire,
-                    target.address.host,
-                    target.address.port,
+                    sock=sock,
                     ssl=context,
                     server_hostname=target.server_name if context else None,
-                    happy_eyeballs_delay=0.25,
                 )
-                tuned(transport.get_extra_info("socket"))
                 await wire.greeted
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             wire.cut()
-            what = "cannot connect" if target.tls is None else "no TLS connection"
-            if isinstance(error, socket.gaierror):
-                what = f"the name {target.address.host} is not known"
-            raise unreachable(self.address, f"UNAVAILABLE: {what}: {reason(error)}") from error
+            found = f"{what}: {reason(error)}" if what else unresolved(target.address.host, error)
+            raise unreachable(self.address, f"UNAVAILABLE: {found}") from error
         except BaseException:
             wire.cut()
             raise
@@ -245,7 +260,7 @@ class _AsyncStream:
         message = self._wire.core.read(call)
         self._wire.flush()
         if message is None:
-            self._wire.ended()
+            self._wire.over(call)
             if call.status != 0 or call.problem:
                 raise self._over()
         return message

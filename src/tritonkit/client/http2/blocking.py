@@ -18,6 +18,7 @@ from tritonkit.client.http2.sending import body_size
 from tritonkit.client.http2.sockets import connect
 from tritonkit.client.http2.target import Target
 from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, unseen, why
+from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import ClientError, ServerUnavailable
 
@@ -42,6 +43,12 @@ class Http2Transport:
         admin_key: sent with calls that a server may restrict (its models, loading them).
         server_name: the host that is meant, where the address is only one of its IP addresses.
         connect_timeout_s: seconds to wait for a connection; a call may allow less.
+        limit: how large answers may be; the client's own is shared by all its transports.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to a host that is
+            not this one.
+
+    Raises:
+        UsageError: a bad address or header, or credentials that would be sent in plain text.
     """
 
     def __init__(
@@ -52,9 +59,14 @@ class Http2Transport:
         admin_key: str | Secret | None = None,
         server_name: str | None = None,
         connect_timeout_s: float = 5.0,
+        limit: AnswerLimit | None = None,
+        allow_plaintext_credentials: bool = False,
     ) -> None:
-        self._target = Target(address, headers, tls, admin_key, server_name)
+        self._target = Target(
+            address, headers, tls, admin_key, server_name, allow_plaintext_credentials
+        )
         self._connect_timeout_s = connect_timeout_s
+        self._limit = limit or AnswerLimit()
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._old: list[Link] = []
@@ -78,13 +90,13 @@ class Http2Transport:
             except BaseException:
                 link.abandon(call)
                 raise
-            if complete(call):
+            if (answer := complete(call)) is not None:
                 link.ended()
-                return call.messages[0]
+                return answer
             if not done:
                 link.abandon(call)
                 raise in_time(place(self.address, method, body), timeout_s)
-            link.ended()
+            link.over(call)
             if last or not unseen(call, link.core.brought):
                 break
         raise why(call, self._target, method, body, timeout_s)
@@ -140,6 +152,8 @@ class Http2Transport:
         size = 0 if body is None else body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(place(self.address, method, body), size)
+        if headers:
+            self._target.check(headers)
         while True:
             link = self._usable(timeout_s, deadline)
             try:
@@ -182,7 +196,7 @@ class Http2Transport:
         try:
             if left <= 0:
                 raise in_time(self.address, timeout_s, "no connection")
-            core = Connection(self._target.fields())
+            core = Connection(self._target.fields(), self._limit)
             link = Link(
                 Pipe(*connect(self._target, min(left, self._connect_timeout_s), core)), core
             )
@@ -235,9 +249,9 @@ class _Pending:
         if not done:
             link.abandon(call)
             raise in_time(place(self._target.name, method, body), timeout_s)
-        link.ended()
-        if complete(call):
-            return call.messages[0]
+        link.over(call)
+        if (answer := complete(call)) is not None:
+            return answer
         raise why(call, self._target, method, body, timeout_s)
 
     def cancel(self) -> None:
@@ -277,7 +291,7 @@ class _Stream:
             raise in_time(self._target.name, timeout_s or 0.0, "no message")
         message = self._link.read(call)
         if message is None:
-            self._link.ended()
+            self._link.over(call)
             if call.status != 0 or call.problem:
                 raise self._over()
         return message

@@ -121,6 +121,13 @@ def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> 
         timeout_s: what the call was allowed; None if it had no end.
         key_sent: whether the client has an admin key.
     """
+    if call.oversize:
+        return InferenceError(
+            where,
+            found=f"an answer of {call.oversize} bytes",
+            wanted=f"at most {call.most} bytes",
+            todo="if this server may answer so much: Client(..., max_response_bytes=...)",
+        )
     if call.problem:
         return InferenceError(where, found=f"the answer cannot be read: {call.problem}")
     if call.status is not None:
@@ -143,7 +150,7 @@ def _answered(
     if status == 0:
         return InferenceError(
             where,
-            found=f"the answer cannot be read: {len(call.messages)} messages in an answer of one",
+            found="the answer cannot be read: no message in an answer of one",
         )
     if status == 4 and timeout_s is not None:
         return in_time(where, timeout_s)

@@ -1,4 +1,8 @@
-"""One call on a connection: what it still sends, and what has come of its answer."""
+"""One call on a connection: what it still sends, and what has come of its answer.
+
+What a peer sends in small pieces is kept in one buffer: an object for each piece, or for each small
+message that nobody has read yet, would take many times the bytes that came.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +41,33 @@ class Waiter:
 class Call(Waiter):
     """A stream in HTTP/2's words; ready when it has ended or, if it streams, has something to read.
 
+    `answer` is what a unary call was answered; the messages of a stream are counted by `unread` and
+    given by `read`. An answer that is refused (`problem`) makes the call ready before it has ended.
+
+    Args:
+        number: of the stream.
+        window: bytes the peer takes on it.
+        streaming: whether any number of messages may come; otherwise one.
+        most: bytes of a message that are accepted.
+
     Its end is told by exactly one of `status` (gRPC's), `http` (an answer that is not gRPC's), `reset`
     (HTTP/2's error code), `problem` (an answer that cannot be read) and `lost` (the connection's).
     """
 
     __slots__ = (
-        "_missing",
-        "_pieces",
-        "_prefix",
+        "_kept",
+        "_scanned",
+        "_whole",
+        "answer",
         "ended",
         "http",
         "idle_s",
         "left",
         "lost",
         "message",
-        "messages",
+        "most",
         "number",
+        "oversize",
         "owed",
         "problem",
         "quiet",
@@ -61,14 +76,18 @@ class Call(Waiter):
         "rest",
         "status",
         "streaming",
+        "unread",
         "window",
         "writes_end",
     )  # fmt: skip
 
-    def __init__(self, number: int, window: int, streaming: bool = False) -> None:
+    def __init__(
+        self, number: int, window: int, streaming: bool = False, most: int = LONGEST_MESSAGE
+    ) -> None:
         super().__init__()
         self.number = number
         self.streaming = streaming
+        self.most = most
         self.window = window
         """Bytes the peer takes on this stream, beside the connection's window."""
         self.rest: deque[memoryview] = deque()
@@ -76,7 +95,10 @@ class Call(Waiter):
         self.left = 0
         self.writes_end = False
         """Whether our side ends once `rest` is sent."""
-        self.messages: deque[memoryview] = deque()
+        self.answer: memoryview | None = None
+        self.unread = 0
+        self.oversize = 0
+        """Bytes of the message that was refused for its size."""
         self.owed = 0
         """Bytes that came and that the peer was not yet told it may send again."""
         self.ended = False
@@ -92,51 +114,82 @@ class Call(Waiter):
         """Bytes that the connection had brought when the call began."""
         self.idle_s = 0.0
         """How long the connection had carried no call before this one."""
-        self._prefix = b""
-        self._pieces: list[memoryview] = []
-        self._missing = 0
+        self._kept = bytearray()
+        """What has come and is not read, with the messages' prefixes."""
+        self._whole = 0
+        """Bytes of `_kept` that are whole messages."""
+        self._scanned = 0
+        """Bytes that `_kept` must have for its next look to show anything new."""
 
     @property
     def middle(self) -> bool:
         """Whether a message has come in part."""
-        return bool(self._missing or self._prefix)
+        return len(self._kept) > self._whole
 
     def take(self, data: memoryview) -> None:
-        """Put the bytes of a DATA frame together; `BadMessage` if they are no gRPC messages."""
-        while data:
-            if self._missing:
-                data = self._gather(data)
-                continue
-            if self._prefix or len(data) < PREFIX.size:
-                wanted = PREFIX.size - len(self._prefix)
-                self._prefix += bytes(data[:wanted])
-                data = data[wanted:]
-                if len(self._prefix) < PREFIX.size:
-                    return
-                length, self._prefix = _length(self._prefix), b""
-            else:
-                length = _length(data)
-                data = data[_PREFIX_SIZE:]
-            if length <= len(data):
-                self.messages.append(data[:length])
-                data = data[length:]
-            else:
-                self._missing = length
+        """Take the bytes of a DATA frame in; `BadMessage` if they are not what this call may get."""
+        if not data:
+            return
+        if self.answer is not None:
+            raise BadMessage("more than one message in an answer of one")
+        if not (self._kept or self.streaming) and len(data) >= _PREFIX_SIZE:
+            # The usual case: a whole answer, which is not copied.
+            end = self._end_of(data, 0)
+            if end == len(data):
+                self.answer = data[_PREFIX_SIZE:]
+                return
+        self._kept += data
+        if len(self._kept) >= self._scanned:
+            self._scan()
 
-    def _gather(self, data: memoryview) -> memoryview:
-        piece = data[: self._missing]
-        self._pieces.append(piece)
-        self._missing -= len(piece)
-        if not self._missing:
-            self.messages.append(memoryview(b"".join(self._pieces)))
-            self._pieces = []
-        return data[len(piece) :]
+    def read(self) -> memoryview | None:
+        """The oldest message of a stream that is not yet read; None if there is none."""
+        if not self.unread:
+            return None
+        self.unread -= 1
+        kept = self._kept
+        end = _PREFIX_SIZE + PREFIX.unpack_from(kept)[1]
+        self._whole -= end
+        self._scanned -= end
+        if end * 2 < len(kept):
+            message = memoryview(bytes(memoryview(kept)[_PREFIX_SIZE:end]))
+            del kept[:end]
+            return message
+        # Of what was kept the larger part is not copied.
+        self._kept = kept[end:]
+        return memoryview(kept)[_PREFIX_SIZE:end]
 
+    def forget(self) -> None:
+        """Nobody wants what has come, and nothing more is taken."""
+        self.unread = self._whole = self._scanned = 0
+        self._kept = bytearray()
 
-def _length(prefix: bytes | memoryview) -> int:
-    compressed, length = PREFIX.unpack_from(prefix)
-    if compressed:
-        raise BadMessage("a compressed message, though none was asked for")
-    if length > LONGEST_MESSAGE:
-        raise BadMessage(f"a message of {length} bytes, more than protobuf's 2 GiB")
-    return int(length)
+    def _scan(self) -> None:
+        """Find whole messages in `_kept`."""
+        kept, at = self._kept, self._whole
+        size = len(kept)
+        while size - at >= _PREFIX_SIZE:
+            end = self._end_of(kept, at)
+            if end > size:
+                self._scanned = end
+                break
+            if not self.streaming:
+                self.answer, self._kept = memoryview(kept)[_PREFIX_SIZE:end], bytearray()
+                if end < size:
+                    raise BadMessage("more than one message in an answer of one")
+                return
+            at = self._whole = end
+            self.unread += 1
+        else:
+            self._scanned = at + _PREFIX_SIZE
+
+    def _end_of(self, data: memoryview | bytearray, at: int) -> int:
+        """Where the message whose prefix is at `at` will end; `BadMessage` if it is refused."""
+        compressed, length = PREFIX.unpack_from(data, at)
+        if compressed:
+            raise BadMessage("a compressed message, though none was asked for")
+        if length > self.most:
+            self.oversize = length
+            raise BadMessage(f"a message of {length} bytes")
+        end: int = at + _PREFIX_SIZE + length
+        return end

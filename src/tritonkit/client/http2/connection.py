@@ -13,10 +13,17 @@ from typing import Final
 
 from tritonkit.client.http2 import frames
 from tritonkit.client.http2.call import BadMessage, Call, Waiter
-from tritonkit.client.http2.fields import AnswerFields, HPACKError, RequestFields
+from tritonkit.client.http2.fields import (
+    LARGEST_LIST,
+    AnswerFields,
+    HPACKError,
+    RequestFields,
+    TooLong,
+)
 from tritonkit.client.http2.frames import LARGEST_WINDOW
 from tritonkit.client.http2.reading import LARGEST_FRAME, Broken, FrameReader, number_in
 from tritonkit.client.http2.sending import START_WINDOW, Sender
+from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import Body, Headers
 
 __all__ = ["GRACE_S", "Connection", "Gone"]
@@ -28,6 +35,8 @@ much later than ours: Triton 2.51 crashes now and then when the end of a call cr
 WINDOW: Final = 64 * 2**20
 """Bytes the peer may send on one stream, and on all, before it is told that it may go on."""
 _ACKS_WAITING: Final = 1000
+_GRPC: Final = (200, None)
+"""HTTP statuses with which bytes are gRPC's; others come with a proxy's page."""
 
 
 class Gone(Exception):
@@ -39,9 +48,10 @@ class Connection:
 
     Args:
         fields: makes the blocks of header fields.
+        limit: how large answers may be.
     """
 
-    def __init__(self, fields: RequestFields) -> None:
+    def __init__(self, fields: RequestFields, limit: AnswerLimit | None = None) -> None:
         self.sender = Sender()
         self.calls: dict[int, Call] = {}
         self.greeted = False
@@ -54,6 +64,7 @@ class Connection:
         """Calls whose answers nobody wants any more, each with the moment of that."""
         self.brought = 0
         """Bytes that have come."""
+        self._limit = limit or AnswerLimit()
         self._fields = fields
         self._answers = AnswerFields()
         self._reader = FrameReader(self)
@@ -70,6 +81,7 @@ class Connection:
             frames.ENABLE_PUSH: 0,
             frames.INITIAL_WINDOW_SIZE: WINDOW,
             frames.MAX_FRAME_SIZE: LARGEST_FRAME,
+            frames.MAX_HEADER_LIST_SIZE: LARGEST_LIST,
         }
         self.sender.out.append(
             frames.PREFACE + frames.settings(ours) + frames.window_update(0, WINDOW - START_WINDOW)
@@ -124,7 +136,7 @@ class Connection:
         number = self._next
         told_s = None if timeout_s is None else timeout_s + GRACE_S
         block = self._fields.block(method, told_s, headers)
-        call = Call(number, self.sender.stream_window, body is None)
+        call = Call(number, self.sender.stream_window, body is None, self._limit.of(method))
         call.quiet = self.brought
         self.calls[number] = call
         self._next = number + 2
@@ -135,8 +147,8 @@ class Connection:
 
     def read(self, call: Call) -> memoryview | None:
         """The oldest message not yet read, if there is one."""
-        message = call.messages.popleft() if call.messages else None
-        call.ready = bool(call.messages) or call.ended
+        message = call.read()
+        call.ready = call.unread > 0 or call.ended or call.problem != ""
         if not call.ended:
             self._credit(call)
         return message
@@ -161,7 +173,7 @@ class Connection:
             return self.abandon(call)  # the server has not begun
         self.sender.finish(call)
         self.given_up[call] = now
-        call.messages.clear()
+        call.forget()
         woken: list[Waiter] = [] if call.ready else [call]
         call.ready = True
         return woken
@@ -213,6 +225,9 @@ class Connection:
             self._reader.read(data)
         except Broken as error:
             self._ready += self.lose(f"it broke HTTP/2's rules: {error}", error.code)
+        except TooLong:
+            what = f"it broke HTTP/2's rules: header fields of more than {LARGEST_LIST} bytes"
+            self._ready += self.lose(what, frames.ENHANCE_YOUR_CALM)
         except HPACKError:
             what = "it broke HTTP/2's rules: header fields that are none"
             self._ready += self.lose(what, frames.COMPRESSION_ERROR)
@@ -236,23 +251,32 @@ class Connection:
         call = self._data_of
         if call is None or call.ended:
             return
-        try:
-            if call not in self.given_up:
-                call.take(payload)
-        except BadMessage as error:
-            call.problem = str(error)
-            self._ready += self.abandon(call)
-            return
+        if not call.problem and call not in self.given_up and call.http in _GRPC:
+            self._taken(call, payload)
         if not last:
             return
         if self._data_ends:
-            call.problem = call.problem or "it ended without a status"
+            if call.http in _GRPC:
+                call.problem = call.problem or "it ended without a status"
             self._ready += self._close(call)
             return
         self._credit(call)
-        if call.streaming and call.messages and not call.ready:
+        if call.unread and not call.ready:
             call.ready = True
             self._ready.append(call)
+
+    def _taken(self, call: Call, payload: memoryview) -> None:
+        """Keep a call's bytes. An answer that is refused is for the shell to abandon: the server may
+        be Triton, which should not see a reset at once (`GRACE_S`)."""
+        try:
+            call.take(payload)
+        except BadMessage as error:
+            call.problem = str(error)
+            if not call.streaming:
+                call.forget()
+            if not call.ready:
+                call.ready = True
+                self._ready.append(call)
 
     def fields(self, number: int, block: bytes, ends: int) -> None:
         """See `Frames`."""
@@ -330,7 +354,7 @@ class Connection:
             self._acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
 
     def _acknowledge(self, answer: bytes) -> None:
-        self._acks = self._acks + 1 if self.sender.out else 1
+        self._acks = self._acks + 1 if self.sender.out or self.sender.stuck else 1
         if self._acks > _ACKS_WAITING:
             raise Broken("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
         self.sender.out.append(answer)
@@ -364,7 +388,7 @@ class Connection:
 
     def _credit(self, call: Call) -> None:
         """Let the peer send more on this stream, unless its messages pile up unread."""
-        if call.owed >= WINDOW // 2 and not (call.streaming and call.messages):
+        if call.owed >= WINDOW // 2 and not call.unread:
             self.sender.out.append(frames.window_update(call.number, call.owed))
             call.owed = 0
 

@@ -13,11 +13,23 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from hpack import Decoder, HPACKError
+from hpack import OversizedHeaderListError as TooLong
 
 from tritonkit.client.http2.secure import Secret
 from tritonkit.client.wire.transport import Headers
 
-__all__ = ["AnswerFields", "HPACKError", "Head", "RequestFields", "SecretHeaders"]
+__all__ = [
+    "LARGEST_LIST",
+    "AnswerFields",
+    "HPACKError",
+    "Head",
+    "RequestFields",
+    "SecretHeaders",
+    "TooLong",
+]
+
+LARGEST_LIST: Final = 2**16
+"""Bytes of an answer's header fields, or of its trailers, by RFC 9113's count: 32 are added for each."""
 
 SecretHeaders = Sequence[tuple[str, str | Secret]]
 
@@ -30,6 +42,8 @@ _HTTP: Final = b"\x86"
 _HTTPS: Final = b"\x87"
 _STATIC_LENGTH: Final = 61
 _OUR_TABLE: Final = 4096
+_THEIR_TABLE: Final = 4096
+"""Bytes of the table that the peer may fill here; what it is never allowed to change."""
 _TIMEOUTS_KEPT: Final = 4096
 _HEADS_KEPT: Final = 64
 _USER_AGENT: Final = "tritonkit"
@@ -200,7 +214,8 @@ class AnswerFields:
     """Reads the peer's blocks; one that changes no table is read once and then known by its bytes."""
 
     def __init__(self) -> None:
-        self._decoder = Decoder()
+        self._decoder = Decoder(max_header_list_size=LARGEST_LIST)
+        self._decoder.max_allowed_table_size = _THEIR_TABLE
         self._known: dict[bytes, Head] = {}
 
     def read(self, block: bytes) -> Head:

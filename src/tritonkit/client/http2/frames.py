@@ -26,6 +26,7 @@ __all__ = [
     "LARGEST_WINDOW",
     "MAX_CONCURRENT_STREAMS",
     "MAX_FRAME_SIZE",
+    "MAX_HEADER_LIST_SIZE",
     "NO_ERROR",
     "PADDED",
     "PING",
@@ -68,6 +69,7 @@ ENABLE_PUSH: Final = 2
 MAX_CONCURRENT_STREAMS: Final = 3
 INITIAL_WINDOW_SIZE: Final = 4
 MAX_FRAME_SIZE: Final = 5
+MAX_HEADER_LIST_SIZE: Final = 6
 
 END_STREAM: Final = 0x1
 ACK: Final = 0x1

@@ -172,6 +172,13 @@ class Link:
         self.flush()
         self.retire()
 
+    def over(self, call: Call) -> None:
+        """To be called after a call that failed: gives it up if its answer was refused amid it."""
+        if call.ended:
+            self.ended()
+        else:
+            self.abandon(call)
+
     def ended(self) -> None:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
         self._used = time.monotonic()
@@ -301,7 +308,8 @@ class Link:
             try:
                 with self._lock:
                     out, self.core.sender.out = self.core.sender.out, []
-                if not self._pipe.send(out):
+                self.core.sender.stuck = not self._pipe.send(out)
+                if self.core.sender.stuck:
                     return
             except OSError as error:
                 self._lost(error)

@@ -100,11 +100,11 @@ class Wire(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The loop holds as much as it should."""
-        self._paused = True
+        self._paused = self.core.sender.stuck = True
 
     def resume_writing(self) -> None:
         """It takes more."""
-        self._paused = False
+        self._paused = self.core.sender.stuck = False
         resumed, self._resumed = self._resumed, []
         for waiter in resumed:
             waiter.ready = True
@@ -187,6 +187,13 @@ class Wire(asyncio.Protocol):
         self.flush()
         self.retire()
 
+    def over(self, call: Call) -> None:
+        """To be called after a call that failed: gives it up if its answer was refused amid it."""
+        if call.ended:
+            self.ended()
+        else:
+            self.abandon(call)
+
     def ended(self) -> None:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
         self._used = time.monotonic()
@@ -201,6 +208,7 @@ class Wire(asyncio.Protocol):
     def close(self, why: str = "") -> None:
         """Close the connection; calls under way end, with the reason."""
         self._wake(self.core.lose(why, 0))
+        self.resume_writing()  # also if the peer reads no more: those who wait for that have no timer now
         self.flush()
         self._stop_timer()
         if self._transport is not None:

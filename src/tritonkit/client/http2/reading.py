@@ -13,6 +13,8 @@ LARGEST_FRAME: Final = 2**20
 """Bytes of a DATA frame that the peer may send."""
 _LARGEST_OTHER: Final = 64 * 2**10
 """Of other frames, and of a block of header fields: a peer may not make us hoard."""
+_MOST_PIECES: Final = 64
+"""Frames that a block of header fields may come in: empty ones could go on for ever."""
 
 
 # Names of this module's own: cheaper to read, in the loop that every answer goes through.
@@ -61,7 +63,7 @@ class FrameReader:
         self._kept = b""
         self._left = 0
         self._block: bytearray | None = None
-        self._block_of = 0
+        self._block_of = self._block_pieces = 0
         self._block_ends = False
 
     def read(self, data: bytes) -> None:
@@ -129,12 +131,14 @@ class FrameReader:
             self._taker.fields(number, bytes(payload), ends)
         else:
             self._block, self._block_of, self._block_ends = bytearray(payload), number, ends
+            self._block_pieces = 1
 
     def _continuation(self, flags: int, number: int, payload: memoryview) -> None:
         if self._block is None or number != self._block_of:
             raise Broken("header fields go on that had not begun")
         self._block += payload
-        if len(self._block) > _LARGEST_OTHER:
+        self._block_pieces += 1
+        if len(self._block) > _LARGEST_OTHER or self._block_pieces > _MOST_PIECES:
             raise Broken("header fields without end", frames.ENHANCE_YOUR_CALM)
         if flags & frames.END_HEADERS:
             block, self._block = bytes(self._block), None

@@ -33,6 +33,8 @@ class Sender:
 
     def __init__(self) -> None:
         self.out: list[bytes | memoryview] = []
+        self.stuck = False
+        """Whether the peer has not read what was sent before: said by the shell."""
         self.stream_window = START_WINDOW
         """Of a new stream."""
         self.largest = _START_FRAME

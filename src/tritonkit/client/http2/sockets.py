@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from tritonkit.client.http2.border import unreachable
 from tritonkit.client.http2.connection import Connection
 from tritonkit.client.http2.target import Target
+from tritonkit.client.names import look_up
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Sealed", "connect", "reason", "tuned"]
+__all__ = ["Sealed", "connect", "reason", "tuned", "unresolved"]
 
 _CHUNK = 64 * 2**10
 
@@ -33,6 +34,13 @@ def reason(error: BaseException) -> str:
         return getattr(error, "strerror", None) or str(error)
     # asyncio puts its own words around the system's.
     return os.strerror(error.errno)
+
+
+def unresolved(host: str, error: BaseException) -> str:
+    """Why a host has no address, in words."""
+    if isinstance(error, TimeoutError):
+        return f"the name {host} was not resolved in time"
+    return f"the name {host} is not known: {reason(error)}"
 
 
 def tuned(sock: socket.socket) -> None:
@@ -140,11 +148,9 @@ def connect(
 def _reached(target: Target, deadline: float) -> socket.socket:
     host, port = target.address.host, target.address.port
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise unreachable(
-            target.name, f"UNAVAILABLE: the name {host} is not known: {reason(error)}"
-        ) from error
+        places = look_up(host, port).result(max(deadline - time.monotonic(), 0.0))
+    except (OSError, UnicodeError) as error:  # TimeoutError is one of the first
+        raise unreachable(target.name, f"UNAVAILABLE: {unresolved(host, error)}") from error
     failed = OSError(errno.EADDRNOTAVAIL, "the name has no address")
     for left, (family, kind, protocol, _, place) in zip(
         range(len(places), 0, -1), places, strict=True

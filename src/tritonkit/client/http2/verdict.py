@@ -23,9 +23,9 @@ _IDLE_S: Final = 1.0
 """A connection idle this long may be dead without our knowing: a call that meets that goes again."""
 
 
-def complete(call: Call) -> bool:
-    """Whether a unary call has its one answer."""
-    return call.status == 0 and len(call.messages) == 1 and not call.problem
+def complete(call: Call) -> memoryview | None:
+    """The one answer of a unary call that has ended well; None if it has not."""
+    return call.answer if call.status == 0 and not call.problem else None
 
 
 def unseen(call: Call, brought: int) -> bool:

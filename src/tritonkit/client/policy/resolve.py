@@ -11,10 +11,12 @@ import math
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from tritonkit.client.names import Place, look_up, look_up_async
 from tritonkit.client.policy.pool import Target
-from tritonkit.errors import ServerUnavailable, TritonkitError, UsageError
+from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
 
 __all__ = ["REFRESH_S", "LookUp", "Name", "Watch", "parse_name"]
 
@@ -114,6 +116,12 @@ class Watch:
         """Why there is no server."""
         if isinstance(self._error, TritonkitError):
             return self._error
+        if self._looking and self._error is None:
+            return DeadlineExceeded(
+                str(self.name),
+                found="the name was not resolved: no answer from DNS in time",
+                todo="allow more time with timeout_s, or see why this machine's DNS is slow",
+            )
         reason = self._error.strerror if isinstance(self._error, OSError) else self._error
         return ServerUnavailable(
             str(self.name),
@@ -127,19 +135,20 @@ class Watch:
             self.task.cancel()
 
     def look(self) -> None:
-        """Look it up in this thread."""
-        try:
-            found = socket.getaddrinfo(self.name.host, self.name.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            self.end((), error)
+        """Have it looked up; `end` follows, in another thread."""
+        look_up(*self.name).add_done_callback(self._looked)
+
+    def _looked(self, done: Future[list[Place]]) -> None:
+        error = done.exception()
+        if error is None:
+            self.end(_targets(self.name, done.result()), None)
         else:
-            self.end(_targets(self.name, found), None)
+            self.end((), error if isinstance(error, (OSError, UnicodeError)) else None)
 
     async def look_async(self) -> None:
         """Look it up in this task."""
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(self.name.host, self.name.port, type=socket.SOCK_STREAM)
+            found = await look_up_async(*self.name)
         except (OSError, UnicodeError) as error:
             self.end((), error)
         except BaseException:  # cancelled: the next call may look
@@ -157,9 +166,9 @@ class LookUp(NamedTuple):
     seconds: float
 
     def block(self) -> None:
-        """In a thread of its own: nothing else can end a look-up that hangs."""
+        """In another thread: nothing else can end a look-up that hangs."""
         if self.watch.begin(self.now):
-            threading.Thread(target=self.watch.look, name="tritonkit-dns", daemon=True).start()
+            self.watch.look()
         if self.seconds > 0:
             self.watch.answered.wait(min(self.seconds, threading.TIMEOUT_MAX))
 
@@ -171,7 +180,7 @@ class LookUp(NamedTuple):
             await asyncio.wait({self.watch.task}, timeout=self.seconds)
 
 
-def _targets(name: Name, found: list[Any]) -> tuple[Target, ...]:
+def _targets(name: Name, found: list[Place]) -> tuple[Target, ...]:
     """Every address once, in a stable order; DNS turns its answers round."""
     addresses = {_address(family, where) for family, _, _, _, where in found}
     return tuple(Target(address, name.host) for address in sorted(addresses))

@@ -50,6 +50,14 @@ _COPIED = 64 * 1024
 _SHORT = 256
 """Bytes up to which the description of an output is kept."""
 
+_FIELDS = range(16 * 1024)
+_OUTPUT_FIELDS = 1024
+"""Fields of an answer, and of an output's description: each becomes an object, and a server that sends
+small ones without end would fill the memory."""
+
+_MOST_AXES = 64
+"""Numpy's limit."""
+
 # Tags (field number, wire type) of ModelInferResponse, InferOutputTensor, ModelStreamInferResponse.
 _MODEL, _VERSION, _ID, _PARAMETERS, _OUTPUTS, _RAW = 0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32
 _NAME, _DATATYPE, _SHAPE, _PACKED_SHAPE = 0x0A, 0x12, 0x18, 0x1A
@@ -135,7 +143,9 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
     described: list[_Output] = []
     raw: list[tuple[int, int]] = []
     at, end = 0, len(data)
-    while at < end:
+    for _ in _FIELDS:
+        if at >= end:
+            break
         tag = data[at]
         # The short way: a field with a one-byte tag, and a length of one byte.
         if tag & 0x87 == 2 and (size := data[at + 1]) < 128:
@@ -158,6 +168,8 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
             parameters[name] = value
         elif tag == _ID:
             request_id = _text(data[start:at])
+    if at < end:
+        raise ValueError(f"more than {len(_FIELDS)} fields")
     outputs, in_region = _outputs(data, described, raw, in_regions)
     if not parameters and not in_regions:
         _keep_form(data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw)
@@ -191,6 +203,8 @@ _forms: dict[int, _Form] = {}
 """The last form seen of each length in bytes."""
 
 _KEPT_FORMS = 1024
+_LONGEST_FORM = 4096
+"""Bytes around the values of an answer whose form is kept."""
 
 
 def _keep_form(
@@ -209,6 +223,8 @@ def _keep_form(
     starts = [0, *(end for _, end in raw)]
     ends = [*(start for start, _ in raw), len(data)]
     fixed = [(at, end, data[at:end]) for at, end in zip(starts, ends, strict=True)]
+    if sum(len(text) for _, _, text in fixed) > _LONGEST_FORM:
+        return
     if len(_forms) >= _KEPT_FORMS:
         _forms.clear()
     _forms[len(data)] = _Form(fixed, bare, outputs)
@@ -273,8 +289,10 @@ def _read_output(entry: bytes) -> _Output:
     name = datatype = ""
     shape: list[int] = []
     parameters: dict[str, Parameter | None] = {}
-    contents = b""
-    for tag, start, end in fields(entry):
+    contents: list[bytes] = []
+    for count, (tag, start, end) in enumerate(fields(entry)):
+        if count > _OUTPUT_FIELDS or len(shape) > _MOST_AXES:
+            raise ValueError("an output with too many fields or axes")
         if tag == _NAME:
             name = _text(entry[start:end])
         elif tag == _DATATYPE:
@@ -284,7 +302,7 @@ def _read_output(entry: bytes) -> _Output:
         elif tag == _TENSOR_PARAMETERS:
             parameters.update([read_parameter(entry[start:end])])
         elif tag == _CONTENTS:
-            contents += entry[start:end]
+            contents.append(entry[start:end])
     dtype = FIXED.get(datatype)
     return _Output(
         name=name,
@@ -293,7 +311,7 @@ def _read_output(entry: bytes) -> _Output:
         dtype=dtype,
         size=-1 if dtype is None else prod(shape) * dtype.itemsize,
         region_size=_region_size(parameters),
-        contents=contents,
+        contents=b"".join(contents),
     )
 
 
@@ -302,6 +320,8 @@ _kept = lru_cache(1024)(_read_output)
 
 def _sizes(data: bytes) -> list[int]:
     sizes, at = [], 0
+    if len(data) > _MOST_AXES * 10:
+        raise ValueError("more axes than an array can have")
     while at < len(data):
         size, at = read_signed(data, at)
         if size < 0:

@@ -35,6 +35,9 @@ _FIELDS = {
 }
 """Fields of InferTensorContents; FP16 and BF16 have none."""
 
+_AT_ONCE = 64 * 1024
+"""Numbers that are Python objects at a time: those take many times what the array does."""
+
 
 def typed_array(contents: bytes, datatype: str, shape: Sequence[int]) -> NDArray[Any]:
     """A read-only array of the elements in an encoded `InferTensorContents`.
@@ -75,15 +78,20 @@ def _floats(contents: bytes, field: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _numbers(contents: bytes, field: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     found: list[int] = []
+    parts: list[NDArray[Any]] = []
     for tag, at, end in fields(contents):
         if tag not in (field << 3 | VARINT, field << 3 | SIZED):
             continue
         while at < end:
             value, at = read_varint(contents, at)
             found.append(value)
+            if len(found) == _AT_ONCE:
+                parts.append(_of_type(np.array(found, np.uint64), dtype))
+                found.clear()
         if at > end:
             raise ValueError("a number runs past the end of its field")
-    return _of_type(np.array(found, np.uint64), dtype)
+    parts.append(_of_type(np.array(found, np.uint64), dtype))
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def _of_type(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -1,0 +1,118 @@
+"""Names of hosts, looked up beside the calls that ask for them.
+
+Nothing can end a look-up that hangs, so it runs in a thread of its own, which a call whose time is up
+leaves behind. All who ask for one name share one look-up, whatever client they use: a DNS that hangs
+costs a thread for each name, and no more than `_MOST` in all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Place", "look_up", "look_up_async"]
+
+Place: TypeAlias = "tuple[Any, Any, int, str, Any]"
+"""Family, kind, protocol, name and address, as `socket.getaddrinfo` gives them."""
+
+_Name: TypeAlias = "tuple[str, int]"
+
+_MOST: Final = 16
+"""Threads at once; further names wait in line."""
+
+
+class _LookUps:
+    """The look-ups under way in one process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        self._pending: dict[_Name, Future[list[Place]]] = {}
+        self._line: deque[_Name] = deque()
+        self._threads = 0
+
+    def begin(self, name: _Name) -> Future[list[Place]]:
+        """The look-up under way of this name, or a new one."""
+        with self._lock:
+            pending = self._pending.get(name)
+            if pending is not None:
+                return pending
+            future: Future[list[Place]] = Future()
+            future.set_running_or_notify_cancel()  # nobody who waits can cancel it for the others
+            if self._threads < _MOST:
+                try:
+                    threading.Thread(target=self._work, name="tritonkit-dns", daemon=True).start()
+                except RuntimeError as error:  # no more threads, or the interpreter is ending
+                    future.set_exception(OSError(0, str(error)))
+                    return future
+                self._threads += 1
+            self._pending[name] = future
+            self._line.append(name)
+        return future
+
+    def _work(self) -> None:
+        """Look up what is in line."""
+        while True:
+            with self._lock:
+                if not self._line:
+                    self._threads -= 1
+                    return
+                name = self._line.popleft()
+            found: list[Place] = []
+            failed: BaseException | None = None
+            try:
+                found = socket.getaddrinfo(*name, type=socket.SOCK_STREAM)
+            except BaseException as error:  # an interrupt too is for those who wait
+                failed = error
+            with self._lock:
+                future = self._pending.pop(name)
+            if failed is None:
+                future.set_result(found)
+            else:
+                future.set_exception(failed)
+
+
+_look_ups = _LookUps()
+
+
+def look_up(host: str, port: int) -> Future[list[Place]]:
+    """The addresses of a host, in the system's order; at once if `host` is one.
+
+    Returns:
+        A future that cannot be cancelled; its error is `socket.gaierror` for a name that is not known,
+        `UnicodeError` for one that can be none.
+    """
+    global _look_ups
+    place = _literal(host, port)
+    if place is not None:
+        done: Future[list[Place]] = Future()
+        done.set_result([place])
+        return done
+    if _look_ups.pid != os.getpid():  # a fork: the threads stayed with the parent
+        _look_ups = _LookUps()
+    return _look_ups.begin((host, port))
+
+
+async def look_up_async(host: str, port: int) -> list[Place]:
+    """`look_up` for a task; the loop's own threads are left to the program."""
+    return await asyncio.wrap_future(look_up(host, port))
+
+
+def _literal(host: str, port: int) -> Place | None:
+    """The place of an address in figures; one with a scope is left to the system."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return None
+    if "%" in host:
+        return None
+    stream = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+    if version == 4:
+        return (socket.AF_INET, *stream, (host, port))
+    return (socket.AF_INET6, *stream, (host, port, 0, 0))
