@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.hostile.http_requests import TYPED, Sender
 from tests.hostile.test_closed import regions, resident
 from tests.serve.rest_door import JSON, Door, open_door
 from tests.server.models import ModelText, write_repository
-from tritonkit.serve import Endpoint, serve
+from tritonkit.serve import Endpoint, Server, serve
 
 HEAD = f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n".encode()
 VALUES = np.arange(6, dtype=np.float32).reshape(1, 6)
@@ -179,3 +180,19 @@ def test_a_campaign(door: Door, endpoint: Endpoint) -> None:
     assert sorted(regions(pid)) == regions_before
     assert door.memory_mib() < 200
     as_before(door)
+
+
+def test_an_idle_door_does_not_hold_up_the_end(project: Path, tmp_path: Path) -> None:
+    """Triton waits at its end for open connections: the door keeps none that has nothing to do."""
+    folder = write_repository(tmp_path / "repository", {"wide": ModelText(WIDE, COPY)})
+    server = Server(folder, grpc_port=0, metrics_port=0, root=project, drain_timeout_s=20)
+    running = server.start()
+    try:
+        with open_door(project, running.log.parent) as door:
+            as_before(door)
+            began = time.monotonic()
+            server.stop()
+            # A generous part of the time that it would take: some 22 s.
+            assert time.monotonic() - began < 15
+    finally:
+        server.kill()

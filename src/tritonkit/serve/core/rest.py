@@ -20,6 +20,7 @@ from .rest_routes import routes
 __all__ = ["RestLimits", "envoy_command", "envoy_config", "find_envoy"]
 
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
+_UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
 
 
@@ -249,6 +250,12 @@ def _cluster(socket: str, limits: RestLimits) -> dict[str, Any]:
         "type": "STATIC",
         "connect_timeout": "5s",
         "per_connection_buffer_limit_bytes": 32 << 10,
+        "typed_extension_protocol_options": {_UPSTREAM: {
+            "@type": f"type.googleapis.com/{_UPSTREAM}",
+            "explicit_http_config": {"http_protocol_options": {}},
+            # Triton's end waits for its open connections, idle ones too, as long as it may.
+            "common_http_protocol_options": {"idle_timeout": "0.500s"},
+        }},
         "circuit_breakers": {"thresholds": [{
             "max_connections": limits.max_requests,
             "max_requests": limits.max_requests,
