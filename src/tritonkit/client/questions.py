@@ -143,4 +143,4 @@ def _added(found: Iterable[ModelStatistics]) -> tuple[ModelStatistics, ...]:
             added = {name: getattr(so_far, name) + getattr(each, name) for name in counters}
             each = replace(each, **added)
         sums[each.name, each.version] = each
-    return tuple(sums[key] for key in sorted(sums, key=lambda key: (key[0], int(key[1]))))
+    return tuple(sums[key] for key in sorted(sums, key=lambda key: (key[0], len(key[1]), key[1])))

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.errors import InferenceError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = ["ModelSignature", "TensorSpec", "signature_from"]
+
+_MOST_AXES = 64
+"""Numpy's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,14 @@ def signature_from(metadata: Any, config: Any) -> ModelSignature:
     )
 
 
-def _specs(tensors: Iterable[Any], batching: bool) -> Mapping[str, TensorSpec]:
+def _specs(tensors: Collection[Any], batching: bool) -> Mapping[str, TensorSpec]:
+    for tensor in tensors:
+        if len(tensor.dims) > _MOST_AXES:
+            raise InferenceError(
+                "a model's configuration",
+                found=f"a tensor of {len(tensor.dims)} axes",
+                wanted=f"at most {_MOST_AXES}",
+            )
     specs = {
         tensor.name: TensorSpec(
             name=tensor.name,
@@ -71,6 +83,11 @@ def _specs(tensors: Iterable[Any], batching: bool) -> Mapping[str, TensorSpec]:
 def _datatype(number: int) -> str:
     from tritonclient.grpc import model_config_pb2
 
-    name: str = model_config_pb2.DataType.Name(number).removeprefix("TYPE_")
+    try:
+        name: str = model_config_pb2.DataType.Name(number).removeprefix("TYPE_")
+    except ValueError:
+        raise InferenceError(
+            "a model's configuration", found=f"a datatype of number {number}", wanted="Triton's own"
+        ) from None
     # The one type with two names: STRING in a configuration, BYTES in a request.
     return "BYTES" if name == "STRING" else name
