@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tritonkit.client import AsyncClient, Client
+from tritonkit.client.cache import Cache, Kept, PredictionCache
 from tritonkit.client.http2 import Http2Transport
+from tritonkit.client.steps import Sleep, Steps, run_blocking
 from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 
 
@@ -140,6 +143,22 @@ def test_a_loop_whose_threads_are_all_taken() -> None:
             await taken
 
     asyncio.run(story())
+
+
+def test_the_name_of_a_redis(hung: HungDns) -> None:
+    """A cache shared through Redis holds a call up no longer than it may, also in a thread."""
+    cache = PredictionCache(Cache(redis="redis://slow.example:6379", redis_timeout_s=0.1))
+    key = cache.key("m", "", {"x": ("FP32", np.zeros(1, np.float32))})
+
+    def make() -> Steps[Kept]:
+        yield Sleep(0.0)
+        return Kept("m", "1", {"y": np.zeros(1, np.float32)})
+
+    started = time.monotonic()
+    kept, origin = run_blocking(cache.fetch(key, make))
+    assert (kept.version, origin) == ("1", "server")
+    assert time.monotonic() - started < 5.0
+    cache.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

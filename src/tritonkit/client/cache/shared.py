@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from tritonkit.client.cache.extras import need
 from tritonkit.client.cache.rest import Rest
+from tritonkit.client.names import look_up
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +94,13 @@ class _Command(NamedTuple):
 
     def block(self) -> Any:
         """Ask and wait in this thread."""
-        return self.connections.of_threads().execute_command(*self.words)
+        connections = self.connections
+        connections.resolve()
+        try:
+            return connections.of_threads().execute_command(*self.words)
+        except Exception:
+            connections.resolved = False
+            raise
 
     async def wait(self) -> Any:
         """Ask and wait in this task."""
@@ -113,8 +120,18 @@ class _Connections:
         # A free connection, connecting, logging in and asking may each take `timeout_s`.
         self.longest_s = 4 * timeout_s
         self._threads: Any = self._checked()
+        self.resolved = False
+        """Whether the system knew the host's name when Redis last answered."""
         self._tasks: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def resolve(self) -> None:
+        """Before a connection may be made: no limit of redis-py's holds while a name is looked up."""
+        given = self._threads.connection_pool.connection_kwargs
+        if not self.resolved and "path" not in given:
+            host, port = given.get("host", "localhost"), int(given.get("port", 6379))
+            look_up(host, port).result(self._timeout_s)
+        self.resolved = True
 
     def of_threads(self) -> Any:
         """The client for threads."""
