@@ -7,7 +7,7 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 # Tests that start no Triton, in two processes; the others want the machine for themselves.
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile --ignore tests/server --ignore tests/loadtest \
-	--ignore tests/deploy --ignore tests/variants
+	--ignore tests/deploy --ignore tests/variants --ignore tests/hostile
 
 .PHONY: help setup optimise demo test docker lint unit oldest check audit clean
 .DEFAULT_GOAL := help
@@ -58,7 +58,7 @@ unit: optimise
 
 test: lint optimise
 	@$(BIN)/python -m pytest $(WITHOUT_SERVER)
-	@$(BIN)/python -m pytest tests/server tests/loadtest tests/variants
+	@$(BIN)/python -m pytest tests/server tests/hostile tests/loadtest tests/variants
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)

@@ -29,6 +29,41 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in given]
 """
 
+MIXED = """backend: "python"
+input { name: "x" data_type: TYPE_INT8 dims: [4, -1] }
+input { name: "flags" data_type: TYPE_BOOL dims: [2] optional: true }
+output { name: "y" data_type: TYPE_INT8 dims: [4, -1] }
+"""
+SEQUENCE = WIDE + "sequence_batching { max_sequence_idle_microseconds: 1000000 direct { } }\n"
+QUEUED = """dynamic_batching {
+  max_queue_delay_microseconds: 500
+  priority_levels: 3
+  default_priority_level: 2
+  default_queue_policy { allow_timeout_override: true max_queue_size: 64 timeout_action: REJECT }
+}
+"""
+BOTH = """platform: "ensemble"
+max_batch_size: 8
+input { name: "x" data_type: TYPE_FP32 dims: [-1] }
+output { name: "y" data_type: TYPE_FP32 dims: [-1] }
+ensemble_scheduling {
+  step { model_name: "wide" model_version: -1
+    input_map { key: "x" value: "x" } output_map { key: "y" value: "z" } }
+  step { model_name: "queued" model_version: -1
+    input_map { key: "x" value: "z" } output_map { key: "y" value: "y" } }
+}
+"""
+EVERY_KIND = {
+    "wide": ModelText(WIDE, COPY),
+    "text": ModelText(TEXT, COPY),
+    "mixed": ModelText(MIXED, COPY),
+    "sequence": ModelText(SEQUENCE, COPY),
+    "queued": ModelText(WIDE + QUEUED, COPY),
+    "cached": ModelText(WIDE + "response_cache { enable: true }\n", COPY),
+    "both": ModelText(BOTH, None),
+}
+"""Batched, of bytes, unbatched with an optional input, stateful, queued by priority, cached, an ensemble."""
+
 
 @dataclass
 class Target:
@@ -51,10 +86,10 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Two models that copy, one of numbers and one of bytes, served with the defaults."""
+    """Models of every kind that copy, served with the defaults."""
     repository = write_repository(
         tmp_path_factory.mktemp("hostile") / "model_repository",
-        {"wide": ModelText(WIDE, COPY), "text": ModelText(TEXT, COPY)},
+        EVERY_KIND,
     )
     events: list[ServeEvent] = []
     server = Server(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -52,9 +52,9 @@ UNARY = (
 )
 
 
-def mutated_request(random: Random) -> Any:
-    """A ModelInferRequest for `wide` or `text`, right but for one to four things."""
-    request = _right(random)
+def mutated_request(random: Random, models: Sequence[str]) -> Any:
+    """A ModelInferRequest for one of `models` of conftest.EVERY_KIND, right but for one to four things."""
+    request = _right(random, random.choice(models))
     for _ in range(random.randint(1, 4)):
         random.choice(_MUTATIONS)(request, random)
     return request
@@ -65,16 +65,18 @@ class Sender:
 
     Args:
         address: a gRPC server.
+        models: those to ask.
         timeout_s: for each; one that takes longer is answered with DEADLINE_EXCEEDED by this side.
     """
 
-    def __init__(self, address: str, timeout_s: float = 20.0) -> None:
+    def __init__(self, address: str, models: Sequence[str], timeout_s: float = 20.0) -> None:
+        self._models = models
         self._channel = grpc.insecure_channel(address)
         self._timeout_s = timeout_s
 
     def send(self, random: Random) -> str:
         """One request, as bytes to a method, as one message or a stream; the status's name."""
-        body = mutated_request(random).SerializeToString()
+        body = mutated_request(random, self._models).SerializeToString()
         if random.random() < 0.3:
             body = _mutated_bytes(body, random)
         if random.random() < 0.15:
@@ -100,23 +102,36 @@ def _status(call: Callable[[], object]) -> str:
     return "OK"
 
 
-def _right(random: Random) -> Any:
+def _right(random: Random, model: str) -> Any:
     request = service_pb2.ModelInferRequest()
-    request.model_name = random.choice(("wide", "text"))
+    request.model_name = model
     tensor = request.inputs.add(name="x")
-    if request.model_name == "wide":
-        count = random.randint(1, 300)
-        tensor.datatype = "FP32"
-        tensor.shape.extend([1, count])
-        request.raw_input_contents.append(random.randbytes(4 * count))
-    else:
-        text = random.randbytes(random.randint(0, 200))
-        tensor.datatype = "BYTES"
-        tensor.shape.extend([1, 1])
+    count = random.randint(1, 300)
+    if request.model_name == "text":
+        text = random.randbytes(count)
+        _describe(tensor, "BYTES", [1, 1])
         request.raw_input_contents.append(struct.pack("<I", len(text)) + text)
+    elif request.model_name == "mixed":
+        _describe(tensor, "INT8", [4, count])
+        request.raw_input_contents.append(random.randbytes(4 * count))
+        if random.random() < 0.5:
+            _describe(request.inputs.add(name="flags"), "BOOL", [2])
+            request.raw_input_contents.append(b"\0\1")
+    else:
+        _describe(tensor, "FP32", [1, count])
+        request.raw_input_contents.append(random.randbytes(4 * count))
+    if request.model_name == "sequence":
+        request.parameters["sequence_id"].int64_param = random.randint(1, 50)
+        request.parameters["sequence_start"].bool_param = random.random() < 0.5
+        request.parameters["sequence_end"].bool_param = random.random() < 0.5
     if random.random() < 0.5:
         request.outputs.add(name="y")
     return request
+
+
+def _describe(tensor: Any, datatype: str, shape: list[int]) -> None:
+    tensor.datatype = datatype
+    tensor.shape.extend(shape)
 
 
 def _name(request: Any, random: Random) -> None:

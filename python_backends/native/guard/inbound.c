@@ -15,37 +15,55 @@ static size_t smaller(size_t one, size_t other) { return one < other ? one : oth
 
 static void refuse(struct connection *connection, struct stream *stream,
                    enum grpc_status status, const char *message) {
-    if (connection->in.flags_at == NULL ||
-        !outbound_refuse(connection, stream, status, message)) {
+    if (!outbound_refuse(connection, stream, status, message)) {
         connection->broken = true;
         return;
     }
     *connection->in.flags_at |= REFUSED_FLAG;
 }
 
-/* Judge a message by its complete prefix. */
-static void judge(struct connection *connection, struct stream *stream) {
+static uint32_t length_of(const struct stream *stream) {
     const uint8_t *prefix = stream->prefix;
-    const uint32_t length = (uint32_t)prefix[1] << 24 | (uint32_t)prefix[2] << 16 |
-                            (uint32_t)prefix[3] << 8 | prefix[4];
-    if (prefix[0] != 0) {
+    return (uint32_t)prefix[1] << 24 | (uint32_t)prefix[2] << 16 | (uint32_t)prefix[3] << 8 |
+           prefix[4];
+}
+
+static bool condemned(const struct stream *stream) {
+    return stream->prefix_length == PREFIX_BYTES && !stream->refused;
+}
+
+/* Refuse a condemned stream in the frame that is under way. */
+static void execute(struct connection *connection, struct stream *stream) {
+    if (stream->prefix[0] != 0) {
         /* grpc-core would decompress it without a bound. */
         refuse(connection, stream, UNIMPLEMENTED,
                "Compressed messages are not taken: send it without compression");
-    } else if (length > guard_settings.max_message_bytes) {
-        char message[80];
-        snprintf(message, sizeof message, "Received message larger than max (%u vs. %u)", length,
-                 guard_settings.max_message_bytes);
-        refuse(connection, stream, RESOURCE_EXHAUSTED, message);
-    } else {
+        return;
+    }
+    char message[80];
+    snprintf(message, sizeof message, "Received message larger than max (%u vs. %u)",
+             length_of(stream), guard_settings.max_message_bytes);
+    refuse(connection, stream, RESOURCE_EXHAUSTED, message);
+}
+
+/* Judge a message by its complete prefix; `here` is how much of it this frame brings. */
+static void judge(struct connection *connection, struct stream *stream, size_t here) {
+    const uint32_t length = length_of(stream);
+    if (stream->prefix[0] == 0 && length <= guard_settings.max_message_bytes) {
         stream->prefix_length = 0;
         stream->body_left = length;
+    } else if (connection->in.flags_at != NULL) {
+        execute(connection, stream);
+    } else {
+        /* Where the flags were read before, the stream's next frame can be marked, unless the
+           message would be complete by then. */
+        connection->broken = length <= here;
     }
 }
 
 static void take_messages(struct connection *connection, const uint8_t *bytes, size_t length) {
     struct stream *stream = streams_find(&connection->streams, connection->in.cursor.head.stream);
-    while (stream != NULL && length > 0 && !stream->refused && !connection->broken) {
+    while (stream != NULL && length > 0 && stream->prefix_length < PREFIX_BYTES) {
         if (stream->body_left > 0) {
             const size_t part = smaller(length, stream->body_left);
             stream->body_left -= (uint32_t)part;
@@ -56,7 +74,7 @@ static void take_messages(struct connection *connection, const uint8_t *bytes, s
         stream->prefix[stream->prefix_length++] = *bytes++;
         length--;
         if (stream->prefix_length == PREFIX_BYTES) {
-            judge(connection, stream);
+            judge(connection, stream, length + connection->in.data_left);
         }
     }
 }
@@ -74,12 +92,27 @@ static void take_data(struct connection *connection, const uint8_t *bytes, size_
     take_messages(connection, bytes, part);
 }
 
+static void begin_data(struct connection *connection, struct frame_head head) {
+    connection->in.data_left = head.length_bytes;
+    connection->in.pad_length_due = (head.flags & FLAG_PADDED) != 0;
+    struct stream *stream = streams_find(&connection->streams, head.stream);
+    if (stream == NULL || !condemned(stream)) {
+        return;
+    }
+    if (connection->in.flags_at != NULL) {
+        execute(connection, stream);
+    } else {
+        connection->broken = true; /* cut in the same place twice: no accident */
+    }
+}
+
 static void begin_frame(struct connection *connection) {
     struct inbound *in = &connection->in;
     const struct frame_head head = in->cursor.head;
-    in->data_left = head.length_bytes;
-    in->pad_length_due = head.kind == FRAME_DATA && (head.flags & FLAG_PADDED) != 0;
-    if (head.kind == FRAME_HEADERS && head.stream % 2 == 1 && head.stream > in->last_stream) {
+    if (head.kind == FRAME_DATA) {
+        begin_data(connection, head);
+    } else if (head.kind == FRAME_HEADERS && head.stream % 2 == 1 &&
+               head.stream > in->last_stream) {
         in->last_stream = head.stream;
         connection->broken |= !streams_add(&connection->streams, head.stream);
     } else if (head.kind == FRAME_RST_STREAM && head.length_bytes == 4) {

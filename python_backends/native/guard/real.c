@@ -39,3 +39,8 @@ REAL(ssize_t, sendmsg, (int descriptor, const struct msghdr *message, int flags)
 REAL(int, fchmod, (int descriptor, mode_t mode), (descriptor, mode))
 REAL(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode))
 REAL(uint32_t, TRITONSERVER_DataTypeByteSize, (unsigned datatype), (datatype))
+REAL(void *, TRITONSERVER_InferenceRequestAddInput,
+     (void *request, const char *name, unsigned datatype, const int64_t *shape,
+      uint64_t dimensions),
+     (request, name, datatype, shape, dimensions))
+REAL(void *, TRITONSERVER_ErrorNew, (unsigned code, const char *message), (code, message))

@@ -4,11 +4,14 @@
 #include "real.h"
 
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TYPE_BYTES = 13 }; /* TRITONSERVER_TYPE_BYTES of Triton's stable C interface */
+/* Of Triton's stable C interface: TRITONSERVER_TYPE_BYTES, TRITONSERVER_ERROR_INVALID_ARG. */
+enum { TYPE_BYTES = 13, INVALID_ARGUMENT = 3 };
+
 
 static const char STRICT_ERRORS[] = "\0triton_grpc_error";
 
@@ -65,4 +68,21 @@ EXPORTED uint32_t TRITONSERVER_DataTypeByteSize(unsigned datatype) {
         return 1;
     }
     return real_TRITONSERVER_DataTypeByteSize(datatype);
+}
+
+/* The size of a batch is cut to 32 bits: 2^32 becomes a batch of none, whose request is never answered. A
+   negative size is read as one near 2^64. Both are refused in words. */
+EXPORTED void *TRITONSERVER_InferenceRequestAddInput(void *request, const char *name,
+                                                     unsigned datatype, const int64_t *shape,
+                                                     uint64_t dimensions) {
+    for (uint64_t at = 0; at < dimensions; at++) {
+        if (shape[at] < 0 || shape[at] > INT32_MAX) {
+            char message[256];
+            snprintf(message, sizeof message,
+                     "input '%.100s': dimension %llu of its shape is %lld; 0 to %d are taken", name,
+                     (unsigned long long)at, (long long)shape[at], INT32_MAX);
+            return real_TRITONSERVER_ErrorNew(INVALID_ARGUMENT, message);
+        }
+    }
+    return real_TRITONSERVER_InferenceRequestAddInput(request, name, datatype, shape, dimensions);
 }
