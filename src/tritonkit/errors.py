@@ -143,9 +143,26 @@ class ServerDied(ServerError):
 
 
 class ClientError(TritonkitError):
-    """A call failed."""
+    """A call failed.
+
+    `unprocessed` is True where the server surely did not begin with it: sending the call again
+    cannot do a thing twice. Otherwise the server may have done all of it.
+    """
 
     exit_code = 5
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        found: str,
+        wanted: str = "",
+        todo: str = "",
+        details: str = "",
+        unprocessed: bool = False,
+    ) -> None:
+        super().__init__(where, found=found, wanted=wanted, todo=todo, details=details)
+        self.unprocessed = unprocessed
 
 
 class InvalidInput(ClientError):

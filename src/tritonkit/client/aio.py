@@ -160,6 +160,7 @@ class AsyncModel:
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        idempotent: bool | None = None,
         **named: Any,
     ) -> Reply:
         """Send one item or one batch and wait for the answer; see `Model.predict`.
@@ -167,7 +168,7 @@ class AsyncModel:
         Cancelling the task ends the work at the server as well.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority)
+        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
         return await run_async(self._client._calls.predict(ask))
 
     __call__ = predict
@@ -179,11 +180,12 @@ class AsyncModel:
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        idempotent: bool | None = None,
         **named: Any,
     ) -> asyncio.Task[Reply]:
         """`predict` as a task that has started; keep a reference to it."""
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority)
+        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
         return asyncio.ensure_future(run_async(self._client._calls.predict(ask)))
 
     def predict_many(
@@ -193,10 +195,11 @@ class AsyncModel:
         concurrency: int = 8,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        idempotent: bool | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> AsyncGenerator[Reply, None]:
         """Call for each of `items`, several at a time, in order; see `Model.predict_many`."""
-        call = self._caller(outputs, timeout_s)
+        call = self._caller(outputs, timeout_s, idempotent)
         return many_async(call, items, concurrency, progress)
 
     def try_many(
@@ -206,10 +209,11 @@ class AsyncModel:
         concurrency: int = 8,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        idempotent: bool | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> AsyncGenerator[Reply | ClientError, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        call = self._caller(outputs, timeout_s)
+        call = self._caller(outputs, timeout_s, idempotent)
         return many_async(call, items, concurrency, progress, keep_errors=True)
 
     def stream(
@@ -233,7 +237,8 @@ class AsyncModel:
         return AsyncSequence(self._client._calls, self._key, correlation_id)
 
     def _caller(
-        self, outputs: Sequence[str] | None, timeout_s: float | None
+        self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
     ) -> Callable[[Any], Awaitable[Reply]]:
         calls, key = self._client._calls, self._key
-        return lambda item: run_async(calls.predict_item(key, item, outputs, timeout_s))
+        calls.check_process()
+        return lambda item: run_async(calls.predict_item(key, item, outputs, timeout_s, idempotent))

@@ -76,6 +76,7 @@ def _calls(
         policy,
         timeout_s,
         limit=limit,
+        idempotent=options.get("idempotent"),
         cache=_cache(options),
         batching=options.get("batching"),
         regions=regions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -11,6 +12,7 @@ from tritonkit.client.path import Call, Known, Path
 from tritonkit.client.questions import Questions
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.seeing.events import CallEvent, Watch
+from tritonkit.client.seeing.log import logger
 from tritonkit.client.signature import ModelSignature, signature_from
 from tritonkit.client.split import joined_reply, parts
 from tritonkit.client.wire.limits import AnswerLimit
@@ -53,6 +55,7 @@ class Ask(NamedTuple):
     outputs: Sequence[str] | None = None
     timeout_s: float | None = None
     priority: int = 0
+    idempotent: bool | None = None
 
 
 class Calls(Questions):
@@ -62,6 +65,7 @@ class Calls(Questions):
         policy: where calls go and what happens when they fail.
         timeout_s: seconds for a call that says nothing else.
         limit: how large answers may be; grows with the models that are learned.
+        idempotent: whether such a call may run twice; None: as its model's configuration says.
         cache: answers kept, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.
@@ -74,6 +78,7 @@ class Calls(Questions):
         timeout_s: float,
         *,
         limit: AnswerLimit | None = None,
+        idempotent: bool | None = None,
         cache: PredictionCache | None = None,
         batching: Adaptive | None = None,
         regions: RegionPool | None = None,
@@ -82,6 +87,7 @@ class Calls(Questions):
         super().__init__(policy, timeout_s)
         self._known: dict[Key, Known] = {}
         self._limit = limit or AnswerLimit()
+        self._idempotent = idempotent
         self._cache = cache
         self._regions = regions
         self.watch = watch
@@ -91,6 +97,7 @@ class Calls(Questions):
 
     def signature(self, key: Key) -> Steps[ModelSignature]:
         """The kept signature, or a fresh one."""
+        self.check_process()
         known = self._known.get(key)
         if known is None:
             known = yield from self._learn(key, time.monotonic() + self.timeout_s)
@@ -98,6 +105,8 @@ class Calls(Questions):
 
     def predict(self, ask: Ask) -> Steps[Reply]:
         """One item or one batch: the reply."""
+        if os.getpid() != self._pid:  # first of all: what follows may take locks
+            self.check_process()
         if not self._watched:
             return self._predict(ask)
         return self.watched(ask.key[0], lambda headers: self._predict(ask, headers))
@@ -144,10 +153,11 @@ class Calls(Questions):
         item: Any,
         outputs: Sequence[str] | None,
         timeout_s: float | None,
+        idempotent: bool | None = None,
     ) -> Steps[Reply]:
         """One item of many: a value alone if the model has one input, and in parts if it is too large."""
         started = time.perf_counter()
-        ask = Ask(key, {}, outputs, timeout_s)
+        ask = Ask(key, {}, outputs, timeout_s, idempotent=idempotent)
         known = self._known.get(key) or (yield from self._learn(key, self.deadline(ask)))
         signature = known.signature
         given = item if isinstance(item, Mapping) else {_only_input(signature): item}
@@ -179,8 +189,11 @@ class Calls(Questions):
             )
 
     def close(self) -> None:
-        """Close what blocks to be closed."""
+        """Close what blocks to be closed; in a fork, let go of it without disturbing the parent."""
         self._closed = True
+        if self.forked:
+            self.policy.drop()
+            return
         if self._regions is not None:
             self._regions.close()
         if self._cache is not None:
@@ -188,8 +201,10 @@ class Calls(Questions):
         self.policy.close()
 
     async def aclose(self) -> None:
-        """Close what is awaited to be closed."""
+        """Close what is awaited to be closed; in a fork, the parent's loop and connections stay as they are."""
         self._closed = True
+        if self.forked:
+            return
         if self._regions is not None:
             await self._regions.aclose()
         if self._cache is not None:
@@ -209,7 +224,9 @@ class Calls(Questions):
         config = (yield from self._ask("ModelConfig", name, version, deadline=deadline)).config
         signature = signature_from(metadata, config)
         self._limit.learn(signature)
-        known = self._known[key] = Known(signature)
+        known = self._known[key] = Known(signature, self._idempotent)
+        if self.policy.hedges and not known.idempotent:
+            logger.info("%s is not declared idempotent: its calls are not hedged", known.where)
         return known
 
     def doubt(self, key: Key, error: Exception) -> None:
@@ -225,10 +242,11 @@ class Calls(Questions):
 
 
 def _call(known: Known, ask: Ask, deadline: float, headers: Headers) -> Call:
-    key, inputs, outputs, _, priority = ask
+    key, inputs, outputs, _, priority, said = ask
     arrays, items = known.inputs.checked(inputs)
     names = checked_outputs(known.signature, outputs)
-    return Call(known, *key, arrays, names, priority, items, deadline, headers)
+    idempotent = known.idempotent if said is None else said
+    return Call(known, *key, arrays, names, priority, items, deadline, headers, idempotent)
 
 
 def _event(reply: Reply) -> CallEvent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -59,20 +60,24 @@ def _many(
     keep_errors: bool,
 ) -> Generator[Any, None, None]:
     waiting: deque[Future[Any]] = deque()
-    done = 0
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="tritonkit-many") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(call, item))
-                if len(waiting) >= concurrency:
-                    yield _result(waiting.popleft(), keep_errors)
-                    done = _tell(progress, done)
-            while waiting:
+    done, pid = 0, os.getpid()
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="tritonkit-many")
+    try:
+        for item in items:
+            _check_process(pid)
+            waiting.append(pool.submit(call, item))
+            if len(waiting) >= concurrency:
                 yield _result(waiting.popleft(), keep_errors)
                 done = _tell(progress, done)
-        finally:
+        while waiting:
+            _check_process(pid)
+            yield _result(waiting.popleft(), keep_errors)
+            done = _tell(progress, done)
+    finally:
+        if os.getpid() == pid:  # a fork has copies of its locks, and none of its threads
             for future in waiting:
                 future.cancel()
+            pool.shutdown()
 
 
 def many_async(
@@ -109,6 +114,16 @@ async def _many_async(
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _check_process(pid: int) -> None:
+    if os.getpid() != pid:
+        raise UsageError(
+            "predict_many",
+            found=f"begun in process {pid} and read in a fork of it, {os.getpid()}",
+            wanted="one process that begins and reads",
+            todo="make the client and call after the fork",
+        )
 
 
 def _check(concurrency: int) -> None:

@@ -22,6 +22,9 @@ class Options(TypedDict, total=False):
 
     timeout_s: float
     """Seconds each call may take where it says nothing else, retries and waiting included; 30."""
+    idempotent: bool | None
+    """Whether calls may run twice, where they say nothing else: then they are sent again also after the
+    loss of a server that may have begun with them. None: as the model's configuration says. None."""
     retry: Retry | None
     """When a failed call is sent again; None never does. `Retry()`."""
     breaker: Breaker | None

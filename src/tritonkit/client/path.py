@@ -41,11 +41,17 @@ __all__ = ["Call", "Known", "Path"]
 
 
 class Known:
-    """A model's signature as last read, and the requests prepared for it."""
+    """A model's signature as last read, and the requests prepared for it.
+
+    Args:
+        signature: the model's.
+        idempotent: whether its calls may run twice; None: as the model's configuration says.
+    """
 
     __slots__ = (
         "batchers",
         "fixed",
+        "idempotent",
         "inputs",
         "joinable",
         "prepared",
@@ -54,8 +60,9 @@ class Known:
         "where",
     )
 
-    def __init__(self, signature: ModelSignature) -> None:
+    def __init__(self, signature: ModelSignature, idempotent: bool | None = None) -> None:
         self.signature = signature
+        self.idempotent = signature.idempotent if idempotent is None else idempotent
         self.inputs = Inputs(signature)
         self.where = f"model {signature.name}"
         """For messages."""
@@ -90,6 +97,8 @@ class Call(NamedTuple):
     items: int
     deadline: float
     headers: Headers = ()
+    idempotent: bool = False
+    """Whether it may run twice."""
 
 
 class Path:
@@ -149,7 +158,8 @@ class Path:
     def _joined(self, call: Call, batching: Adaptive) -> Steps[Reply]:
         entered = time.perf_counter()
         known, arrays = call.known, call.arrays
-        kind = (call.version, call.outputs, call.priority, known.fixed or layout(arrays))
+        shape = known.fixed or layout(arrays)
+        kind = (call.version, call.outputs, call.priority, call.idempotent, shape)
         item = Item(arrays, call.deadline)
         while True:
             batcher = known.batchers.get(kind) or self._new_batcher(kind, call, batching)
@@ -189,7 +199,7 @@ class Path:
             ]
 
         most = call.known.signature.max_batch_size
-        batcher = Batcher(batching, most, send, where=call.known.where)
+        batcher = Batcher(batching, most, send, where=call.known.where, idempotent=call.idempotent)
         return call.known.batchers.add(kind, batcher)
 
     def _alone(self, call: Call) -> Steps[Reply]:
@@ -202,6 +212,7 @@ class Path:
             self._body(call, None),
             call.deadline,
             where=call.known.where,
+            idempotent=call.idempotent,
             headers=call.headers,
         )
         answer = decode(sent.body)
@@ -227,7 +238,12 @@ class Path:
 
         try:
             sent = yield from self._policy.call(
-                "ModelInfer", body, call.deadline, where=call.known.where, headers=call.headers
+                "ModelInfer",
+                body,
+                call.deadline,
+                where=call.known.where,
+                idempotent=call.idempotent,
+                headers=call.headers,
             )
             ended = (sent.endpoint, None)
             answer = decode(sent.body, asked)

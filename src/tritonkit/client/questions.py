@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from tritonkit.errors import (
     ModelNotFound,
     Overloaded,
     ServerUnavailable,
+    UsageError,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +42,22 @@ class Questions:
     def __init__(self, policy: Policy, timeout_s: float) -> None:
         self.policy = policy
         self.timeout_s = timeout_s
+        self._pid = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a fork of the process that made the client: its locks may be held for ever."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """UsageError in a fork; to be asked before any lock is taken."""
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"client of {self.address}",
+                found=f"it was made in process {self._pid} and is used in a fork of it, {os.getpid()}",
+                wanted="a client made in this process",
+                todo='make one after the fork, or start workers with the "spawn" method',
+            )
 
     @property
     def address(self) -> str:
@@ -71,6 +89,7 @@ class Questions:
 
     def load(self, name: str, timeout_s: float | None) -> Steps[None]:
         """Load a model on every server, one after the other."""
+        self.check_process()
         seconds = checked_timeout(timeout_s or self.timeout_s, f"model {name}")
         body = [message("RepositoryModelLoad", model_name=name)]
         for replica in (yield from self.policy.resolved(time.monotonic() + seconds)):
@@ -81,6 +100,7 @@ class Questions:
         self, name: str, version: str | int | None
     ) -> Steps[tuple[ModelStatistics, ...]]:
         """Counters of every server, added up."""
+        self.check_process()
         replicas = yield from self.policy.resolved(time.monotonic() + self.timeout_s)
         if len(replicas) < 2:
             return (yield from self._statistics_of(name, version, None))
@@ -126,9 +146,17 @@ class Questions:
         name: str,
         replica: Replica | None,
     ) -> Steps[memoryview]:
+        self.check_process()
         where = f"model {name}" if name else "server"
         sent = yield from self.policy.call(
-            method, body, deadline, where=where, limited=False, replica=replica
+            method,
+            body,
+            deadline,
+            where=where,
+            # A server that loads a model may have begun with it when its connection was lost.
+            idempotent=method != "RepositoryModelLoad",
+            limited=False,
+            replica=replica,
         )
         return sent.body
 

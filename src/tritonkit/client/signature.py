@@ -11,7 +11,10 @@ from tritonkit.errors import InferenceError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["ModelSignature", "TensorSpec", "signature_from"]
+__all__ = ["IDEMPOTENT", "ModelSignature", "TensorSpec", "signature_from"]
+
+IDEMPOTENT = "tritonkit.idempotent"
+"""The parameter of a model's configuration; `idempotent` of a spec's `serving` writes it."""
 
 _MOST_AXES = 64
 """Numpy's limit."""
@@ -42,6 +45,8 @@ class ModelSignature:
     max_batch_size: int
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    idempotent: bool = False
+    """Whether its configuration declares that a request may run twice."""
 
 
 def signature_from(metadata: Any, config: Any) -> ModelSignature:
@@ -56,7 +61,16 @@ def signature_from(metadata: Any, config: Any) -> ModelSignature:
         max_batch_size=config.max_batch_size,
         inputs=_specs(config.input, batching),
         outputs=_specs(config.output, batching),
+        idempotent=_declared_idempotent(config),
     )
+
+
+def _declared_idempotent(config: Any) -> bool:
+    """What the parameter says; of a model that keeps state between requests it cannot be true."""
+    if IDEMPOTENT not in config.parameters or config.HasField("sequence_batching"):
+        return False
+    text: str = config.parameters[IDEMPOTENT].string_value
+    return text.lower() == "true"
 
 
 def _specs(tensors: Collection[Any], batching: bool) -> Mapping[str, TensorSpec]:

@@ -126,10 +126,11 @@ class Client:
 
     def close(self) -> None:
         """Free connections; closing twice is closing once, calling afterwards a `UsageError`."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+        if not self._calls.forked:
+            with self._lock:
+                pool, self._pool = self._pool, None
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
         self._calls.close()
 
     def __enter__(self) -> Client:
@@ -149,6 +150,7 @@ class Client:
         return run_blocking(steps)
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
+        self._calls.check_process()
         with self._lock:
             self._calls.check_open()
             if self._pool is None:
@@ -187,6 +189,7 @@ class Model:
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        idempotent: bool | None = None,
         **named: Any,
     ) -> Reply:
         """Send one item or one batch and wait for the answer.
@@ -201,6 +204,9 @@ class Model:
             outputs: names of the outputs to ask for; None asks for all.
             timeout_s: seconds for the whole call; the client's own if None. The server is told too.
             priority: Triton's, for models that have priority levels: 1 is the highest, 0 the default.
+            idempotent: True: the call may run twice, so it is sent again also after the loss of a
+                server that may have begun with it, and may be hedged. False: it is not. None: as the
+                client, or else the model's configuration says; False if neither does.
             **named: values by input name.
 
         Returns:
@@ -215,7 +221,7 @@ class Model:
             UsageError: the client is closed, or the timeout is not a positive number.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority)
+        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
         return run_blocking(self._client._calls.predict(ask))
 
     __call__ = predict
@@ -227,6 +233,7 @@ class Model:
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        idempotent: bool | None = None,
         **named: Any,
     ) -> Future[Reply]:
         """`predict` in another thread: a future of its reply.
@@ -235,7 +242,7 @@ class Model:
         when they do.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority)
+        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
         client = self._client
         return client._submit(lambda: run_blocking(client._calls.predict(ask)))
 
@@ -246,6 +253,7 @@ class Model:
         concurrency: int = 8,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        idempotent: bool | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Generator[Reply, None, None]:
         """Call for each of `items`, several at a time; the replies in the items' order.
@@ -259,9 +267,10 @@ class Model:
             concurrency: calls under way at a time.
             outputs: as in `predict`.
             timeout_s: seconds for each item.
+            idempotent: as in `predict`.
             progress: called with the number done, each time a reply is handed on.
         """
-        call = self._caller(outputs, timeout_s)
+        call = self._caller(outputs, timeout_s, idempotent)
         return many(call, items, concurrency, progress)
 
     def try_many(
@@ -271,10 +280,11 @@ class Model:
         concurrency: int = 8,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        idempotent: bool | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Generator[Reply | ClientError, None, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        call = self._caller(outputs, timeout_s)
+        call = self._caller(outputs, timeout_s, idempotent)
         return many(call, items, concurrency, progress, keep_errors=True)
 
     def stream(
@@ -305,7 +315,10 @@ class Model:
         return Sequence(self._client._calls, self._key, correlation_id)
 
     def _caller(
-        self, outputs: Sequence[str] | None, timeout_s: float | None
+        self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
     ) -> Callable[[Any], Reply]:
         calls, key = self._client._calls, self._key
-        return lambda item: run_blocking(calls.predict_item(key, item, outputs, timeout_s))
+        calls.check_process()
+        return lambda item: run_blocking(
+            calls.predict_item(key, item, outputs, timeout_s, idempotent)
+        )

@@ -108,14 +108,21 @@ class Caller:
 class Room:
     """A batcher whose clock and requests are moved by hand."""
 
-    def __init__(self, settings: Adaptive, max_batch_size: int = 64) -> None:
+    def __init__(
+        self, settings: Adaptive, max_batch_size: int = 64, idempotent: bool = True
+    ) -> None:
         self.now = 100.0
         self.callers: list[Caller] = []
         self.kind = Caller
-        self.batcher = Batcher(settings, max_batch_size, self._send, lambda: self.now)
+        self.sent: list[float] = []
+        self.batcher = Batcher(
+            settings, max_batch_size, self._send, lambda: self.now, idempotent=idempotent
+        )
 
     def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Answer]]:
-        outcomes: list[Answer] = yield Wire(items, deadline)
+        wire = Wire(items, deadline)
+        self.sent += wire.values
+        outcomes: list[Answer] = yield wire
         return outcomes
 
     def call(self, value: float, timeout_s: float = 30.0) -> Caller:
@@ -147,9 +154,9 @@ class Room:
 
 @pytest.fixture(scope="session")
 def room() -> Callable[..., Room]:
-    """Make a room: `room(max_batch_size=64, **settings)`."""
+    """Make a room: `room(max_batch_size=64, **settings)`; calls may run twice unless told otherwise."""
 
-    def make(max_batch_size: int = 64, **settings: Any) -> Room:
-        return Room(Adaptive(**settings), max_batch_size)
+    def make(max_batch_size: int = 64, idempotent: bool = True, **settings: Any) -> Room:
+        return Room(Adaptive(**settings), max_batch_size, idempotent)
 
     return make

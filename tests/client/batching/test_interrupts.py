@@ -77,6 +77,33 @@ class Victim(Caller):
             super()._advance(move)
 
 
+@pytest.mark.parametrize("victim", range(5))
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+def test_an_interrupt_sends_nothing_twice_that_may_not(
+    room: Callable[..., Any], victim: int, fails: bool
+) -> None:
+    """At every place in turn: each of the others is sent once, and gets its value or an error."""
+    places = 0
+    while True:
+        here, interrupt = room(in_flight=1, idempotent=False), Interrupt(places)
+        play(here, victim, interrupt, [30.0, 10.0, 30.0, 8.0, 30.0], fails)
+        if not interrupt.place:
+            break
+        places += 1
+        assert len(set(here.sent)) == len(here.sent), interrupt.place
+        for number, caller in enumerate(here.callers):
+            if number == victim:
+                assert isinstance(caller.error, KeyboardInterrupt), interrupt.place
+            elif caller.result is not None:
+                assert caller.result.outputs["x"][0, 0] == number, interrupt.place
+            else:
+                assert isinstance(caller.error, InferenceError), interrupt.place
+        its = here.batcher
+        assert (its._callers, its._flying, its._aboard) == (0, 0, 0), interrupt.place
+        assert not [*its._queue, *its._sealed, *its._relay._line], interrupt.place
+    assert places > 10
+
+
 def play(here: Any, victim: int, interrupt: Interrupt, times: list[float], fails: bool) -> None:
     """One sends alone, four queue up and go together; one of the five is interrupted."""
     Victim.interrupt = interrupt

@@ -85,7 +85,7 @@ def test_64_threads_share_few_requests(in_flight: int) -> None:
 def test_threads_with_bad_items_among_good_ones() -> None:
     """A bad item's caller gets the error, nobody else does."""
     server = Server(0.0005)
-    batcher = Batcher(Adaptive(), 16, server.send)
+    batcher = Batcher(Adaptive(), 16, server.send, idempotent=True)
 
     def work(at: int) -> None:
         for turn in range(5):
@@ -136,7 +136,7 @@ def test_2000_tasks_share_few_requests() -> None:
 def test_cancelled_tasks_leave_without_harming_others() -> None:
     """A third of the tasks are cancelled at random moments; the rest are answered."""
     server = Server()
-    batcher = Batcher(Adaptive(), 16, server.send)
+    batcher = Batcher(Adaptive(), 16, server.send, idempotent=True)
     chance = random.Random(5)
 
     async def work(value: float) -> float:

@@ -183,7 +183,7 @@ class Member:
 
 def test_a_crowd_with_short_times_errors_and_interrupts_leaves_nothing_behind() -> None:
     """Everyone ends with its own value or an error meant for it, in time; all counts are back at 0."""
-    batcher = Batcher(Adaptive(in_flight=2), 8, Server().send)
+    batcher = Batcher(Adaptive(in_flight=2), 8, Server().send, idempotent=True)
     until = time.monotonic() + SECONDS
     members = [Member(batcher, seed, until) for seed in range(THREADS)]
     for member in members:

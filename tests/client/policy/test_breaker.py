@@ -80,7 +80,7 @@ def test_no_more_probes_than_allowed_at_once() -> None:
     era = circuit.enter(2.0)
     circuit.enter(2.0)
     assert not circuit.admits(2.1)
-    circuit.leave(era, 2.2, None)  # cancelled: its place is free, nothing was found out
+    circuit.leave(era, 2.2, None, 2.0)  # cancelled: its place is free, nothing was found out
     assert circuit.admits(2.2)
     assert circuit.state == "half-open"
 
@@ -118,6 +118,54 @@ def test_answers_of_calls_from_before_do_not_count() -> None:
     assert circuit.state == "half-open"
 
 
+def test_a_probe_that_does_not_end_gives_its_place_to_another() -> None:
+    """After `probe_s` one more may be sent in its place; its own end then takes nobody's place away."""
+    circuit = opened()
+    era = circuit.enter(2.0)
+    circuit.enter(3.0)
+    assert circuit.reopens_in(4.0) == pytest.approx(8.0)
+    assert not circuit.admits(11.9)
+    assert circuit.admits(12.0)
+    circuit.enter(12.0)
+    assert not circuit.admits(12.5)
+    circuit.leave(era, 12.6, None, 2.0)
+    assert not circuit.admits(12.7)
+    assert circuit.admits(13.0)
+
+
+def test_streams_that_go_on_do_not_keep_a_server_out() -> None:
+    """Streams that were let through as probes close the circuit with their first answers; a stream that
+    brings nothing gives up its place; both still count as under way."""
+    broken = [True]
+
+    def script(_: Any) -> tuple[float, Exception | None]:
+        return 0.01, ServerUnavailable("a:1", found="no") if broken[0] else None
+
+    for answered in (True, False):
+        broken[0] = True
+        here = World(["a:1"], script, breaker=SETTINGS, retry=None)
+        for _ in range(4):
+            with pytest.raises(ServerUnavailable):
+                here.call()
+        broken[0] = False
+        here.clock.now += 2.0
+        leases = [here.drive(here.policy.pick(here.clock.now + 1, where="m")) for _ in range(2)]
+        with pytest.raises(CircuitOpen):
+            here.call()
+        if answered:
+            for lease in leases:
+                lease.answered()
+            assert here.policy.replicas()[0].circuit.state == "closed"
+        else:
+            here.clock.now += SETTINGS.probe_s
+        here.call()
+        assert here.policy.replicas()[0].in_flight == 2
+        for lease in leases:
+            lease.answered()
+            lease.finish(ServerUnavailable("a:1", found="lost") if answered else None)
+        assert here.policy.replicas()[0].in_flight == 0
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 3), st.sampled_from([True, False, None])), max_size=200),
     st.integers(1, 4),
@@ -125,22 +173,28 @@ def test_answers_of_calls_from_before_do_not_count() -> None:
 def test_never_more_probes_and_never_a_call_while_open(
     calls: list[tuple[float, bool | None]], probes: int
 ) -> None:
-    """Whatever comes back in whatever order: open lets nothing through, half-open `probes` at most."""
-    circuit = Circuit(Breaker(window_s=5, least_calls=3, failure_rate=0.5, open_s=2, probes=probes))
+    """Whatever comes back in whatever order: open lets nothing through, half-open at most `probes` that
+    began within `probe_s`."""
+    settings = Breaker(5, 3, failure_rate=0.5, open_s=2, probes=probes, probe_s=4)
+    circuit = Circuit(settings)
     now, under_way = 0.0, []
     for pause_s, good in calls:
         now += pause_s
         opens_in = circuit.reopens_in(now)
         if circuit.admits(now):
             assert opens_in == 0
-            era = circuit.enter(now)
-            under_way.append(era)
+            under_way.append((circuit.enter(now), now))
             if circuit.state == "half-open":
-                assert sum(era == circuit.era for era in under_way) <= probes
-        elif under_way:
-            circuit.leave(under_way.pop(0), now, good)
+                lately = [began for era, began in under_way if era == circuit.era]
+                assert sum(now < began + settings.probe_s for began in lately) <= probes
+        else:
+            assert opens_in > 0
+            if under_way:
+                era, began = under_way.pop(0)
+                circuit.leave(era, now, good, began)
         if len(under_way) > 5:
-            circuit.leave(under_way.pop(), now, good)
+            era, began = under_way.pop()
+            circuit.leave(era, now, good, began)
 
 
 @pytest.mark.parametrize("error", [ServerUnavailable, DeadlineExceeded])

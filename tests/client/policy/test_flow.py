@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -30,7 +32,7 @@ THREE = ["a:1", "b:1", "c:1"]
 ERRORS = (ServerUnavailable, Overloaded, DeadlineExceeded, InferenceError, ModelNotFound)
 
 
-def failing(times: int, error: type[ClientError], seconds: float = 0.001) -> Any:
+def failing(times: int, error: Callable[..., ClientError], seconds: float = 0.001) -> Any:
     """A script that fails so often, then answers."""
     left = [times]
 
@@ -53,8 +55,37 @@ def test_an_answer_says_how_it_came_about() -> None:
 
 @pytest.mark.parametrize("error", [ServerUnavailable, Overloaded])
 def test_what_is_tried_again(error: Any) -> None:
-    """A lost connection and a full server are tried again, and the caller sees an answer."""
+    """A call that may run twice goes again after a lost connection and at a full server."""
     assert World(["a:1"], failing(2, error)).call().attempts == 3
+
+
+@pytest.mark.parametrize("error", [ServerUnavailable, Overloaded])
+def test_what_surely_did_not_run_is_tried_again(error: Any) -> None:
+    """Any call goes again where the server surely did not begin with it."""
+    here = World(["a:1"], failing(2, partial(error, unprocessed=True)))
+    assert here.call(idempotent=False).attempts == 3
+
+
+@pytest.mark.parametrize("error", [ServerUnavailable, Overloaded, ModelNotFound])
+@pytest.mark.parametrize("options", [{}, {"idempotent": False}])
+def test_what_may_have_run_is_not_tried_again(error: Any, options: dict[str, Any]) -> None:
+    """Unless it is declared that a call may run twice, a server that may have begun with it is the last."""
+    here = World(THREE, failing(1, error))
+    deadline = here.clock.now + 10
+    with pytest.raises(error):
+        here.drive(here.policy.call("ModelInfer", (b"x",), deadline, where="m", **options))
+    assert here.messages == 1
+
+
+def test_after_a_loss_that_may_have_run_nothing_follows_a_refusal() -> None:
+    """Sent again after a refusal, then lost: that is the end."""
+    errors = [ServerUnavailable("a:1", found="refused", unprocessed=True)]
+    errors += [ServerUnavailable("a:1", found="lost")] * 2
+    script = iter(errors)
+    here = World(["a:1"], lambda _: (0.0, next(script)))
+    with pytest.raises(ServerUnavailable, match="lost"):
+        here.call(idempotent=False)
+    assert here.messages == 2
 
 
 @pytest.mark.parametrize("error", [DeadlineExceeded, InferenceError, InvalidInput, UsageError])
@@ -85,14 +116,6 @@ def test_a_model_that_no_server_has_is_not_found() -> None:
         with pytest.raises(ModelNotFound):
             here.call()
         assert here.messages == len(addresses)
-
-
-def test_what_may_not_run_twice_is_sent_once() -> None:
-    """`idempotent=False`, as in a sequence: no second message, whatever happened."""
-    here = World(THREE, failing(1, ServerUnavailable))
-    with pytest.raises(ServerUnavailable):
-        here.call(idempotent=False)
-    assert here.messages == 1
 
 
 def test_the_last_error_is_raised() -> None:
@@ -196,7 +219,8 @@ def test_a_message_made_for_the_server() -> None:
         return (transport.address.encode(),)
 
     here = World(["a:1", "b:1"], failing(1, ServerUnavailable))
-    steps = here.policy.call("ModelInfer", make, here.clock.now + 10, where="m")
+    deadline = here.clock.now + 10
+    steps = here.policy.call("ModelInfer", make, deadline, where="m", idempotent=True)
     assert here.drive(steps).attempts == 2
     assert {address for address, _ in made} == {"a:1", "b:1"}
     assert made[1][1] < 9.5

@@ -134,7 +134,8 @@ class Pair:
         return self.servers[address], self.servers[other]
 
     def call(self, timeout_s: float = LONG_S, **options: Any) -> Any:
-        """One call."""
+        """One call, which may run twice unless `idempotent` says otherwise."""
+        options.setdefault("idempotent", True)
         deadline = time.monotonic() + timeout_s
         options.setdefault("where", "m")
         steps = self.policy.call("ModelInfer", (b"x",), deadline, **options)
@@ -297,7 +298,8 @@ def test_a_cancelled_task_cancels_both() -> None:
     first.hangs = second.hangs = True
 
     async def story() -> None:
-        steps = pair.policy.call("ModelInfer", (b"x",), time.monotonic() + LONG_S, where="m")
+        deadline = time.monotonic() + LONG_S
+        steps = pair.policy.call("ModelInfer", (b"x",), deadline, where="m", idempotent=True)
         task = asyncio.create_task(run_async(steps))
         while not second.calls:
             await asyncio.sleep(0.005)

@@ -29,6 +29,7 @@ NAN = float("nan")
         (Breaker, "failure_rate", 50),
         (Breaker, "open_s", NAN),
         (Breaker, "probes", 0),
+        (Breaker, "probe_s", 0),
         (Hedge, "percentile", 95),
         (Hedge, "least_calls", 0),
         (Limit, "in_flight", 0),

@@ -86,8 +86,9 @@ class World:
         return sum(len(server.calls) for server in self.made)
 
     def steps(self, timeout_s: float = 10.0, **options: Any) -> Generator[Any, Any, Any]:
-        """A call that may take so long."""
+        """A call that may take so long, and run twice unless `idempotent` says otherwise."""
         method = options.pop("method", "ModelInfer")
+        options.setdefault("idempotent", True)
         options.setdefault("where", "model m")
         return self.policy.call(method, (b"x",), self.clock.now + timeout_s, **options)
 

@@ -257,9 +257,9 @@ def several(
     return Calls(policy, 10.0), list(servers.values())
 
 
-def lost() -> ServerUnavailable:
-    """A server that goes away."""
-    return ServerUnavailable("there", found="the connection broke")
+def lost(unprocessed: bool = True) -> ServerUnavailable:
+    """A server that goes away; before it began, unless told otherwise."""
+    return ServerUnavailable("there", found="the connection broke", unprocessed=unprocessed)
 
 
 def stream_of(calls: Calls, x: Any) -> Stream:
@@ -268,7 +268,7 @@ def stream_of(calls: Calls, x: Any) -> Stream:
 
 
 def test_another_server_is_asked_once(models: dict[str, FakeModel]) -> None:
-    """Before the first message a lost server is replaced; the reply says that it took two attempts."""
+    """A server lost before it began is replaced; the reply says that it took two attempts."""
     attempts = set()
     for _ in range(20):  # which one is asked first is drawn
         calls, servers = several(models)
@@ -279,6 +279,16 @@ def test_another_server_is_asked_once(models: dict[str, FakeModel]) -> None:
         attempts.add(replies[0].attempts)
         assert [replica.in_flight for replica in calls.policy.replicas()] == [0, 0]
     assert attempts == {1, 2}
+
+
+def test_a_stream_that_may_have_begun_is_not_repeated(models: dict[str, FakeModel]) -> None:
+    """A server lost before its first message may have worked all the same: no other one is asked."""
+    calls, servers = several(models)
+    for server in servers:
+        server.errors = [lost(unprocessed=False)]
+    with pytest.raises(ServerUnavailable):
+        list(stream_of(calls, [2, 0, -1]))
+    assert sorted(len(server.errors) for server in servers) == [0, 1]
 
 
 def test_twice_is_enough(models: dict[str, FakeModel]) -> None:

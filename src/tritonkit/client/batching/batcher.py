@@ -3,7 +3,8 @@
 There is no thread: the first in the queue leads. It waits as long as `Pace` says, takes the batch,
 sends it in its own steps and gives everyone their result, while the next in the queue leads the
 next batch. A batch that has no caller to send it (its leader was cancelled) goes back to the
-front of the queue, where the next one leads.
+front of the queue, where the next one leads. So does one that was under way then, if its calls may run
+twice; else those in it are told.
 
 An interrupt (Ctrl-C, a signal's handler) may come in any line of the main thread that calls something,
 and the others must not suffer by it. So what a caller has taken is noted at the caller in the same
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tritonkit.client.batching.blame import again, may_be_one_items
 from tritonkit.client.batching.pace import Pace
 from tritonkit.client.batching.relay import Relay
-from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
+from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -59,6 +60,8 @@ class Batcher:
         send: the steps of one request.
         clock: the clock of the deadlines.
         where: names the call in errors.
+        idempotent: whether the calls may run twice: then an item that the server may have begun with
+            can go in another request, when the first one failed or lost its sender.
 
     Raises:
         UsageError: the model takes no batches.
@@ -72,6 +75,7 @@ class Batcher:
         clock: Callable[[], float] = time.monotonic,
         *,
         where: str = "batching",
+        idempotent: bool = False,
     ) -> None:
         if max_batch_size < 1:
             raise UsageError(
@@ -83,6 +87,7 @@ class Batcher:
         self._send = send
         self._clock = clock
         self._where = where
+        self._idempotent = idempotent
         self._pace = Pace(settings, min(settings.max_batch, max_batch_size))
         self._lock = threading.Lock()
         self._relay = Relay()
@@ -111,8 +116,9 @@ class Batcher:
         Raises:
             DeadlineExceeded: the item's own deadline passed, in the queue or under way.
             ClientError: what the sender raised for this item, or for the batch it was in. On an
-                InferenceError or InvalidInput a batch is halved and sent again until the item
-                that caused it is alone.
+                InferenceError or InvalidInput a batch that may run twice, or surely did not run, is
+                halved and sent again until the item that caused it is alone.
+            InferenceError: the caller that sent this item with its own was stopped.
             Retired: nothing was done.
         """
         try:
@@ -257,12 +263,13 @@ class Batcher:
             self._wake_next()
 
     def _failed(self, leader: Item, batch: list[Item], error: Exception, started: float) -> None:
-        if may_be_one_items(error) and len(batch) > 1:
+        harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
+        if harmless and may_be_one_items(error) and len(batch) > 1:
             self._halve(leader, batch)
             return
         # Nobody else opens these latches now: they are in no queue, and their batch is this caller's.
         late = float("inf")
-        if isinstance(error, DeadlineExceeded):
+        if harmless and isinstance(error, DeadlineExceeded):
             # The leader's time was up. Who has little more would only send into the same silence.
             late = leader.deadline + _LATE * (leader.deadline - started)
             self._hand_on(item for item in batch if item.deadline > late)
@@ -276,6 +283,8 @@ class Batcher:
         with self._lock:
             for half in (batch[:middle], batch[middle:]):
                 half = [item for item in half if not item.left]
+                for item in half:
+                    item.left_at = 0.0
                 if half:
                     self._seal(half, leader if leader in half else half[0])
 
@@ -300,6 +309,10 @@ class Batcher:
     def _give_back(self, item: Item) -> None:
         """Take the item from where it waits; the others of a batch it has taken lead or are told."""
         batch = [*(item.sends or ()), *(item.carries or ())]
+        if not self._idempotent:
+            for other in item.sends or ():
+                if other.left_at and other.outcome is None and other is not item:
+                    other.outcome = self._orphaned()
         elsewhere = {
             other
             for carrier in self._sealed
@@ -318,6 +331,14 @@ class Batcher:
             if other.outcome is not None and not other.left:
                 other.open()
         self._wake_next()
+
+    def _orphaned(self) -> InferenceError:
+        return InferenceError(
+            self._where,
+            found="the call that this one shared a request with was stopped while that was under way",
+            wanted="a call that may run twice: it would have been sent again",
+            todo="call with idempotent=True if the model changes nothing; else find out what it did",
+        )
 
     def _too_late(self, item: Item, now: float) -> DeadlineExceeded:
         allowed_s = item.deadline - item.joined_at

@@ -17,7 +17,7 @@ from tritonkit.client.http2.secure import TLS, Secret
 from tritonkit.client.http2.sending import body_size
 from tritonkit.client.http2.sockets import reason, tuned, unresolved
 from tritonkit.client.http2.target import Target
-from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, unseen, why
+from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, why
 from tritonkit.client.names import look_up_async
 from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import Body, Headers, Method
@@ -90,7 +90,7 @@ class AsyncHttp2Transport:
                 wire.abandon(call)
                 raise in_time(place(self.address, method, body), timeout_s)
             wire.over(call)
-            if last or not unseen(call, wire.core.brought):
+            if last or not call.refused:
                 break
         raise why(call, self._target, method, body, timeout_s)
 
@@ -181,7 +181,8 @@ class AsyncHttp2Transport:
                 continue
             error = attempt.exception()
             if isinstance(error, ServerUnavailable):
-                raise ServerUnavailable(error.where, found=error.found, todo=error.todo) from error
+                again = unreachable(error.where, error.found, error.todo, unprocessed=True)
+                raise again from error
             if error is not None:
                 raise error
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from tritonkit.client.http2.border import in_time, place, too_large
+from tritonkit.client.http2.border import in_time, place, too_large, unreachable
 from tritonkit.client.http2.call import LONGEST_MESSAGE, Call
 from tritonkit.client.http2.connection import Connection, Gone
 from tritonkit.client.http2.fields import SecretHeaders
@@ -17,7 +17,7 @@ from tritonkit.client.http2.secure import TLS, Secret
 from tritonkit.client.http2.sending import body_size
 from tritonkit.client.http2.sockets import connect
 from tritonkit.client.http2.target import Target
-from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, unseen, why
+from tritonkit.client.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, why
 from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import ClientError, ServerUnavailable
@@ -97,7 +97,7 @@ class Http2Transport:
                 link.abandon(call)
                 raise in_time(place(self.address, method, body), timeout_s)
             link.over(call)
-            if last or not unseen(call, link.core.brought):
+            if last or not call.refused:
                 break
         raise why(call, self._target, method, body, timeout_s)
 
@@ -188,7 +188,7 @@ class Http2Transport:
                 raise in_time(self.address, timeout_s, "no connection")
             if attempt.failed is not None:
                 error = attempt.failed
-                raise ServerUnavailable(error.where, found=error.found, todo=error.todo)
+                raise unreachable(error.where, error.found, error.todo, unprocessed=True)
 
     def _connected(self, attempt: _Attempt, timeout_s: float, deadline: float) -> Link:
         """Make the connection that others wait for too."""
@@ -204,6 +204,7 @@ class Http2Transport:
             if time.monotonic() >= deadline:
                 # Others may have more time than this call had.
                 raise in_time(self.address, timeout_s, "no connection") from error
+            error.unprocessed = True
             attempt.failed = error
             raise
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tritonkit.client.http2.call import LONGEST_MESSAGE, Call
@@ -61,6 +62,14 @@ _HTTP: Final = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED
                 404: "UNIMPLEMENTED", 429: "RESOURCE_EXHAUSTED"}  # fmt: skip
 """What an answer that is not gRPC's means, by gRPC's own table."""
 
+_UNPROCESSED: Final = re.compile(
+    r"(\[request id: [^\]]*\] )?"
+    r"(Exceeds maximum queue size|Request timeout expired|Request for unknown model: .*|Server not ready"
+    r"|Server is stopping, scheduler for model has stopped accepting new inference requests)"
+)
+"""What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
+refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
+
 _GATEWAY: Final = {502, 503, 504}
 """What a proxy says whose server is not there."""
 
@@ -77,7 +86,10 @@ def translate(status: int, details: str, where: str) -> ClientError:
     # How gRPC servers refuse a message above their own limit: sending it again cannot help.
     if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
         kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
-    return kind(where, found=f"{name}: {details}", wanted=wanted, todo=todo)
+    refused = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
+    if kind is InvalidInput:
+        refused = "Received message" in details
+    return kind(where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=refused)
 
 
 def place(address: str, method: str, body: Body | None) -> str:
@@ -97,9 +109,11 @@ def in_time(where: str, timeout_s: float, what: str = "no answer") -> DeadlineEx
     )
 
 
-def unreachable(where: str, found: str, todo: str = _CHECK_PORT) -> ServerUnavailable:
+def unreachable(
+    where: str, found: str, todo: str = _CHECK_PORT, unprocessed: bool = False
+) -> ServerUnavailable:
     """The error of a connection that cannot be made or was lost."""
-    return ServerUnavailable(where, found=found, todo=todo)
+    return ServerUnavailable(where, found=found, todo=todo, unprocessed=unprocessed)
 
 
 def too_large(where: str, size: int) -> InvalidInput:
@@ -109,6 +123,7 @@ def too_large(where: str, size: int) -> InvalidInput:
         found=f"a message of {size} bytes",
         wanted=f"at most {LONGEST_MESSAGE} bytes, protobuf's limit",
         todo="send less at once, or use shared memory",
+        unprocessed=True,
     )
 
 
@@ -133,7 +148,7 @@ def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> 
     if call.status is not None:
         return _answered(call, call.status, where, timeout_s, key_sent)
     if call.lost:
-        return unreachable(where, f"UNAVAILABLE: {call.lost}")
+        return unreachable(where, f"UNAVAILABLE: {call.lost}", unprocessed=call.refused)
     if call.http is not None and call.http != 200:
         return _not_grpc(call.http, where)
     if call.reset is not None:
@@ -179,7 +194,7 @@ def _reset(code: int, where: str) -> ClientError:
     name = ERROR_NAMES[code] if code < len(ERROR_NAMES) else str(code)
     said = f"the server reset the call ({name})"
     if code == REFUSED_STREAM:
-        return unreachable(where, f"UNAVAILABLE: {said} before looking at it", "try again")
+        return unreachable(where, f"UNAVAILABLE: {said} before looking at it", "try again", True)
     if code == ENHANCE_YOUR_CALM:
         return translate(STATUSES.index("RESOURCE_EXHAUSTED"), said, where)
     return translate(STATUSES.index("CANCELLED" if code == CANCEL else "INTERNAL"), said, where)

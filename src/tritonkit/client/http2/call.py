@@ -61,7 +61,6 @@ class Call(Waiter):
         "answer",
         "ended",
         "http",
-        "idle_s",
         "left",
         "lost",
         "message",
@@ -70,7 +69,6 @@ class Call(Waiter):
         "oversize",
         "owed",
         "problem",
-        "quiet",
         "refused",
         "reset",
         "rest",
@@ -110,10 +108,6 @@ class Call(Waiter):
         self.lost = ""
         self.refused = False
         """Whether the peer surely did nothing for this call."""
-        self.quiet = 0
-        """Bytes that the connection had brought when the call began."""
-        self.idle_s = 0.0
-        """How long the connection had carried no call before this one."""
         self._kept = bytearray()
         """What has come and is not read, with the messages' prefixes."""
         self._whole = 0

@@ -62,8 +62,6 @@ class Connection:
         """Why the connection is of no more use, if so."""
         self.given_up: dict[Call, float] = {}
         """Calls whose answers nobody wants any more, each with the moment of that."""
-        self.brought = 0
-        """Bytes that have come."""
         self._limit = limit or AnswerLimit()
         self._fields = fields
         self._answers = AnswerFields()
@@ -137,7 +135,6 @@ class Connection:
         told_s = None if timeout_s is None else timeout_s + GRACE_S
         block = self._fields.block(method, told_s, headers)
         call = Call(number, self.sender.stream_window, body is None, self._limit.of(method))
-        call.quiet = self.brought
         self.calls[number] = call
         self._next = number + 2
         if self._next > LARGEST_WINDOW:
@@ -219,7 +216,6 @@ class Connection:
         """Take bytes of the peer in; what is ready now that was not before."""
         if self.lost:
             return []
-        self.brought += len(data)
         self._ready = []
         try:
             self._reader.read(data)

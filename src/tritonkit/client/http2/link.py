@@ -90,7 +90,6 @@ class Link:
                     idle_s = now - self._used if len(core.calls) == len(core.given_up) else 0.0
                     timeout_s = None if body is None else max(deadline - now, 0.001)
                     call = core.open(method, body, size, timeout_s, headers, queued)
-                    call.idle_s = idle_s
                     self._used = now
                     if idle_s > _LONG_S:
                         self._silence.heard(now)

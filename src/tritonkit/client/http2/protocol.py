@@ -138,7 +138,6 @@ class Wire(asyncio.Protocol):
         idle_s = 0.0 if core.busy() else now - self._used
         timeout_s = None if body is None else max(deadline - now, 0.001)
         call = core.open(method, body, size, timeout_s, headers, queued)
-        call.idle_s = idle_s
         self._used = now
         if idle_s > _LONG_S:
             self._silence.heard(now)

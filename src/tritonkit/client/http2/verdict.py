@@ -10,7 +10,7 @@ from tritonkit.client.http2.target import Target
 from tritonkit.client.wire.transport import Body
 from tritonkit.errors import ClientError, InferenceError
 
-__all__ = ["CANCELLED", "CLOSED", "LAST", "STREAM", "complete", "unseen", "why"]
+__all__ = ["CANCELLED", "CLOSED", "LAST", "STREAM", "complete", "why"]
 
 CLOSED: Final = "the client was closed while the call was under way"
 CANCELLED: Final = "the call was cancelled"
@@ -19,27 +19,10 @@ STREAM: Final = "ModelStreamInfer"
 LAST: Final = (False, False, True)
 """A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
 
-_IDLE_S: Final = 1.0
-"""A connection idle this long may be dead without our knowing: a call that meets that goes again."""
-
 
 def complete(call: Call) -> memoryview | None:
     """The one answer of a unary call that has ended well; None if it has not."""
     return call.answer if call.status == 0 and not call.problem else None
-
-
-def unseen(call: Call, brought: int) -> bool:
-    """Whether the peer surely did nothing for a call that failed: it may go again.
-
-    Args:
-        call: the call, ended.
-        brought: bytes that its connection has brought by now.
-    """
-    if call.refused:
-        return True
-    # An idle connection that was dead, as the first call on it found out.
-    dead = bool(call.lost) and call.lost != CLOSED and brought == call.quiet
-    return dead and call.idle_s > _IDLE_S
 
 
 def why(

@@ -18,6 +18,7 @@ from tritonkit.client.steps import Send, Sleep, Steps
 from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import (
     CircuitOpen,
+    ClientError,
     DeadlineExceeded,
     ModelNotFound,
     Overloaded,
@@ -91,7 +92,7 @@ class Call:
         deadline: float,
         where: str,
         headers: Headers = (),
-        idempotent: bool = True,
+        idempotent: bool = False,
         only: Replica | None = None,
     ) -> None:
         self._shared = shared
@@ -162,6 +163,7 @@ class Call:
             self._where,
             found="nothing left of the time allowed before the request was sent",
             todo="allow more time with timeout_s",
+            unprocessed=True,
         )
 
     def _message(self, attempt: Attempt, body: Body) -> Send:
@@ -176,7 +178,7 @@ class Call:
     def _slow_after_s(self) -> float | None:
         """When to ask a second server; None: not at all."""
         shared = self._shared
-        if shared.latencies is None or self._tried or not self._repeatable(self._sent):
+        if shared.latencies is None or self._tried or not self._idempotent or not self._may_send():
             return None
         if self._method != "ModelInfer" or self._only is not None or callable(self._body):
             return None
@@ -256,7 +258,9 @@ class Call:
         elif not isinstance(error, Overloaded):
             raise error
         budget = self._shared.budget
-        if budget is None or not self._repeatable(self._sent):
+        # What a server may have begun with would be done twice.
+        harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
+        if budget is None or not harmless or not self._may_send():
             raise error
         pause_s = self._pause_s(now, error)
         if now + pause_s >= self._deadline or not budget.spend(now):
@@ -264,9 +268,10 @@ class Call:
         self._last = error
         return pause_s
 
-    def _repeatable(self, sent: int) -> bool:
+    def _may_send(self) -> bool:
+        """Whether the settings allow one message more."""
         retry = self._shared.retry
-        return retry is not None and self._idempotent and sent < retry.attempts
+        return retry is not None and self._sent < retry.attempts
 
     def _pause_s(self, now: float, error: Exception) -> float:
         """None if another server can take over; else drawn from a range that doubles ("full jitter")."""
@@ -287,10 +292,11 @@ class Call:
             raise self._last
         seconds = self._shared.pool.reopens_in(now, self._only)
         names = self._shared.addresses if self._only is None else (self._only.address,)
-        moment = f"in {seconds:.2g} s" if seconds > 0 else "once a call under way has found it well"
+        moment = f"within {seconds:.2g} s" if seconds > 0 else "at once"
         raise CircuitOpen(
             self._where,
             found=f"nothing was sent: {', '.join(names)} failed too often lately",
             wanted=f"a server that answers; it is tried again {moment}",
             todo="see why it fails (is it up, is it slower than timeout_s?), and try again then",
+            unprocessed=True,
         )

@@ -15,7 +15,8 @@ class Circuit:
     """Whether calls may go to one server; the caller sees to it that only one thread is in here.
 
     Each change of state starts a new era. `enter` gives the era a call belongs to and `leave` takes it
-    back: a call that began before the circuit opened says nothing about the server afterwards.
+    back: a call that began before the circuit opened says nothing about the server afterwards. A probe
+    that does not end keeps its place for `probe_s` only.
     """
 
     __slots__ = (
@@ -23,7 +24,7 @@ class Circuit:
         "_failures",
         "_good",
         "_index",
-        "_probing",
+        "_probes",
         "_settings",
         "_until",
         "_window",
@@ -40,7 +41,9 @@ class Circuit:
         self.state: Literal["closed", "open", "half-open"] = "closed"
         self.era = 0
         self._until = 0.0
-        self._probing = self._good = 0
+        self._good = 0
+        self._probes: list[float] = []
+        """When each probe under way began, in order; those without a place any more are left out."""
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now; changes nothing."""
@@ -48,26 +51,33 @@ class Circuit:
             return True
         if self.state == "open":
             return now >= self._until
-        return self._probing < self._settings.probes
+        probes, most = self._probes, self._settings.probes
+        return len(probes) < most or now >= probes[-most] + self._settings.probe_s
 
     def reopens_in(self, now: float) -> float:
-        """Seconds until an open circuit lets a call through; 0 when that waits for a probe's answer."""
-        return max(0.0, self._until - now) if self.state == "open" else 0.0
+        """Seconds until a call is let through at the latest; a probe's answer may let it through before."""
+        if self._settings is None or self.admits(now):
+            return 0.0
+        if self.state == "open":
+            return self._until - now
+        return self._probes[-self._settings.probes] + self._settings.probe_s - now
 
     def enter(self, now: float) -> int:
         """A call that `admits` let through is sent: the era to give back to `leave`."""
         if self.state != "closed":
             if self.state == "open":
                 self._turn("half-open")
-            self._probing += 1
+            probe_s = self._settings.probe_s if self._settings is not None else 0.0
+            self._probes = [began for began in self._probes if now < began + probe_s] + [now]
         return self.era
 
-    def leave(self, era: int, now: float, good: bool | None) -> None:
+    def leave(self, era: int, now: float, good: bool | None, began: float = 0.0) -> None:
         """The call is over.
 
         Args:
             era: what `enter` gave.
             now: the moment.
+            began: the moment of `enter`.
             good: True: the server answered. False: it failed. None: the call says nothing about it.
         """
         if era != self.era or self._settings is None:
@@ -76,11 +86,12 @@ class Circuit:
             if good is not None:
                 self._count(now, failed=not good)
         else:
-            self._probed(now, good)
+            self._probed(now, good, began)
 
-    def _probed(self, now: float, good: bool | None) -> None:
+    def _probed(self, now: float, good: bool | None, began: float) -> None:
         assert self._settings is not None  # noqa: S101 - for mypy: without settings it stays closed
-        self._probing -= 1
+        if began in self._probes:
+            self._probes.remove(began)
         if good is False:
             self._open(now)
         elif good:
@@ -125,7 +136,8 @@ class Circuit:
     def _turn(self, state: Literal["closed", "open", "half-open"]) -> None:
         self.state = state
         self.era += 1
-        self._probing = self._good = 0
+        self._good = 0
+        self._probes = []
         self._clear()
 
     def _clear(self) -> None:

@@ -87,6 +87,11 @@ class Policy:
         )
         self._serve()
 
+    @property
+    def hedges(self) -> bool:
+        """Whether calls that may run twice are hedged."""
+        return self._shared.latencies is not None
+
     def replicas(self) -> tuple[Replica, ...]:
         """The servers that get calls now; none of a DNS name before it was looked up (`resolved`)."""
         return self._pool.replicas
@@ -107,7 +112,7 @@ class Policy:
         deadline: float,
         *,
         where: str,
-        idempotent: bool = True,
+        idempotent: bool = False,
         headers: Headers = (),
         limited: bool = True,
         replica: Replica | None = None,
@@ -120,7 +125,8 @@ class Policy:
                 for one server is not hedged.
             deadline: when it must be over, waiting and repeating included: a moment of the clock.
             where: the model called, for messages; also what a usual latency is learned for.
-            idempotent: False: a server may have acted on it, so it is sent once.
+            idempotent: True: it may run twice. False: it is sent again only where the server surely
+                did not begin with it, and never hedged.
             headers: metadata for this call.
             limited: False: not held up by the limit of calls at once (questions, health).
             replica: send to this one only; None: to the one with least to do.
@@ -154,7 +160,7 @@ class Policy:
             ServerUnavailable: a DNS name has no address.
         """
         yield from self._housekeeping(deadline)
-        call = Call(self._shared, "ModelInfer", (), deadline, where, idempotent=False)
+        call = Call(self._shared, "ModelInfer", (), deadline, where)
         return Lease(self._pool, call.picked(self._clock()), self._clock)
 
     def may_move(self, lost: Lease) -> bool:
@@ -178,6 +184,12 @@ class Policy:
         """`close` for a client of tasks."""
         self._stop()
         await asyncio.gather(*(transport.close() for transport in self._pool.take_all()))
+
+    def drop(self) -> None:
+        """In a fork: let go of the copies of connections, without a lock and without a word."""
+        self._closed = True
+        for transport in self._pool.copies():
+            transport.close()
 
     def _stop(self) -> None:
         self._closed = True

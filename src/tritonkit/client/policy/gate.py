@@ -76,6 +76,7 @@ class Gate:
                 found=f"the time was over while {self._in_flight} other calls were in flight",
                 wanted=f"a place among {self._limit.in_flight}",
                 todo="allow more time with timeout_s, send fewer calls at once, or add servers",
+                unprocessed=True,
             )
 
     def leave(self, held_s: float | None) -> None:
@@ -125,6 +126,7 @@ class Gate:
             wanted=f"room for {self._limit.in_flight} and {self._limit.waiting},"
             f" an answer within {max(left_s, 0.0):.3g} s",
             todo="send fewer calls at once, allow more time, add servers, or raise Limit",
+            unprocessed=True,
         )
 
 

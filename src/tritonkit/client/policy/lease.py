@@ -28,6 +28,11 @@ class Lease:
         if self._attempt is not None:
             self._attempt = self._pool.kept(self._attempt, self._clock())
 
+    def answered(self) -> None:
+        """The server has answered; the lease goes on."""
+        if self._attempt is not None:
+            self._attempt = self._pool.answered(self._attempt, self._clock())
+
     def finish(self, error: BaseException | None = None) -> None:
         """It is over, answered or with this error; finishing twice is finishing once.
 

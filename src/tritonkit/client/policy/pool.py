@@ -95,10 +95,15 @@ class Pool:
         with self._lock:
             attempt.replica.lost(attempt, now)
 
+    def answered(self, attempt: Attempt, now: float) -> Attempt:
+        """A stream has brought something and goes on."""
+        with self._lock:
+            return attempt.replica.answered(attempt, now)
+
     def kept(self, attempt: Attempt, now: float) -> Attempt:
         """A server is held, and what is told at the end will say nothing about it."""
         with self._lock:
-            attempt.replica.circuit.leave(attempt.era, now, None)
+            attempt.replica.circuit.leave(attempt.era, now, None, attempt.started)
         return attempt._replace(era=_NO_ERA)
 
     def released(self, attempt: Attempt, now: float, error: BaseException | None) -> None:
@@ -143,6 +148,10 @@ class Pool:
             transports = [replica.transport for replica in self._replicas + self.retired]
             self.retired = []
         return transports
+
+    def copies(self) -> list[Any]:
+        """Every transport, in a fork: the locks may be held there by threads that it does not have."""
+        return [replica.transport for replica in self._replicas + self.retired]
 
     def _made(self, target: Target) -> Replica:
         transport = self._connect(target.address, target.server_name)

@@ -22,6 +22,9 @@ _WEIGHT = 0.2
 _STALE_S = 10.0
 """What was measured longer ago than this counts little."""
 
+_TOLD = -2
+"""Of a stream whose circuit has been told of its answer: no circuit's era."""
+
 _PAUSE_S = (0.1, 2.0)
 """First and longest pause of a server that does not answer; doubled at each failure in a row."""
 
@@ -78,21 +81,25 @@ class Replica:
             self._answered(attempt, now)
         elif isinstance(error, Overloaded):
             self._rest(now, _FULL_S)
-            self.circuit.leave(attempt.era, now, None)
+            self.circuit.leave(attempt.era, now, None, attempt.started)
         elif isinstance(error, ServerUnavailable | ModelNotFound):
             # Saying no is quick: without a rest a server without its models would draw all calls.
             self._rest(now, min(max(_PAUSE_S[0], 2 * self._pause_s), _PAUSE_S[1]))
             lost = isinstance(error, ServerUnavailable)
-            self.circuit.leave(attempt.era, now, good=False if lost else None)
+            self.circuit.leave(
+                attempt.era, now, good=False if lost else None, began=attempt.started
+            )
         elif isinstance(error, DeadlineExceeded):
             self.measured(now - attempt.started, now)
             # Others were answered meanwhile: the server is well, this call had too little time.
             late = self._answered_at < attempt.started
-            self.circuit.leave(attempt.era, now, good=False if late else None)
+            self.circuit.leave(
+                attempt.era, now, good=False if late else None, began=attempt.started
+            )
         elif isinstance(error, InferenceError):
             self._answered(attempt, now)
         else:  # refused before sending, interrupted, cancelled
-            self.circuit.leave(attempt.era, now, None)
+            self.circuit.leave(attempt.era, now, None, attempt.started)
 
     def released(self, attempt: Attempt, now: float, error: BaseException | None) -> None:
         """A stream is over: its length and a reader's own time limit say nothing about the server."""
@@ -101,16 +108,23 @@ class Replica:
             self._answered(attempt, now)
         elif isinstance(error, DeadlineExceeded):
             self.in_flight -= 1
-            self.circuit.leave(attempt.era, now, None)
+            self.circuit.leave(attempt.era, now, None, attempt.started)
         else:
             self.end(attempt, now, error)
+
+    def answered(self, attempt: Attempt, now: float) -> Attempt:
+        """A stream has brought something: as a probe it has ended well, however long it goes on."""
+        if attempt.era != self.circuit.era or self.circuit.state == "closed":
+            return attempt
+        self._answered(attempt, now)
+        return attempt._replace(era=_TOLD)
 
     def lost(self, attempt: Attempt, now: float) -> None:
         """The call was given up because another server was quicker."""
         self.in_flight -= 1
         if now - attempt.started > self.latency_s:
             self.measured(now - attempt.started, now)
-        self.circuit.leave(attempt.era, now, None)
+        self.circuit.leave(attempt.era, now, None, attempt.started)
 
     def measured(self, seconds: float, now: float) -> None:
         """An answer took so long, or (a call given up) would have taken longer."""
@@ -128,7 +142,7 @@ class Replica:
     def _answered(self, attempt: Attempt, now: float) -> None:
         self._answered_at = now
         self.rest_until = self._pause_s = 0.0
-        self.circuit.leave(attempt.era, now, good=True)
+        self.circuit.leave(attempt.era, now, good=True, began=attempt.started)
 
     def _rest(self, now: float, seconds: float) -> None:
         self._pause_s = seconds

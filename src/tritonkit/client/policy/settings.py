@@ -43,7 +43,9 @@ class Breaker:
         failure_rate: the share of failures, above 0 and at most 1, from which the server is left alone.
         open_s: seconds it is left alone.
         probes: calls sent to it after that, at the same time at most; as many must be answered
-            before it is used as before, and one failure leaves it alone again.
+            before it is used as before, and one failure leaves it alone again. A stream is answered
+            with its first message.
+        probe_s: seconds after which a call that has not ended gives up its place as a probe to another.
     """
 
     window_s: float = 10.0
@@ -51,6 +53,7 @@ class Breaker:
     failure_rate: float = 0.5
     open_s: float = 2.0
     probes: int = 2
+    probe_s: float = 10.0
 
     def __post_init__(self) -> None:
         _check(self, "window_s", 0 < self.window_s < float("inf"), "seconds above 0")
@@ -58,6 +61,7 @@ class Breaker:
         _check(self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1")
         _check(self, "open_s", 0 < self.open_s < float("inf"), "seconds above 0")
         _check(self, "probes", _whole(self.probes, 1), "a whole number from 1")
+        _check(self, "probe_s", 0 < self.probe_s < float("inf"), "seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ class Course:
 
     @property
     def under_way(self) -> bool:
-        """Whether a server works on it."""
-        return self._stream is not None and not self._over
+        """Whether a server works on it, for this process."""
+        return self._stream is not None and not self._over and not self._calls.forked
 
     def start(self) -> Steps[None]:
         """Send the request, if that was not done before."""
@@ -82,6 +82,7 @@ class Course:
         yield from self._left(None)
 
     def _guarded(self, read: bool) -> Steps[Reply | None]:
+        self._calls.check_process()
         if not self._reading.acquire(blocking=False):
             raise UsageError(
                 f"stream of model {self._ask.key[0]}",
@@ -102,7 +103,7 @@ class Course:
             self._reading.release()
 
     def _tried(self, read: bool) -> Steps[Reply | None]:
-        """Before the first message, a server that is lost may be replaced by another, once."""
+        """A server that surely did not begin may be replaced by another, once."""
         call = self._call or (yield from self._begun())
         while True:
             try:
@@ -156,7 +157,7 @@ class Course:
             raise error
         self._lease = self._stream = None
         lease.finish(error)
-        if self._replies or self._attempts > 1 or self._over:
+        if not error.unprocessed or self._replies or self._attempts > 1 or self._over:
             raise error
         if not self._calls.policy.may_move(lease):
             raise error
@@ -168,6 +169,8 @@ class Course:
         message = yield from self._message(call)
         if message is None:
             return None
+        if not self._replies and self._lease is not None:
+            self._lease.answered()
         error, answer = stream_response(message)
         if error:
             raise InferenceError(self._where, found=error)
@@ -230,6 +233,8 @@ class Course:
         if self._over:
             return
         self._over = True
+        if self._calls.forked:  # it is the parent's
+            return
         try:
             if self._stream is not None:
                 yield from self._ended(wait=self._final or isinstance(error, InferenceError))

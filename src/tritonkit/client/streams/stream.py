@@ -32,8 +32,8 @@ class Stream:
         InvalidInput: refused before sending.
         InferenceError: the model failed, also after replies; the text is its own.
         DeadlineExceeded: the time is over.
-        ServerUnavailable: nobody answers, or the connection broke. Before the first reply another
-            server is asked once, if there is one; afterwards nothing is repeated.
+        ServerUnavailable: nobody answers, or the connection broke. Another server is asked once, if
+            there is one and the first surely did not begin; otherwise nothing is repeated.
         UsageError: the client is closed, or two threads read.
     """
 

@@ -66,12 +66,14 @@ class Turns:
 
     def enter(self) -> None:
         """The block begins; nothing is sent."""
+        self._calls.check_process()
         if self._state != _NEW:
             raise self._misused(self._state)
         self._state = _OPEN
 
     def predict(self, ask: Ask, last: bool) -> Steps[Reply]:
-        """One call, sent to the sequence's server and never twice."""
+        """One call, sent to the sequence's server; again only if that surely did not begin with it."""
+        self._calls.check_process()
         if self._state != _OPEN:
             raise self._misused(self._state or "is called outside of its `with` block")
         if not self._turn.acquire(blocking=False):
@@ -88,6 +90,8 @@ class Turns:
     def leave(self, error: BaseException | None) -> Steps[None]:
         """The block ends: so does the sequence, at the server too."""
         state, self._state = self._state, _ENDED
+        if self._calls.forked:  # it is the parent's
+            return
         try:
             if state == _OPEN and self._last is not None and self._begun:
                 yield from self._end(self._last, error)

@@ -10,7 +10,7 @@ from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tritonkit.client.conform import conform
-from tritonkit.client.signature import TensorSpec
+from tritonkit.client.signature import IDEMPOTENT, TensorSpec
 from tritonkit.client.wire.messages import schema
 from tritonkit.client.wire.tensors import from_raw, to_raw
 from tritonkit.errors import InferenceError, ModelNotFound, Overloaded, TritonkitError
@@ -41,6 +41,7 @@ class FakeModel:
             Triton.
         max_batch_size: as in `config.pbtxt`; 0 means the model has no batch axis.
         version: the version the server would report.
+        idempotent: whether its configuration declares that a request may run twice.
     """
 
     inputs: TensorsOf
@@ -48,6 +49,7 @@ class FakeModel:
     function: Callable[[Given], Gives | Iterator[Gives]]
     max_batch_size: int = 8
     version: str = "1"
+    idempotent: bool = False
 
     @property
     def decoupled(self) -> bool:
@@ -153,6 +155,8 @@ class FakeServer:
         config = response.config
         config.name, config.max_batch_size = request.name, model.max_batch_size
         config.model_transaction_policy.decoupled = model.decoupled
+        if model.idempotent:
+            config.parameters[IDEMPOTENT].string_value = "true"
         for side, tensors in ((config.input, model.inputs), (config.output, model.outputs)):
             for name, (datatype, dims) in tensors.items():
                 enum = f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"

@@ -15,6 +15,7 @@ function on numpy arrays stands where the model would be:
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Generator
 from concurrent.futures import (
@@ -52,6 +53,7 @@ class _Memory:
     def __init__(self, models: Mapping[str, FakeModel]) -> None:
         self._server = FakeServer(models)
         self._closed = False
+        self._pid = os.getpid()
         # Threads start when they are needed.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tritonkit-memory")
 
@@ -61,7 +63,8 @@ class _Memory:
 
     def _shut(self) -> None:
         self._closed = True
-        self._threads.shutdown(wait=False)
+        if os.getpid() == self._pid:  # a fork has copies of its locks, and none of its threads
+            self._threads.shutdown(wait=False)
 
     def _submit(self, method: Method, body: Body) -> Future[bytes]:
         self._check_open()

@@ -1,0 +1,277 @@
+"""How often a server gets a request that it may have worked on: once, unless it may run twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.client.http2.conftest import Peer, play
+from tritonkit.client import (
+    Adaptive,
+    AsyncClient,
+    AsyncMemoryTransport,
+    Client,
+    FakeModel,
+    Hedge,
+    MemoryTransport,
+)
+from tritonkit.client.http2 import frames
+from tritonkit.client.wire.fake import FakeServer
+from tritonkit.client.wire.messages import schema
+from tritonkit.errors import ClientError, InferenceError, Overloaded, ServerUnavailable
+
+__all__ = ["play"]  # a fixture
+
+VECTOR = {"x": ("FP32", [2])}
+X = [1.0, 2.0]
+QUEUE_FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
+
+
+def model(idempotent: bool = False, function: Any = None) -> FakeModel:
+    """One that doubles, if it is asked at all."""
+    double = function or (lambda given: {"y": given["x"] * 2})
+    return FakeModel(VECTOR, {"y": ("FP32", [2])}, double, idempotent=idempotent)
+
+
+class Wilful:
+    """A server that reads each inference whole, counts it as work done, and does as it is told then."""
+
+    def __init__(self, act: Callable[[Peer, int], bytes | None], idempotent: bool = False) -> None:
+        self.work = 0
+        self._act = act
+        self._server = FakeServer({"m": model(idempotent)})
+
+    def __call__(self, peer: Peer, _: int) -> None:
+        """One connection; an act that gives None ends it."""
+        peer.greet()
+        paths: dict[int, str] = {}
+        bodies: dict[int, bytes] = {}
+        while True:
+            kind, flags, stream, payload = peer.frame()
+            if kind == frames.HEADERS:
+                paths[stream] = dict(peer.decoder.decode(payload))[":path"].rpartition("/")[2]
+                bodies[stream] = b""
+            elif kind == frames.DATA:
+                bodies[stream] += payload
+            if kind in (frames.HEADERS, frames.DATA) and flags & frames.END_STREAM:
+                answer = self._answer(peer, stream, paths[stream], bodies[stream][5:])
+                if answer is None:
+                    return
+                peer.send(answer)
+
+    def _answer(self, peer: Peer, stream: int, method: Any, body: bytes) -> bytes | None:
+        if method == "ModelInfer":
+            self.work += 1
+            return self._act(peer, stream)
+        return peer.answer(stream, self._server.answer(method, body))
+
+
+def dropped(_: Peer, __: int) -> bytes | None:
+    """The connection is closed after the work."""
+    return None
+
+
+def said(status: int, message: str) -> Callable[[Peer, int], bytes]:
+    """An error in gRPC's words."""
+    return lambda peer, stream: peer.headers(
+        stream, ends=True, status="200", grpc_status=str(status), grpc_message=message
+    )
+
+
+def refused(_: Peer, stream: int) -> bytes:
+    """Not looked at, says HTTP/2."""
+    return frames.rst_stream(stream, frames.REFUSED_STREAM)
+
+
+def calmed(_: Peer, stream: int) -> bytes:
+    """A reset that proves nothing."""
+    return frames.rst_stream(stream, frames.ENHANCE_YOUR_CALM)
+
+
+def gone_away(_: Peer, stream: int) -> bytes:
+    """The last call looked at is an earlier one."""
+    return frames.frame(frames.GOAWAY, 0, 0, (stream - 2).to_bytes(4) + bytes(4))
+
+
+def in_threads(address: str, client: dict[str, Any], call: dict[str, Any]) -> Any:
+    """One call of a blocking client."""
+    with Client(address, timeout_s=20.0, **client) as made:
+        return made.model("m").predict(x=X, **call)
+
+
+def in_tasks(address: str, client: dict[str, Any], call: dict[str, Any]) -> Any:
+    """One call of an asyncio client."""
+
+    async def story() -> Any:
+        async with AsyncClient(address, timeout_s=20.0, **client) as made:
+            return await (await made.model("m")).predict(x=X, **call)
+
+    return asyncio.run(story())
+
+
+KINDS = pytest.mark.parametrize("predict", [in_threads, in_tasks], ids=["threads", "tasks"])
+MAYBE = {
+    "dropped": (dropped, ServerUnavailable),
+    "a proxy's loss": (said(14, "upstream connect error or disconnect"), Overloaded),
+    "a step's queue": (said(14, f"in ensemble 'm', {QUEUE_FULL}"), Overloaded),
+    "exhausted": (said(8, "too much"), Overloaded),
+    "calmed": (calmed, Overloaded),
+}
+SURELY_NOT = {
+    "refused": refused,
+    "gone away": gone_away,
+    "queue full": said(14, QUEUE_FULL),
+    "expired in the queue": said(14, "Request timeout expired"),
+    "not loaded yet": said(14, "Request for unknown model: 'm' version 1 is not at ready state"),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("how", MAYBE)
+def test_work_that_may_have_been_done_is_not_done_again(play: Any, predict: Any, how: str) -> None:
+    """By default a server that has read a request and fails without proof gets it once."""
+    act, error = MAYBE[how]
+    server = Wilful(act)
+    with pytest.raises(error) as caught:
+        predict(play(server), {}, {})
+    assert server.work == 1
+    assert not caught.value.unprocessed
+
+
+@KINDS
+@pytest.mark.parametrize("how", SURELY_NOT)
+def test_work_that_was_surely_not_begun_is_asked_for_again(
+    play: Any, predict: Any, how: str
+) -> None:
+    """A refusal that proves itself is followed by another attempt, for any call, even `False`."""
+    server = Wilful(lambda peer, stream: _first(server, SURELY_NOT[how], peer, stream))
+    reply = predict(play(server), {}, {"idempotent": False})
+    assert reply["y"].tolist() == [X]
+    assert server.work == 2
+
+
+def _first(server: Wilful, act: Any, peer: Peer, stream: int) -> Any:
+    if server.work == 1:
+        return act(peer, stream)
+    response = schema().ModelInferResponse(model_name="m", model_version="1")
+    response.outputs.add(name="y", datatype="FP32", shape=[1, 2])
+    response.raw_output_contents.append(np.array(X, np.float32).tobytes())
+    return peer.answer(stream, response.SerializeToString())
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("declared", "client", "call", "work"),
+    [
+        (False, {}, {"idempotent": True}, 3),
+        (False, {"idempotent": True}, {}, 3),
+        (True, {}, {}, 3),
+        (True, {"idempotent": False}, {}, 1),
+        (True, {}, {"idempotent": False}, 1),
+        (True, {"idempotent": True}, {"idempotent": False}, 1),
+        (False, {"idempotent": False}, {"idempotent": True}, 3),
+        (True, {"retry": None}, {}, 1),
+    ],
+)
+def test_who_says_that_a_call_may_run_twice(
+    play: Any, predict: Any, declared: bool, client: Any, call: Any, work: int
+) -> None:
+    """The call says, else the client, else the model's configuration; without retries nobody."""
+    server = Wilful(dropped, declared)
+    with pytest.raises(ServerUnavailable):
+        predict(play(server), client, call)
+    assert server.work == work
+
+
+def test_an_idle_connection_that_breaks_proves_nothing(play: Any) -> None:
+    """Also a request that met a connection long unused may have been read before that was closed."""
+    server = Wilful(dropped)
+    with Client(play(server), timeout_s=20.0) as client:
+        found = client.model("m")
+        time.sleep(1.2)
+        with pytest.raises(ServerUnavailable):
+            found.predict(x=X)
+    assert server.work == 1
+
+
+def test_many_and_later_calls_carry_the_declaration(play: Any) -> None:
+    """`predict_many`, `try_many` and `submit` hand it on."""
+    server = Wilful(dropped)
+    with Client(play(server), timeout_s=20.0, breaker=None) as client:
+        found = client.model("m")
+        for given, work in ((None, 1), (True, 3), (False, 1)):
+            for call in (
+                lambda given=given: list(found.predict_many([X], idempotent=given)),
+                lambda given=given: found.submit(x=X, idempotent=given).result(),
+                lambda given=given: [_raised(next(found.try_many([X], idempotent=given)))],
+            ):
+                server.work = 0
+                with pytest.raises(ServerUnavailable):
+                    call()
+                assert server.work == work
+
+
+def _raised(error: Any) -> None:
+    assert isinstance(error, ClientError)
+    raise error
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_failed_batch_runs_again_only_if_it_may(idempotent: bool) -> None:
+    """Callers that were joined with a bad item: with the declaration each gets an answer of its own."""
+    asked = []
+
+    def function(given: Any) -> Any:
+        asked.extend(given["x"][:, 0].tolist())
+        time.sleep(0.02)  # meanwhile the others gather
+        if 5.0 in given["x"][:, 0]:
+            raise ValueError("a bad one")
+        return {"y": given["x"] * 2}
+
+    async def story() -> list[Any]:
+        transport = AsyncMemoryTransport({"m": model(idempotent, function)})
+        async with AsyncClient(transport=transport, batching=Adaptive(in_flight=1)) as client:
+            found = await client.model("m")
+            calls = [found.predict(x=[float(number), 0.0]) for number in range(8)]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    ends = asyncio.run(story())
+    failed = sum(isinstance(end, InferenceError) for end in ends)
+    assert failed == 1 if idempotent else failed > 1
+    assert len(asked) > 8 if idempotent else sorted(asked) == list(range(8))
+
+
+def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that may not takes the declaration away from nobody it meets; without one, hedging is said
+    to do nothing."""
+    with (
+        caplog.at_level("INFO", "tritonkit"),
+        Client(transport=MemoryTransport({"m": model()}), batching=Adaptive(), hedge=Hedge()) as it,
+    ):
+        for idempotent in (True, False, None):
+            it.model("m").predict(x=X, idempotent=idempotent)
+        kinds = [kind[3] for kind in it._calls._known["m", ""].batchers._made]
+    assert kinds == [True, False]
+    assert "its calls are not hedged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("true", True), ("True", True), ("false", False), ("yes", False)]
+)
+def test_what_a_configuration_declares(text: str, found: bool) -> None:
+    """The one word counts, and not for a model that keeps state."""
+    from tritonkit.client.signature import IDEMPOTENT, signature_from
+
+    config = schema().ModelConfigResponse().config
+    config.parameters[IDEMPOTENT].string_value = text
+    metadata = schema().ModelMetadataResponse(name="m")
+    assert signature_from(metadata, config).idempotent is found
+    config.sequence_batching.max_sequence_idle_microseconds = 1
+    assert not signature_from(metadata, config).idempotent
