@@ -24,6 +24,8 @@ class _Stream:
     prefix: bytearray = field(default_factory=bytearray)
     left: int = 0
     refused: bool = False
+    condemned: bool = False
+    """Refused, and not marked yet."""
 
 
 def follow(data: bytes, readings: Sequence[int], limit: int) -> Outcome:
@@ -51,19 +53,25 @@ def follow(data: bytes, readings: Sequence[int], limit: int) -> Outcome:
         elif kind == RST_STREAM and length == 4:
             streams.pop(number, None)
         elif kind == DATA and number in streams:
-            first = start + 9
-            if flags & PADDED and first < min(end, len(data)):
-                end_of_data = max(first + 1, end - data[first])
-                first += 1
+            stream, first = streams[number], start + 9
+            offset: int | None
+            if stream.condemned:
+                offset, may_wait = start + 8, False
             else:
-                end_of_data = end
-            offset = _refused_at(streams[number], data, first, min(end_of_data, len(data)), limit)
+                if flags & PADDED and first < min(end, len(data)):
+                    end = max(first + 1, end - data[first])
+                    first += 1
+                offset = _refused_at(stream, data, first, min(end, len(data)), limit)
+                may_wait = offset is not None and stream.left > end - offset - 1
             if offset is not None and reading(offset) == reading(start + 4):
                 outcome.data[start + 4] |= REFUSED
                 outcome.refused.append(number)
+                stream.condemned = False
+            elif may_wait:
+                stream.condemned = True
             elif offset is not None:
                 outcome.reset_at = reading(offset)
-        start = end
+        start += 9 + length
     return outcome
 
 

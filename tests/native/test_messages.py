@@ -32,6 +32,7 @@ OPENING = PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 4, 1, b"\x82")
 def check(receiver: Receiver, data: bytes, readings: list[int]) -> list[int]:
     """Hold what the guard does against the rule; gives the streams that were refused."""
     came, _ = receiver.exchange(data, readings)
+    assert len(data) == sum(readings)
     wanted = follow(data, readings, LIMIT)
     at = 0
     for number, (length, found) in enumerate(zip(readings, came, strict=True)):
@@ -80,14 +81,23 @@ def test_a_message_may_be_cut_anywhere(receiver: Receiver) -> None:
         assert check(receiver, data, pieces(data, cut)) == []
 
 
-def test_a_cut_before_the_flags_or_after_the_length_hides_nothing(receiver: Receiver) -> None:
-    """Too large and read in two pieces: refused, or the connection is reset; never passed."""
-    head = len(OPENING)
+def test_where_the_flags_were_read_the_next_frame_is_refused(receiver: Receiver) -> None:
+    """Too large and read in two pieces, wherever the cut is: refused in this frame or the next."""
     data = OPENING + frame(DATA, 0, 1, message(LIMIT + 1, b"abc"))
-    outcomes = [check(receiver, data, pieces(data, cut)) for cut in range(1, len(data))]
-    flags_read, length_read = head + 5, head + 9 + 5
-    for cut, outcome in enumerate(outcomes, 1):
-        assert outcome == ([-1] if flags_read <= cut < length_read else [1])
+    whole = data + frame(DATA, 0, 1, b"defg") + frame(DATA, END_STREAM, 1, b"hij")
+    for cut in range(1, len(data)):
+        assert check(receiver, whole, pieces(whole, cut)) == [1]
+
+
+def test_a_cut_that_would_let_it_pass_resets_the_connection(receiver: Receiver) -> None:
+    """The flags read before, and the whole message in the frame, or the next head cut too."""
+    head = len(OPENING)
+    whole = OPENING + frame(DATA, 0, 1, message(LIMIT + 1, b"x" * (LIMIT + 1)))
+    part = OPENING + frame(DATA, 0, 1, message(LIMIT + 1, b"abc"))
+    twice = part + frame(DATA, 0, 1, b"defg")
+    for cut in range(head + 5, head + 14):
+        assert check(receiver, whole, pieces(whole, cut)) == [-1]
+        assert check(receiver, twice, pieces(twice, cut, len(part) + 6 - cut)) == [-1]
 
 
 def test_a_prefix_over_several_frames_is_put_together(receiver: Receiver) -> None:
