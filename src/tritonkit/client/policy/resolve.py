@@ -121,6 +121,7 @@ class Watch:
                 str(self.name),
                 found="the name was not resolved: no answer from DNS in time",
                 todo="allow more time with timeout_s, or see why this machine's DNS is slow",
+                unprocessed=True,
             )
         reason = self._error.strerror if isinstance(self._error, OSError) else self._error
         return ServerUnavailable(
