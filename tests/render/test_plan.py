@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 from tests.render.cases import Case, make_case
+from tritonkit.client.signature import signature_from
 from tritonkit.errors import RenderError, SpecError
-from tritonkit.render import DEFAULT_MAX_BATCH_SIZE
+from tritonkit.render import DEFAULT_MAX_BATCH_SIZE, render_config
 from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
 
 VECTOR = {"inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}}
@@ -103,6 +106,16 @@ def test_dynamic_batching_is_on_unless_something_speaks_against_it(
     assert (plan.dynamic_batching is not None) == on
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_idempotent_is_what_the_client_reads(declared: bool, tmp_path: Path) -> None:
+    """The spec's declaration, as the configuration and so the client has it."""
+    (plan,) = net({"idempotent": declared}, tmp_path).plans()
+    text = render_config(plan, source="m", target="cpu", cores=2)
+    config = text_format.Parse(text, model_config_pb2.ModelConfig())
+    metadata = service_pb2.ModelMetadataResponse(name="net")
+    assert signature_from(metadata, config).idempotent is declared
+
+
 def test_dynamic_batching_is_off_without_a_batch_axis(tmp_path: Path) -> None:
     """There is nothing to join, and asking for it is refused."""
     unbatched = {**VECTOR, "batched": False}
@@ -192,6 +205,7 @@ def test_first_values_of_states_are_published(tmp_path: Path) -> None:
     [
         ("{response_cache: true, decoupled: true}", "which Triton refuses"),
         ("{response_cache: true, sequence_batching: {}}", "which Triton refuses"),
+        ("{idempotent: true, sequence_batching: {}}", "cannot run a request twice"),
         (
             "dynamic_batching: {preserve_ordering: true, priority_levels: 2, default_priority_level: 1}",
             "2 priority_levels",

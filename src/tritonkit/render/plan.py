@@ -22,6 +22,9 @@ from tritonkit.spec.serving import DynamicBatching
 
 __all__ = ["plan_models"]
 
+_IDEMPOTENT = "tritonkit.idempotent"
+"""The client reads it (`client.signature`)."""
+
 
 def plan_models(
     spec: Spec, artifact: Artifact, target: Target, cores: int
@@ -74,7 +77,11 @@ def _plan_part(
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
         parameters=_parameters(
-            part, plan_padding(part, max_batch_size) | plan_threads(serving, groups, site), where
+            part,
+            plan_padding(part, max_batch_size)
+            | plan_threads(serving, groups, site)
+            | _declared(spec.model.serving.idempotent or serving.idempotent),
+            where,
         ),
         version_files=part.version_files,
         model_files=part.model_files,
@@ -109,6 +116,10 @@ def _tensors(ports: Sequence[Port], max_batch_size: int, where: str) -> tuple[Te
                 todo="give the tensor an axis of size 1 in the network",
             )
     return tuple(TensorPlan(p.info.name, p.info.dtype, p.info.shape) for p in ports)
+
+
+def _declared(idempotent: bool) -> dict[str, str]:
+    return {_IDEMPOTENT: "true"} if idempotent else {}
 
 
 def _parameters(part: Part, serving: dict[str, str], where: str) -> dict[str, str]:
@@ -189,5 +200,6 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
         inputs=wiring.inputs,
         outputs=wiring.outputs,
         response_cache=spec.model.serving.response_cache,
+        parameters=_declared(spec.model.serving.idempotent),
         steps=wiring.steps,
     )

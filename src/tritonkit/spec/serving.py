@@ -314,7 +314,19 @@ class Serving(Strict):
     optimization: Optimization = Optimization()
     decoupled: bool = False
     """`model_transaction_policy`: a request may get any number of responses."""
+    idempotent: bool = False
+    """Whether a request may run twice, as the model changes nothing: then clients send it again also after
+    the loss of a server that may have begun with it, and may hedge it."""
     parameters: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _idempotent_without_state(self) -> Self:
+        if self.idempotent and self.sequence_batching is not None:
+            raise ValueError(
+                "idempotent is on with sequence_batching: a model with state cannot run a request twice;"
+                " wanted one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _batching_agrees(self) -> Self:
