@@ -33,6 +33,7 @@ from core.metrics import MetricsDoor
 from core.rest import RestLimits, envoy_command, envoy_config, find_envoy
 from core.unix_http import Admin
 from health import RUN, dead_stubs, ready
+from integrity import Verifier
 
 __all__ = ["command", "drain", "main"]
 
@@ -53,6 +54,7 @@ _FINALIZE_S = 8.0
 _DRAIN_DEAD_S = 5.0
 _TICK_S = 0.5
 _MOST_DEATHS = 5
+_DOOR_MIB = 256  # as in serve/manifests.py
 _MESSAGE_BYTES = 64 * MIB
 """The largest request where no builder computed one."""
 
@@ -61,17 +63,25 @@ def main() -> int:
     """Serve until told to end: 0; 4 if it cannot."""
     os.umask(0o077)
     options, extra = _parser().parse_known_args()
-    RUN.mkdir(mode=0o700, exist_ok=True)
-    metrics = MetricsDoor(HOST, METRICS_PORT, RUN)
-    metrics.start()
     try:
+        command(options, extra)  # refused before anything listens
+        _make_run_folder()
+        metrics = MetricsDoor(HOST, METRICS_PORT, RUN)
+        metrics.start()
         rest = None if options.no_http else RestDoor(options)
-        return _supervise(lambda: command(options, extra), options.repository, rest)
+        return _supervise(
+            lambda: command(options, extra), options.repository, rest, verify=not options.no_verify
+        )
     except Refused as refusal:
         _say(str(refusal))
         return 4
-    finally:
-        metrics.close()
+
+
+def _make_run_folder() -> None:
+    try:
+        RUN.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Refused(RUN, f"it cannot be made: {error}", "docker run --tmpfs /tmp") from None
 
 
 class RestDoor:
@@ -79,7 +89,10 @@ class RestDoor:
 
     def __init__(self, options: argparse.Namespace) -> None:
         needs = read_needs(options.needs)
-        limits = RestLimits(max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)))
+        limits = RestLimits(
+            max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
+            max_memory_mib=_DOOR_MIB,
+        )
         hosts, origins = options.http_hosts.split(), options.http_origins.split()
         envoy = find_envoy(VENV)
         try:
@@ -159,7 +172,9 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
     ]
 
 
-def _supervise(launch: Callable[[], Launch], repository: Path, rest: RestDoor | None) -> int:
+def _supervise(
+    launch: Callable[[], Launch], repository: Path, rest: RestDoor | None, *, verify: bool
+) -> int:
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
@@ -170,11 +185,18 @@ def _supervise(launch: Callable[[], Launch], repository: Path, rest: RestDoor | 
         for name in (HTTP_SOCKET, METRICS_SOCKET):
             (RUN / name).unlink(missing_ok=True)
         server = process.start()
-        reason, was_ready = _watch(server, asked, rest)
+        verifier = Verifier(repository)
+        if verify:
+            verifier.start()
+        reason, was_ready = _watch(server, asked, rest, verifier)
+        verifier.stop()
         if asked:
             # The key of this server: the file may hold another by now.
             drain(repository, process.key)
             return _end(server, DRAIN_S + _FINALIZE_S)
+        if verifier.findings:
+            _end(server, _DRAIN_DEAD_S)
+            raise Refused(repository, reason, "docker compose up builder")
         _say(f"error: {reason}; starting again")
         _end(server, _DRAIN_DEAD_S)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
@@ -211,7 +233,7 @@ def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
 
 
 def _watch(
-    server: subprocess.Popen[bytes], asked: list[int], rest: RestDoor | None
+    server: subprocess.Popen[bytes], asked: list[int], rest: RestDoor | None, verifier: Verifier
 ) -> tuple[str, bool]:
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     before: set[int] = set()
@@ -223,6 +245,8 @@ def _watch(
             pass
         if rest is not None:
             rest.look()
+        if verifier.findings:
+            return f"not as it was published: {verifier.findings[0]}", was_ready
         dead = dead_stubs()
         # Seen twice: a stub that Triton ended itself is a zombie for a moment only.
         if dead & before:
@@ -253,6 +277,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--needs", type=Path, default=Path("/handover/needs.json"))
     parser.add_argument(
         "--shared-memory", action="store_true", help="clients with the key may register theirs"
+    )
+    parser.add_argument(
+        "--no-verify", action="store_true", help="do not hold the files against their manifests"
     )
     parser.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
     parser.add_argument(

@@ -211,7 +211,7 @@ def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:
     stack.await_health("healthy", 60)
     assert digit(stack) == b"7"
     assert len(stack.inside("ls", SHARED_MEMORY).stdout.split()) == regions
-    assert "has died; starting anew" in stack.compose("logs", "triton").stdout
+    assert "has died; starting again" in stack.compose("logs", "triton").stdout
     assert stack.state("{{.RestartCount}}") == "0"
 
 

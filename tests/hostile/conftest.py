@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,17 +86,28 @@ class Target:
         return [event for event in self.events if event.kind == kind]
 
 
-@pytest.fixture(scope="module")
-def target(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Models of every kind that copy, served with the defaults."""
-    repository = write_repository(
-        tmp_path_factory.mktemp("hostile") / "model_repository",
-        EVERY_KIND,
-    )
+@contextmanager
+def serving(project: Path, folder: Path, **options: Any) -> Iterator[Target]:
+    """Models of every kind that copy, served from a folder."""
+    repository = write_repository(folder / "model_repository", EVERY_KIND)
     events: list[ServeEvent] = []
     server = Server(
         repository, grpc_port=0, http_port=0, metrics_port=0, root=project, finalize_timeout_s=0,
-        on_event=events.append,
+        on_event=events.append, **options,
     )  # fmt: skip
     with server as endpoint:
         yield Target(endpoint, server, repository, events)
+
+
+@pytest.fixture(scope="module")
+def target(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Served with the defaults."""
+    with serving(project, tmp_path_factory.mktemp("hostile")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def rest_target(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Served with the REST door."""
+    with serving(project, tmp_path_factory.mktemp("hostile"), http=True) as served:
+        yield served

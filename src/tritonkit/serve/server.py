@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.render.damage import damage
+from tritonkit.render.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.doors import Doors
@@ -58,6 +60,8 @@ class Server:
         drain_timeout_s: how long requests in flight may take when stopping.
         finalize_timeout_s: how long the models' `finalize` may take after that; 0 leaves it out.
         shared_memory: the file system of the stubs' regions, checked for room before the start.
+        verify: hash the served files while the models load, and refuse to be ready where one is not as
+            it was published (about a second for each GB).
         on_event: is told what happens, in the caller's thread until the server is ready and in
             another one after that.
     """
@@ -83,6 +87,7 @@ class Server:
         shared_memory_api: bool = False,
         max_request_mib: int | None = None,
         restarts: int = Settings.restarts,
+        verify: bool = False,
         on_event: Callable[[ServeEvent], None] | None = None,
     ) -> None:
         repository = Path(repository).resolve()
@@ -104,6 +109,7 @@ class Server:
             shared_memory_api=shared_memory_api,
             max_request_mib=max_request_mib,
             restarts=restarts,
+            verify=verify,
         )
         self._on_event = on_event
         self._run: Run | None = None
@@ -122,12 +128,16 @@ class Server:
             UsageError: an unknown model, or ports that cannot be.
             ServerNotFound: no tritonserver, or it lacks something here.
             ServerStartError: a port in use, too little shared memory, or a model that does not load.
+            ServerError: with `verify`, a file that is not as it was published.
         """
         asked_at = time.monotonic()
         # Before anything is written: the commonest refusals leave no trace.
         ports = self._choose()
         run = self._run = prepare(self._settings, self._tell)
+        verifier = Verifier(self._settings.repository, tuple(run.models))
         try:
+            if self._settings.verify:
+                verifier.start()
             self._doors = Doors(run, ports, self._tell)
             for races_left in reversed(range(_PORT_RACES)):
                 try:
@@ -141,7 +151,12 @@ class Server:
                         raise
                     ports = replace(ports, grpc=self._choose().grpc)
                     run.log.unlink()
+            if self._settings.verify:
+                verifier.join()
+            if verifier.findings:
+                raise damage(verifier.findings)
         except BaseException:
+            verifier.stop()
             self.kill()
             raise
         endpoint = self.endpoint

@@ -96,6 +96,7 @@ class Settings:
         shared_memory_api: whether clients with the key may register shared memory.
         max_request_mib: the largest request; None computes it from the models.
         restarts: starts in a row after a death that may fail; 0 starts it never again.
+        verify: whether the served files are held against their manifests.
     """
 
     repository: Path
@@ -114,3 +115,4 @@ class Settings:
     shared_memory_api: bool = False
     max_request_mib: int | None = None
     restarts: int = 5
+    verify: bool = False
