@@ -17,7 +17,7 @@ import pytest
 
 from tests.server.models import VECTOR, ModelText
 from tritonkit.client import Adaptive, AsyncClient, Client, Limit, ModelStatistics
-from tritonkit.errors import DeadlineExceeded, Overloaded
+from tritonkit.errors import DeadlineExceeded, ModelNotFound, Overloaded
 from tritonkit.serve import Endpoint, serve
 
 CANCELLABLE = """import time
@@ -187,6 +187,28 @@ def test_too_much_is_turned_away_and_not_multiplied(served: Endpoint) -> None:
     assert seen["refused"] > 20
     extra = seen["sent"] - seen["answered"]
     assert extra <= 0.1 * (seen["answered"] + seen["refused"]) + 20
+
+
+def test_what_triton_says_of_a_full_queue_proves_that_nothing_was_begun(served: Endpoint) -> None:
+    """So such a call is sent again also where it may not run twice; an unknown model's likewise."""
+    work = np.array([0.2, 0, 0, 0], np.float32)
+    refused: list[Overloaded] = []
+    with Client(served.grpc, retry=None) as client:
+        small = client.model("small")
+
+        def caller(_: int) -> None:
+            try:
+                small.predict(x=work)
+            except Overloaded as error:
+                refused.append(error)
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(caller, range(24)))
+        with pytest.raises(ModelNotFound) as unknown:
+            client.model("nothing")
+    assert refused
+    assert all(error.unprocessed for error in refused)
+    assert unknown.value.unprocessed
 
 
 def test_a_limit_keeps_an_overloaded_server_quick(served: Endpoint) -> None:

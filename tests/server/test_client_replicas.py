@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -21,6 +22,20 @@ from tritonkit.errors import ClientError, ModelNotFound, ServerError, ServerUnav
 from tritonkit.serve import Endpoint, serve
 
 ITEM = np.array([0, 1, 2, 3], np.float32)
+NOTING = """import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # Notes the second value of each request, then answers with what it was given.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            with open("LOG", "a") as log:
+                log.write(f"{int(x[0, 1])}\\n")
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+        return answers
+"""
 
 
 @pytest.fixture
@@ -70,11 +85,12 @@ def callers(count: int, call: Callable[[], Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> None:
-    """Sixteen threads go on without an error, with at most a tenth of the requests sent again."""
+    """Calls that may run twice: sixteen threads go on without an error, and at most a tenth of the
+    requests is sent again."""
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(3)]
         addresses = [each.grpc for each in servers]
-        client = stack.enter_context(Client(addresses, timeout_s=20))
+        client = stack.enter_context(Client(addresses, timeout_s=20, idempotent=True))
         model = client.model("echo")
         with callers(16, lambda: model.predict(x=ITEM)) as seen:
             time.sleep(1.5)
@@ -86,6 +102,30 @@ def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> 
     total = seen["endpoints"].total()
     assert total > before.total()
     assert seen["again"] <= 0.1 * total + 20
+
+
+def test_killed_under_load_no_work_is_done_twice(
+    write_server_models: Any, project: Path, tmp_path: Path
+) -> None:
+    """By default a caller is told when its server may have begun: every request is worked on once at
+    most, and whoever was not told otherwise was answered."""
+    log = tmp_path / "work"
+    repository = write_server_models(noted=ModelText(code=NOTING.replace("LOG", str(log))))
+    numbers = itertools.count(1)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server(repository, project)) for _ in range(2)]
+        client = stack.enter_context(Client([each.grpc for each in servers], timeout_s=20))
+        model = client.model("noted")
+        with callers(8, lambda: model.predict(x=[0, next(numbers), 0, 0])) as seen:
+            time.sleep(1)
+            os.kill(servers[0].pid, signal.SIGKILL)
+            time.sleep(1)
+    work = Counter(log.read_text().split())
+    del work["0"]  # of warming up
+    assert set(work.values()) == {1}
+    assert all(isinstance(error, ServerUnavailable) for error in seen["failures"])
+    assert len(seen["failures"]) <= 8
+    assert len(work) >= seen["endpoints"].total() > 100
 
 
 def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
@@ -140,7 +180,9 @@ def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(2)]
         addresses = [each.grpc for each in servers]
-        client = stack.enter_context(Client(addresses, timeout_s=30, hedge=Hedge(least_calls=20)))
+        client = stack.enter_context(
+            Client(addresses, timeout_s=30, idempotent=True, hedge=Hedge(least_calls=20))
+        )
         model = client.model("echo")
         for _ in range(200):
             model.predict(x=ITEM)
