@@ -29,7 +29,8 @@ def main() -> None:
 
     answered: Counter[str] = Counter()
     again = 0
-    # Hedging sends the slowest twentieth to a second server too, within the budget of retries.
+    # Hedging sends the slowest twentieth to a second server too, within the budget of retries. The model
+    # declares in its configuration that it may: it is idempotent.
     with Client(options.addresses, timeout_s=5.0, hedge=Hedge()) as client:
         items = repeat(options.image.read_bytes(), options.calls)
         for reply in client.model("digits").predict_many(items, concurrency=16):

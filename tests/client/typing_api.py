@@ -51,7 +51,7 @@ def call(image: bytes) -> NDArray[Any]:
         assert_type(client, Client)
         model = client.model("digits", version=1)
         assert_type(model, Model)
-        reply = model.predict(image=image)
+        reply = model.predict(image=image, idempotent=True)
         assert_type(reply, Reply)
         assert_type(model(image=image, timeout_s=1), Reply)
         label: NDArray[Any] = reply["label"]
@@ -72,8 +72,9 @@ def every_option() -> Client:
     return Client(
         ["127.0.0.1:8001", "127.0.0.1:9001"],
         timeout_s=2,
+        idempotent=False,
         retry=Retry(attempts=2, budget=0.05, first_s=0.01, longest_s=0.5),
-        breaker=Breaker(window_s=5, least_calls=10, failure_rate=0.2, open_s=1, probes=1),
+        breaker=Breaker(5, least_calls=10, failure_rate=0.2, open_s=1, probes=1, probe_s=5),
         hedge=Hedge(percentile=0.99, least_calls=50),
         limit=Limit(in_flight=8, waiting=0),
         batching=Adaptive(max_batch=32, target_latency_ms=5, max_wait_ms=1, in_flight=None),
@@ -145,14 +146,14 @@ def many(model: Model) -> int:
         assert_type(reply, Reply)
         break
     failed = 0
-    for found in model.try_many([{"image": b""}, b""], outputs=["label"]):
+    for found in model.try_many([{"image": b""}, b""], outputs=["label"], idempotent=True):
         if isinstance(found, ClientError):
             failed += len(found.found)
         else:
             assert_type(found, Reply)
-    replies = model.predict_many([b""])
+    replies = model.predict_many([b""], idempotent=None)
     replies.close()
-    future = model.submit(image=b"", priority=1)
+    future = model.submit(image=b"", priority=1, idempotent=False)
     assert_type(future, Future[Reply])
     assert_type(future.result(timeout=1), Reply)
     return failed

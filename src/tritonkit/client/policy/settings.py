@@ -13,6 +13,9 @@ __all__ = ["Breaker", "Hedge", "Limit", "Retry"]
 class Retry:
     """Try a call again after `ServerUnavailable` and `Overloaded`, and after nothing else.
 
+    Only where the server surely did not begin with it (`unprocessed` of the error), or where the call is
+    declared `idempotent`.
+
     Attributes:
         attempts: how often one call is sent at most, the first time included.
         budget: extra messages (retries and hedges) for each answered call, shared by the whole
@@ -68,7 +71,8 @@ class Breaker:
 class Hedge:
     """Ask a second server when the first is slower than usual; the first answer wins.
 
-    It needs two servers, takes from `Retry`'s budget, and leaves calls alone that may not run twice.
+    It needs two servers, takes from `Retry`'s budget, and leaves calls alone that are not declared
+    `idempotent`: a hedged call runs twice.
 
     Attributes:
         percentile: which share of recent calls must have been quicker than the time waited.

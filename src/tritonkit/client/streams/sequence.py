@@ -22,8 +22,8 @@ __all__ = ["AsyncSequence", "Sequence"]
 class Sequence:
     """Calls that share state in one server, for a model with `sequence_batching`: a context manager.
 
-    All of them go to the server that got the first, none is sent twice, and one ends before the next
-    begins. They take places in the client's in-flight limit as other calls do.
+    All of them go to the server that got the first, none is sent again that may have begun, and one ends
+    before the next begins. They take places in the client's in-flight limit as other calls do.
 
     Leaving the block ends the sequence at the server, so that its state is freed. If no call was the
     `last`, the inputs of the latest are sent once more as the end, and that answer is dropped: send the
