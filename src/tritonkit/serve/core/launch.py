@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from .keys import PLACEHOLDER
 
-__all__ = ["Launch", "guard_in"]
+__all__ = ["Launch", "guard_in", "has_guard"]
 
 _GUARD = Path("lib") / "tritonkit" / "guard.so"
 _PR_SET_PDEATHSIG = 1
@@ -24,6 +25,14 @@ def guard_in(environment: Path) -> Path | None:
     """The native guard that `python_backends/native/build.py` put into a server environment."""
     file = environment / _GUARD
     return file if file.is_file() else None
+
+
+def has_guard(pid: int) -> bool:
+    """Whether a process has loaded the guard."""
+    try:
+        return f"/{_GUARD.name}\n" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Launch:
         argv, env, kept_open = list(self.argv), dict(self.env), []
         if self.guard:
             env |= {
-                "LD_PRELOAD": " ".join(filter(None, [self.guard, env.get("LD_PRELOAD", "")])),
+                "LD_PRELOAD": " ".join(filter(None, [self._preload(), env.get("LD_PRELOAD", "")])),
                 "TRITONKIT_GUARD_GRPC_PORT": str(self.grpc_port),
                 "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": str(self.message_bytes),
             }
@@ -85,6 +94,15 @@ class Launch:
         finally:
             for descriptor in kept_open:
                 os.close(descriptor)
+
+    def _preload(self) -> str:
+        """The guard's path as ld.so(8) reads it: it takes spaces and colons for ends of names, and goes on
+        without what it cannot find."""
+        if not set(self.guard) & set(" :"):
+            return self.guard
+        copy = Path(self.cwd) / _GUARD.name
+        shutil.copyfile(self.guard, copy)
+        return f"./{copy.name}"
 
     def _limit(self) -> None:
         """Runs in the new process before its program does."""

@@ -1,0 +1,143 @@
+"""How a server's process begins: limited, with its key out of sight, with the guard or without."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tritonkit.serve.core.backoff import Backoff
+from tritonkit.serve.core.flags import closed_flags
+from tritonkit.serve.core.keys import PLACEHOLDER, new_key, write_private
+from tritonkit.serve.core.launch import Launch, guard_in, has_guard
+from tritonkit.serve.core.supervisor import rotate
+
+SAYS = """import json, os, resource, signal, sys
+umask = os.umask(0)
+try:
+    with open("large", "wb") as file:
+        file.write(bytes(1 << 20))
+    written = "all"
+except OSError as error:
+    written = os.strerror(error.errno)
+print(json.dumps({"umask": umask, "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
+    "written": written, "argv": sys.argv[1:]}))
+"""
+
+
+def said(launch: Launch) -> dict[str, object]:
+    """What a process that was started so says of itself."""
+    output = Path(launch.cwd) / "output"
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        assert launch.start(descriptor).wait(30) == 0, output.read_text()
+    finally:
+        os.close(descriptor)
+    found: dict[str, object] = json.loads(output.read_text())
+    return found
+
+
+def test_a_process_is_its_owner_s_alone(tmp_path: Path) -> None:
+    """Its files have no bit for others, it leaves no dump of its memory, and it is not killed for a file
+    that is too large: the write fails."""
+    argv = [sys.executable, "-c", SAYS]
+    assert said(Launch(argv, dict(os.environ), str(tmp_path), file_bytes=4096)) == {
+        "umask": 0o077, "core": 0, "written": os.strerror(27), "argv": [],
+    }  # fmt: skip
+    assert said(Launch(argv, dict(os.environ), str(tmp_path)))["written"] == "all"
+
+
+def test_without_the_guard_the_key_is_an_argument(tmp_path: Path) -> None:
+    """Nobody is served without a key; `serve` says that it can be seen."""
+    argv = [sys.executable, "-c", SAYS, f"--x={PLACEHOLDER}"]
+    assert said(Launch(argv, dict(os.environ), str(tmp_path), key="secret"))["argv"] == [
+        "--x=secret"
+    ]
+
+
+@pytest.mark.parametrize("folder", ["plain", "with spaces", "with:colon"])
+def test_the_guard_is_loaded_wherever_it_lies(project: Path, tmp_path: Path, folder: str) -> None:
+    """ld.so takes spaces and colons for ends of names, and would go on without it, with the placeholder
+    for a key that everyone knows."""
+    built = guard_in(project / ".venv-server")
+    assert built is not None, "make setup builds it"
+    place = tmp_path / folder
+    place.mkdir()
+    guard = place / "guard.so"
+    guard.write_bytes(built.read_bytes())
+    argv = [sys.executable, "-c", "import time; time.sleep(60)", f"--x={PLACEHOLDER}"]
+    run_folder = place / "run"
+    run_folder.mkdir()
+    launch = Launch(argv, dict(os.environ), str(run_folder), key=new_key(), guard=str(guard))
+    process = launch.start()
+    try:
+        deadline = time.monotonic() + 20
+        while not has_guard(process.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert launch.key.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not has_guard(process.pid)
+
+
+def test_flags_close_what_changes_a_server() -> None:
+    """HTTP and metrics are sockets, the ports differ, and shared memory has a key that nobody has."""
+    flags = closed_flags("127.0.0.1", 2)
+    assert "--http-address=unix:http.sock" in flags
+    assert "--metrics-address=unix:metrics.sock" in flags
+    ports = [flag for flag in flags if "-port=" in flag]
+    assert len({flag.partition("=")[2] for flag in ports}) == 3
+    for api in ("grpc-restricted-protocol", "http-restricted-api"):
+        rules = [flag.partition("=")[2] for flag in flags if flag.startswith(f"--{api}=")]
+        assert rules == [
+            "model-repository,logging,trace:admin-key={admin-key}",
+            "shared-memory:admin-key=off-{admin-key}",
+        ]
+    opened = closed_flags("127.0.0.1", 8001, shared_memory=True)
+    assert (
+        "--grpc-restricted-protocol=model-repository,logging,trace,shared-memory:admin-key={admin-key}"
+        in opened
+    )
+
+
+def test_a_log_is_rotated_in_place(tmp_path: Path) -> None:
+    """Whoever appends to it goes on, and the one before stays as NAME.1."""
+    log = tmp_path / "server.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"a" * 100)
+        rotate(log, at_bytes=101)
+        assert log.stat().st_size == 100
+        rotate(log, at_bytes=100)
+        writer.write(b"b")
+    assert log.read_bytes() == b"b"
+    assert (tmp_path / "server.log.1").read_bytes() == b"a" * 100
+
+
+def test_a_private_file_replaces_a_link(tmp_path: Path) -> None:
+    """It is not written through whatever lies in its place."""
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / "key").symlink_to(other)
+    write_private(tmp_path / "key", "secret")
+    assert other.read_text() == "mine"
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_waits_grow_and_end() -> None:
+    """Deaths of a server that had been ready are waited out longer and longer, and never the last; starts in
+    vain are counted."""
+    backoff = Backoff(3)
+    waits = [backoff.after_death(was_ready=True) for _ in range(20)]
+    assert waits[:3] == [0.2, 0.4, 0.8]
+    assert waits[-1] == 10.0
+    assert backoff.after_death(was_ready=False) is not None
+    assert backoff.after_death(was_ready=False) is not None
+    assert backoff.after_death(was_ready=False) is None
+    assert Backoff(0).after_death(was_ready=True) is None
