@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.client.streams.conftest import Connect, Counter, Server
-from tritonkit.client import CallEvent, Client, FakeModel, Limit, Reply, Retry
+from tritonkit.client import Breaker, CallEvent, Client, FakeModel, Limit, Reply, Retry
 from tritonkit.client.calls import Ask, Calls
 from tritonkit.client.policy import Policy
 from tritonkit.client.streams import Stream
 from tritonkit.errors import (
+    CircuitOpen,
     DeadlineExceeded,
     InferenceError,
     InvalidInput,
@@ -309,6 +310,27 @@ def test_no_other_server_without_retries(models: dict[str, FakeModel]) -> None:
     with pytest.raises(ServerUnavailable):
         list(stream_of(calls, [2, 0, -1]))
     assert sorted(len(server.errors) for server in servers) == [0, 1]
+
+
+def test_streams_that_find_a_server_back_bring_the_other_calls_back(
+    models: dict[str, FakeModel],
+) -> None:
+    """After an outage the first calls are two streams without end: calls go on once they brought something."""
+    server = Server(models)
+    breaker = Breaker(least_calls=2, open_s=0.05, probes=2)
+    with Client(transport=server, breaker=breaker, retry=None) as client:
+        double, count = client.model("double"), client.model("count")
+        server.lost = True
+        for _ in range(4):  # as many as the answers of learning the models
+            with pytest.raises(ServerUnavailable):
+                double.predict(x=[1, 1, 1])
+        with pytest.raises(CircuitOpen):
+            double.predict(x=[1, 1, 1])
+        server.lost = False
+        time.sleep(0.1)
+        with count.stream(x=LONG) as one, count.stream(x=LONG) as other:
+            assert next(one)["y"].item() == next(other)["y"].item() == 0
+            assert double.predict(x=[1, 1, 1])["y"].tolist() == [[2, 2, 2]]
 
 
 def test_nothing_is_repeated_after_a_message(
