@@ -52,6 +52,17 @@ def test_heavy_libraries_enter_through_one_door() -> None:
         assert not {name.split(".")[0] for name in imports(file)} & HEAVY, file
 
 
+def test_what_the_image_copies_needs_nothing_else() -> None:
+    """`serve/core` and the check of a repository run with the standard library alone, outside the package."""
+    for file in [*(SOURCE / "serve" / "core").glob("*.py"), SOURCE / "render" / "integrity.py"]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                assert {a.name.split(".")[0] for a in node.names} <= sys.stdlib_module_names, file
+            elif isinstance(node, ast.ImportFrom):
+                name = str(node.module).split(".")[0]
+                assert node.level == 1 or name in sys.stdlib_module_names, f"{file} imports {name}"
+
+
 def python(code: str) -> str:
     """Run code in a fresh interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
