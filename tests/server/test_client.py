@@ -15,6 +15,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 
 from tritonkit.client import Client, ModelStatistics
 from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, ModelNotFound
+from tritonkit.serve import Endpoint
 
 
 @pytest.fixture
@@ -105,12 +106,17 @@ def test_no_time_at_all(client: Client, pixels: Any) -> None:
         network.predict(pixels=pixels, timeout_s=2e-5)
 
 
-def test_the_server_tells_about_itself(client: Client, pixels: Any) -> None:
-    """Readiness, the list of models and their counters are Triton's own."""
+def test_the_server_tells_about_itself(
+    client: Client, digits_server: Endpoint, pixels: Any
+) -> None:
+    """Readiness and the counters of models are for everyone, the list of models for who has the key."""
     assert client.is_ready()
     assert client.is_ready("digits_network")
     assert not client.is_ready("nope")
-    assert {"digits", "digits_network"} <= {each.name for each in client.models() if each.ready}
+    with Client(digits_server.grpc, admin_key=digits_server.admin_key) as owner:
+        assert {"digits", "digits_network"} <= {m.name for m in owner.models() if m.ready}
+    with pytest.raises(InferenceError, match="restricted"):
+        client.models()
     assert client.server_metadata().name == "triton"
     before = settled(client)
     client.model("digits_network").predict(pixels=pixels)

@@ -108,7 +108,9 @@ def test_no_request_fails_while_versions_change(published: Project, endpoint: En
             for digit in (1, 2):
                 time.sleep(2)
                 published.publish(digit)
-                done = tritonkit("reload", "constant", "--address", endpoint.grpc, "--json")
+                done = tritonkit(
+                    "reload", "constant", "--address", endpoint.grpc, "--json", cwd=published.root
+                )
                 assert done.returncode == 0, done.stderr
                 # The command has returned: from now on the new version answers.
                 assert call() == str(digit)
@@ -124,7 +126,7 @@ def test_an_ensemble_brings_its_parts(published: Project, endpoint: Endpoint) ->
     """Reloading the ensemble says what became of the network below it; without a change nothing is
     loaded; unknown names are refused."""
     published.publish(1)
-    with Client(endpoint.grpc) as client:
+    with Client(endpoint.grpc, admin_key=endpoint.admin_key) as client:
         done = {model.model: model for model in reload_models(client, ["constant"])}
         assert done["constant_network"].before == ("1",)
         assert done["constant_network"].now == ("2",)
@@ -144,9 +146,9 @@ def test_a_version_that_does_not_load_leaves_the_old_one(
     repository = published.root / "model_repository"
     (repository / "constant_network" / "2").mkdir()
     (repository / "constant_network" / "2" / "model.onnx").write_bytes(b"not a model")
-    stderr = failed(tritonkit("reload", "--address", endpoint.grpc), 5)
+    stderr = failed(tritonkit("reload", "--address", endpoint.grpc, cwd=published.root), 5)
     assert "constant" in stderr
-    with Client(endpoint.grpc) as client:
+    with Client(endpoint.grpc, admin_key=endpoint.admin_key) as client:
         answer = client.model("constant").predict(image=published.image)["label"][0, 0]
         assert answer == b"0"
         with pytest.raises(InferenceError):
@@ -155,7 +157,7 @@ def test_a_version_that_does_not_load_leaves_the_old_one(
 
 def test_json_names_versions_and_seconds(published: Project, endpoint: Endpoint) -> None:
     """`tritonkit reload --json` gives one entry per model."""
-    done = tritonkit("reload", "--address", endpoint.grpc, "--json")
+    done = tritonkit("reload", "--address", endpoint.grpc, "--json", cwd=published.root)
     facts = json.loads(done.stdout)
     assert facts["address"] == endpoint.grpc
     assert {entry["model"] for entry in facts["models"]} == {
@@ -191,7 +193,7 @@ def test_a_version_that_fails_its_gate_leaves_the_old_one_answering(
     assert done.returncode == 3
     assert "score is 0.0000" in done.stderr
     assert "at least 0.9" in done.stderr
-    with Client(endpoint.grpc) as client:
+    with Client(endpoint.grpc, admin_key=endpoint.admin_key) as client:
         assert not any(reloaded.changed for reloaded in reload_models(client))
         answer = client.model("constant").predict(image=published.image)
     assert answer["label"][0, 0] == b"0"

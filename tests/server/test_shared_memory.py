@@ -207,5 +207,5 @@ def test_shared_memory_is_off_unless_it_was_asked_for(
         given = endpoint.admin_key if key else None
         with Client(endpoint.grpc, admin_key=given, shared_memory=ALWAYS) as client:
             assert client.model("wide").predict(x=rows(1))["y"][0, 5] == 6
-        with pytest.raises(ServerUnavailable, match="restricted"):
+        with pytest.raises(InferenceError, match="restricted"):
             registered(endpoint)

@@ -176,8 +176,8 @@ def _answered(
             where,
             found=name + (", and was sent another" if key_sent else ""),
             wanted="the server's admin key",
-            todo="give the server's own: --key-file (of docker compose: deploy/docker/keys/admin-key),"
-            " or admin_key= in Python",
+            todo="give the server's own: --key-file (of tritonkit serve: .tritonkit/run/*/admin-key in its"
+            " project; of docker compose: deploy/docker/keys/admin-key), or admin_key= in Python",
         )
     return translate(status, details, where)
 
