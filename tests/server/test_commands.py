@@ -31,15 +31,15 @@ def served_root(root: Path, project: Path) -> Path:
 def serving(root: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """`tritonkit serve` in a process of its own; its gRPC address."""
     command = [sys.executable, "-m", "tritonkit.cli", "serve", "--root", str(root)]
-    ports = ["--grpc-port", "0", "--http-port", "0", "--metrics-port", "0"]
+    ports = ["--grpc-port", "0", "--metrics-port", "0"]
     with subprocess.Popen(
         [*command, *ports, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(3)]
+            lines = [process.stdout.readline() for _ in range(2)]
             assert lines[0].startswith("gRPC "), lines
-            assert lines[2].rstrip().endswith("/metrics")
+            assert lines[1].rstrip().endswith("/metrics")
             yield lines[0].split()[1], process
         finally:
             if process.poll() is None:
@@ -60,7 +60,8 @@ def test_a_new_model_is_built_served_called_and_stopped(served_root: Path, tmp_p
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["outputs"] == {"y": [[1, 0, 3, 0]]}
-        listed = json.loads(tritonkit("models", "--json", "--address", address).stdout)["models"]
+        done = tritonkit("models", "--json", "--address", address, cwd=served_root)
+        listed = json.loads(done.stdout)["models"]
         assert [(m["name"], m["version"], m["ready"]) for m in listed] == [("relu", "1", True)]
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

@@ -70,7 +70,7 @@ def running(
 
 @contextmanager
 def server(repository: Path, project: Path, *models: str) -> Iterator[Endpoint]:
-    """A Triton that may be killed in the block."""
+    """A Triton that may be killed in the block, and stays dead."""
     with (
         suppress(ServerError),
         serve(
@@ -80,6 +80,7 @@ def server(repository: Path, project: Path, *models: str) -> Iterator[Endpoint]:
             http_port=0,
             metrics_port=0,
             root=project,
+            restarts=0,
         ) as endpoint,
     ):
         yield endpoint
