@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def _ours(address: str, data: Any, **options: Any) -> Callable[[], Any]:
 
 
 def _ours_shared(address: str, data: Any) -> Callable[[], Any]:
-    return _ours(address, data, shared_memory=True)
+    return _ours(address, data, shared_memory=True, admin_key=_key(address))
 
 
 async def _ours_async(address: str, data: Any, **options: Any) -> Callable[[], Awaitable[Any]]:
@@ -124,7 +125,7 @@ async def _ours_async(address: str, data: Any, **options: Any) -> Callable[[], A
 
 
 async def _ours_async_shared(address: str, data: Any) -> Callable[[], Awaitable[Any]]:
-    return await _ours_async(address, data, shared_memory=True)
+    return await _ours_async(address, data, shared_memory=True, admin_key=_key(address))
 
 
 def _theirs(address: str, data: Any) -> Callable[[], Any]:
@@ -210,6 +211,16 @@ MANY = {
     "tritonkit": _ours_single,
     "tritonclient": _theirs_single,
 }
+
+
+def _key(address: str) -> str:
+    """The key of the server that the benchmark runs: without it there is no shared memory."""
+    from tritonkit.serve.runs import find_key_file
+
+    file = find_key_file(Path(__file__).resolve().parent.parent, address)
+    if file is None:
+        raise SystemExit(f"no key of a server at {address}")
+    return file.read_text().strip()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -139,7 +139,7 @@ def _kept(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
 
 def _rest_ratio(rounds: Sequence[Mapping[str, Any]]) -> Ratio:
     return Ratio(
-        "tritonclient over HTTP / over gRPC: p50 of a call of 256 B",
+        "tritonclient over HTTP, through the REST door / over gRPC: p50 of a call of 256 B",
         [each["tritonclient-http"]["p50_us"] / each["tritonclient"]["p50_us"] for each in rounds],
     )
 
@@ -155,8 +155,9 @@ def _sink(setting: Setting) -> Iterator[dict[str, str]]:
         shutil.copy(source / "config.pbtxt", model)
         shutil.copy(source / "model.py", model / "1")
         with serve(
-            model.parent, grpc_port=0, http_port=0, metrics_port=0, root=ROOT, http=True
-        ) as endpoint:
+            model.parent, grpc_port=0, http_port=0, metrics_port=0, root=ROOT,
+            http=True, shared_memory_api=True,
+        ) as endpoint:  # fmt: skip
             yield {"grpc": endpoint.grpc, "http": endpoint.http}
 
 
