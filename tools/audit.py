@@ -34,7 +34,7 @@ def audit(program: list[str], environments: list[Path]) -> int:
         print(
             f"  no service answers with advisories: asked {' and '.join(SERVICES)} about {CANARY}"
         )
-        print("  do: run `make audit` where pypi.org or api.osv.dev can be reached")
+        print("  do: run `make audit` where the advisories of PyPI or OSV can be reached")
         return 0
     found = 0
     for environment in environments:
