@@ -16,6 +16,8 @@ from tests.client.forked_calls import SETTINGS
 from tests.client.streams.conftest import serving
 from tritonkit.client import FakeModel
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("forked_calls.py")
 VECTOR: Mapping[str, Any] = {"x": ("FP32", [3])}
 AT_ONCE_S = 1.0

@@ -15,6 +15,8 @@ import pytest
 from decode_image_core import Settings, decode_image, decoded_bytes, fitting
 from PIL import Image, PngImagePlugin
 
+pytestmark = pytest.mark.slow
+
 STEP = Path(__file__).parents[2] / "python_backends" / "steps" / "decode_image"
 MIB = 1 << 20
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}

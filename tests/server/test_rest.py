@@ -16,8 +16,8 @@ import tritonclient.http as httpclient
 
 from tests.hostile.conftest import COPY, TEXT, WIDE
 from tests.hostile.http_requests import TYPED, Sender
+from tests.hostile.rest_door import JSON, Door, open_door
 from tests.hostile.test_closed import regions, resident
-from tests.serve.rest_door import JSON, Door, open_door
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve import Endpoint, Server, serve
 

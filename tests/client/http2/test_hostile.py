@@ -24,6 +24,8 @@ from tritonkit.errors import InferenceError, ServerUnavailable
 
 from .conftest import Connect, Peer, Script, prefixed
 
+pytestmark = pytest.mark.slow
+
 Play = Callable[[Script], str]
 
 MIB = 2**20

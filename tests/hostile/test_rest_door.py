@@ -12,7 +12,7 @@ from pathlib import Path
 import hpack
 import pytest
 
-from tests.serve.rest_door import JSON, Answer, Door, Upstream, exchange, open_door, upstream_in
+from tests.hostile.rest_door import JSON, Answer, Door, Upstream, exchange, open_door, upstream_in
 from tritonkit.serve.core.rest import RestLimits
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
