@@ -27,7 +27,7 @@ from typing import Any
 
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
 from core.backoff import Backoff
-from core.flags import HTTP_SOCKET, METRICS_SOCKET, closed_flags
+from core.flags import HTTP_SOCKET, METRICS_SOCKET, Arguments
 from core.launch import Launch, guard_in
 from core.metrics import MetricsDoor
 from core.rest import RestLimits, envoy_command, envoy_config, find_envoy
@@ -43,7 +43,7 @@ REGIONS = "tritonkit_"
 VENV = Path("/opt/tritonkit/venv")
 HOST = "0.0.0.0"  # noqa: S104 (the container's own; compose publishes it on loopback)
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
-CACHE_BYTES = 64 << 20
+_CACHED = re.compile(r"response_cache\s*{\s*enable:\s*true")
 
 DRAIN_S = 20
 """For the requests in flight at the end, after those of ensembles have had `_ENSEMBLES_S`."""
@@ -143,33 +143,20 @@ def command(options: argparse.Namespace, extra: list[str]) -> Launch:
 
 def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any]) -> list[str]:
     configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
-    flags: dict[str, Any] = {
-        "model-repository": options.repository,
-        "backend-directory": HOME / "backends",
-        "model-control-mode": "explicit",
-        # With one bad model the others still come up; the container is not healthy then.
-        "exit-on-error": "false",
-        "exit-timeout-secs": DRAIN_S,
-    }
-    if not Path("/dev/nvidiactl").exists():
-        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
-    if re.search(r"response_cache\s*{\s*enable:\s*true", configs):
-        flags |= {
-            "cache-directory": HOME / "caches",
-            "cache-config": f"local,size={CACHE_BYTES}",
-        }
-    if "rate_limiter" in configs:
-        flags["rate-limit"] = "execution_count"
-    region = int(needs.get("region_bytes", MIB))
-    return [
-        str(HOME / "bin" / "tritonserver"),
-        "--disable-auto-complete-config",
-        *(f"--{name}={value}" for name, value in flags.items()),
-        *closed_flags(HOST, GRPC_PORT, shared_memory=options.shared_memory),
-        *(f"--load-model={name}" for name in models),
-        f"--backend-config=python,shm-region-prefix-name={REGIONS}",
-        f"--backend-config=python,shm-default-byte-size={region}",
-    ]
+    return Arguments(
+        binary=HOME / "bin" / "tritonserver",
+        repository=options.repository,
+        backends=HOME / "backends",
+        models=models,
+        caches=HOME / "caches" if _CACHED.search(configs) else None,
+        limits_rate="rate_limiter" in configs,
+        drain_s=DRAIN_S,
+        prefix=REGIONS,
+        region_bytes=int(needs.get("region_bytes", MIB)),
+        grpc_host=HOST,
+        grpc_port=GRPC_PORT,
+        shared_memory=options.shared_memory,
+    ).words()
 
 
 def _supervise(

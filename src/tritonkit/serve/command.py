@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.serve.core.flags import closed_flags
+from tritonkit.serve.core.flags import Arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = ["CACHE_BYTES", "PREFIX", "arguments", "prepare_backends", "python_run"]
+__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run"]
 
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
-
-CACHE_BYTES = 64 << 20
-"""The response cache, in the server's own memory."""
 
 
 def prepare_backends(installation: ServerInstallation, python_backends: Path, folder: Path) -> Path:
@@ -59,37 +56,21 @@ def arguments(
 ) -> list[str]:  # fmt: skip
     """The command line, to be run without a shell; `PREFIX` and the key's placeholder in it are for those
     who start it to fill."""
-    flags = {
-        "model-repository": settings.repository,
-        "backend-directory": backends,
-        "model-control-mode": "explicit",
-        # With one bad model the others still come up, and Triton can be asked which one it was.
-        "exit-on-error": "false",
-        "exit-timeout-secs": round(settings.drain_timeout_s),
-    }
-    if not _has_gpu():
-        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
-    if any(model.config.response_cache.enable for model in models):
-        flags |= {
-            "cache-directory": installation.caches,
-            "cache-config": f"local,size={CACHE_BYTES}",
-        }
-    if any(_limits_rate(model) for model in models):
-        flags["rate-limit"] = "execution_count"
-    return [
-        str(installation.binary),
-        "--disable-auto-complete-config",
-        *(f"--{name}={value}" for name, value in flags.items()),
-        *closed_flags(settings.host, grpc_port, shared_memory=settings.shared_memory_api),
-        *(f"--load-model={model.name}" for model in models),
-        # What `python` is told holds for the backends made of Python too (tried on 2.51).
-        f"--backend-config=python,shm-region-prefix-name={PREFIX}",
-        f"--backend-config=python,shm-default-byte-size={shm.default_bytes}",
-    ]
-
-
-def _has_gpu() -> bool:
-    return Path("/dev/nvidiactl").exists()
+    cached = any(model.config.response_cache.enable for model in models)
+    return Arguments(
+        binary=installation.binary,
+        repository=settings.repository,
+        backends=backends,
+        models=[model.name for model in models],
+        caches=installation.caches if cached else None,
+        limits_rate=any(_limits_rate(model) for model in models),
+        drain_s=round(settings.drain_timeout_s),
+        prefix=PREFIX,
+        region_bytes=shm.default_bytes,
+        grpc_host=settings.host,
+        grpc_port=grpc_port,
+        shared_memory=settings.shared_memory_api,
+    ).words()
 
 
 def _limits_rate(model: ServedModel) -> bool:

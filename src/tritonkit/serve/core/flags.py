@@ -1,10 +1,17 @@
-"""Arguments of tritonserver that decide who can do what: the same in the container and without one."""
+"""The arguments of tritonserver: the same in the container and without one, above all who can do what."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 from .keys import HEADER, PLACEHOLDER
 
-__all__ = ["HTTP_SOCKET", "METRICS_SOCKET", "closed_flags"]
+__all__ = ["CACHE_BYTES", "HTTP_SOCKET", "METRICS_SOCKET", "Arguments", "closed_flags"]
+
+CACHE_BYTES = 64 << 20
+"""The response cache, in the server's own memory."""
 
 HTTP_SOCKET = "http.sock"
 METRICS_SOCKET = "metrics.sock"
@@ -45,3 +52,62 @@ def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False)
         *(f"--grpc-restricted-protocol={rule}" for rule in rules),
         *(f"--http-restricted-api={rule}" for rule in rules),
     ]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The command line of a tritonserver.
+
+    Args:
+        binary, repository, backends: where they are.
+        models: names to load.
+        caches: the folder of response caches, where a model asks for one.
+        limits_rate: whether a model has a rate limiter, which Triton else ignores.
+        drain_s: how long requests in flight may take at the end.
+        prefix: begins the names of the stubs' regions.
+        region_bytes: what each of them starts with.
+        grpc_host, grpc_port, shared_memory: see `closed_flags`.
+    """
+
+    binary: Path
+    repository: Path
+    backends: Path
+    models: Sequence[str]
+    caches: Path | None
+    limits_rate: bool
+    drain_s: int
+    prefix: str
+    region_bytes: int
+    grpc_host: str
+    grpc_port: int
+    shared_memory: bool = False
+
+    def words(self) -> list[str]:
+        """To be run without a shell; PLACEHOLDER in it is for `Launch` to fill."""
+        flags: dict[str, object] = {
+            "model-repository": self.repository,
+            "backend-directory": self.backends,
+            "model-control-mode": "explicit",
+            # With one bad model the others still come up, and Triton can be asked which one it was.
+            "exit-on-error": "false",
+            "exit-timeout-secs": self.drain_s,
+        }
+        if not Path("/dev/nvidiactl").exists():
+            flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
+        if self.caches is not None:
+            flags |= {
+                "cache-directory": self.caches,
+                "cache-config": f"local,size={CACHE_BYTES}",
+            }
+        if self.limits_rate:
+            flags["rate-limit"] = "execution_count"
+        return [
+            str(self.binary),
+            "--disable-auto-complete-config",
+            *(f"--{name}={value}" for name, value in flags.items()),
+            *closed_flags(self.grpc_host, self.grpc_port, shared_memory=self.shared_memory),
+            *(f"--load-model={name}" for name in self.models),
+            # What `python` is told holds for the backends made of Python too (tried on 2.51).
+            f"--backend-config=python,shm-region-prefix-name={self.prefix}",
+            f"--backend-config=python,shm-default-byte-size={self.region_bytes}",
+        ]
