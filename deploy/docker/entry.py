@@ -30,7 +30,7 @@ from core.backoff import Backoff
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, Arguments
 from core.launch import Launch, guard_in
 from core.metrics import MetricsDoor
-from core.rest import RestLimits, envoy_command, envoy_config, find_envoy
+from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
 from core.unix_http import Admin
 from health import RUN, dead_stubs, ready
 from integrity import Verifier
@@ -54,7 +54,6 @@ _FINALIZE_S = 8.0
 _DRAIN_DEAD_S = 5.0
 _TICK_S = 0.5
 _MOST_DEATHS = 5
-_DOOR_MIB = 256  # as in serve/manifests.py
 _MESSAGE_BYTES = 64 * MIB
 """The largest request where no builder computed one."""
 
@@ -91,7 +90,7 @@ class RestDoor:
         needs = read_needs(options.needs)
         limits = RestLimits(
             max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
-            max_memory_mib=_DOOR_MIB,
+            max_memory_mib=CONTAINER_MIB,
         )
         hosts, origins = options.http_hosts.split(), options.http_origins.split()
         envoy = find_envoy(VENV)

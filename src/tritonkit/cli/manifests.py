@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import Root, project_folder
+from tritonkit.cli.options import Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import RenderError
 
@@ -27,10 +27,7 @@ _FILES = {ManifestTarget.compose: Path("deploy/docker/resources.yml")}
 
 def command(
     target: Annotated[ManifestTarget, typer.Option(help="Who reads it.")] = ManifestTarget.compose,
-    repository: Annotated[
-        Path | None,
-        typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
-    ] = None,
+    repository: Repository = None,
     out: Annotated[
         Path | None,
         typer.Option(

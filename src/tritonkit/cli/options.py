@@ -16,6 +16,7 @@ __all__ = [
     "AllowPlaintext",
     "AsJson",
     "KeyFile",
+    "Repository",
     "Root",
     "Timeout",
     "project_folder",
@@ -25,6 +26,10 @@ __all__ = [
 Root = Annotated[
     Path | None,
     typer.Option(help="The project's folder; found upwards from here.", show_default=False),
+]
+Repository = Annotated[
+    Path | None,
+    typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]

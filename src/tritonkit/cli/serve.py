@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import Root, project_folder
+from tritonkit.cli.options import Repository, Root, project_folder
 from tritonkit.cli.output import note
 
 if TYPE_CHECKING:
@@ -25,10 +24,7 @@ def command(
             "--model", metavar="NAME", help="Serve only this; may be repeated.", show_default=False
         ),
     ] = None,
-    repository: Annotated[
-        Path | None,
-        typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
-    ] = None,
+    repository: Repository = None,
     grpc_port: Port = 8001,
     http: Annotated[
         bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 
@@ -28,10 +28,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    repository: Annotated[
-        Path | None,
-        typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
-    ] = None,
+    repository: Repository = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:

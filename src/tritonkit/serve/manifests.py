@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tritonkit.serve.core.rest import CONTAINER_MIB
 from tritonkit.serve.limits import largest_file, largest_message
 from tritonkit.serve.shm import MIB, plan
 
@@ -28,9 +29,6 @@ WEIGHTS = 3
 
 ACTIVATIONS_BYTES = 256 * MIB
 """What one run of a network makes and throws away: 32 texts of 256 tokens through that model, 150 MiB."""
-
-DOOR_BYTES = 256 * MIB
-"""The Envoy before HTTP: 65 MiB at rest, and refuses above this (`RestLimits.max_memory_mib`)."""
 
 MESSAGE_COPIES = 3
 """What Triton holds of a message while it takes it apart: 1.9 GB took 6.2 GB (2.51)."""
@@ -77,7 +75,7 @@ def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) 
     stubs = sum(need.stubs for need in shm.models)
     networks = sum(_network_bytes(model) for model in models)
     message_bytes = largest_message(models)
-    server = SERVER_BYTES + DOOR_BYTES + MESSAGE_COPIES * message_bytes
+    server = SERVER_BYTES + CONTAINER_MIB * MIB + MESSAGE_COPIES * message_bytes
     processes = server + GENERATIONS * (stubs * STUB_BYTES + networks)
     shm_bytes = GENERATIONS * shm.total_bytes
     return ContainerNeeds(

@@ -27,7 +27,7 @@ from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.watch import TICK_S, StubWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Server", "serve"]
 
@@ -369,44 +369,6 @@ class Server:
             self._on_event(event)
 
 
-@contextlib.contextmanager
-def serve(
-    repository: Path,
-    *,
-    models: Sequence[str] | None = None,
-    grpc_port: int = Ports.grpc,
-    http_port: int = Ports.http,
-    metrics_port: int = Ports.metrics,
-    host: str = "127.0.0.1",
-    ready_timeout_s: float = 120.0,
-    python_backends: Path | None = None,
-    root: Path | None = None,
-    finalize_timeout_s: float = 5.0,
-    http: bool = False,
-    shared_memory_api: bool = False,
-    max_request_mib: int | None = None,
-    restarts: int = Settings.restarts,
-    on_event: Callable[[ServeEvent], None] | None = None,
-) -> Iterator[Endpoint]:
-    """Serve a repository for the length of a block; the arguments and errors are `Server`'s.
-
-    Leaving the block stops the server and clears up. ServerDied where it had ended for good before that.
-    """
-    with Server(
-        repository,
-        models=models,
-        grpc_port=grpc_port,
-        http_port=http_port,
-        metrics_port=metrics_port,
-        host=host,
-        ready_timeout_s=ready_timeout_s,
-        python_backends=python_backends,
-        root=root,
-        finalize_timeout_s=finalize_timeout_s,
-        http=http,
-        shared_memory_api=shared_memory_api,
-        max_request_mib=max_request_mib,
-        restarts=restarts,
-        on_event=on_event,
-    ) as endpoint:
-        yield endpoint
+serve = Server
+"""The same as a verb: `with serve(repository, models=["digits"]) as endpoint:` serves for the length of the
+block. Leaving it stops the server and clears up; ServerDied where it had ended for good before that."""

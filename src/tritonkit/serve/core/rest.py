@@ -17,11 +17,15 @@ from typing import Any
 
 from .rest_routes import routes
 
-__all__ = ["RestLimits", "envoy_command", "envoy_config", "find_envoy"]
+__all__ = ["CONTAINER_MIB", "RestLimits", "envoy_command", "envoy_config", "find_envoy"]
 
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+
+
+CONTAINER_MIB = 256
+"""`max_memory_mib` in a container, whose memory is computed with it."""
 
 
 @dataclass(frozen=True)
