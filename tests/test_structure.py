@@ -15,7 +15,7 @@ import pytest
 
 import tritonkit
 
-ROOMS = ["spec", "build", "render", "serve", "client", "measure", "tune"]
+ROOMS = ["spec", "wire", "build", "render", "serve", "client", "testing", "measure", "tune"]
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent
 

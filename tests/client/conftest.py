@@ -12,8 +12,9 @@ import grpc
 import numpy as np
 import pytest
 
-from tritonkit.client import Client, FakeModel, MemoryTransport
+from tritonkit.client import Client
 from tritonkit.errors import ModelNotFound, TritonkitError
+from tritonkit.testing import FakeModel, MemoryTransport
 
 Serve: TypeAlias = Callable[[Mapping[str, FakeModel]], AbstractContextManager[str]]
 Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]

@@ -11,16 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritonkit.client import (
-    AsyncClient,
-    AsyncMemoryTransport,
-    AsyncModel,
-    Cache,
-    Client,
-    FakeModel,
-    Model,
-)
+from tritonkit.client import AsyncClient, AsyncModel, Cache, Client, Model
 from tritonkit.errors import InferenceError, InvalidInput, ModelNotFound, UsageError
+from tritonkit.testing import AsyncMemoryTransport, FakeModel
 
 
 def run(program: Coroutine[Any, Any, Any]) -> Any:

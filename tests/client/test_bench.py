@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tritonkit.client import FakeModel
+from tritonkit.testing import FakeModel
 
 ROOT = Path(__file__).parents[2]
 NETWORK = FakeModel(

@@ -14,7 +14,7 @@ import pytest
 
 from tests.client.forked_calls import SETTINGS
 from tests.client.streams.conftest import serving
-from tritonkit.client import FakeModel
+from tritonkit.testing import FakeModel
 
 pytestmark = pytest.mark.slow
 

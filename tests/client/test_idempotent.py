@@ -10,20 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.http2.conftest import Peer, play
-from tritonkit.client import (
-    Adaptive,
-    AsyncClient,
-    AsyncMemoryTransport,
-    Client,
-    FakeModel,
-    Hedge,
-    MemoryTransport,
-)
-from tritonkit.client.http2 import frames
-from tritonkit.client.wire.fake import FakeServer
-from tritonkit.client.wire.messages import schema
+from tests.wire.http2.conftest import Peer, play
+from tritonkit.client import Adaptive, AsyncClient, Client, Hedge
 from tritonkit.errors import ClientError, InferenceError, Overloaded, ServerUnavailable
+from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
+from tritonkit.testing.fake import FakeServer
+from tritonkit.wire.http2 import frames
+from tritonkit.wire.messages import schema
 
 __all__ = ["play"]  # a fixture
 
@@ -267,7 +260,7 @@ def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(
 )
 def test_what_a_configuration_declares(text: str, found: bool) -> None:
     """The one word counts, and not for a model that keeps state."""
-    from tritonkit.client.signature import IDEMPOTENT, signature_from
+    from tritonkit.wire.signature import IDEMPOTENT, signature_from
 
     config = schema().ModelConfigResponse().config
     config.parameters[IDEMPOTENT].string_value = text

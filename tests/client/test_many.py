@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritonkit.client import Adaptive, Cache, Client, FakeModel, MemoryTransport
+from tritonkit.client import Adaptive, Cache, Client
 from tritonkit.errors import InferenceError, InvalidInput, UsageError
+from tritonkit.testing import FakeModel, MemoryTransport
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from tritonkit.client.path import Known
-from tritonkit.client.signature import signature_from
+from tritonkit.wire.signature import signature_from
 
 
 def known(**config: Any) -> Known:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritonkit.client import Client, FakeModel, MemoryTransport
+from tritonkit.client import Client
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -19,6 +19,7 @@ from tritonkit.errors import (
     ModelNotFound,
     UsageError,
 )
+from tritonkit.testing import FakeModel, MemoryTransport
 
 Connect = Callable[..., Any]
 

@@ -16,16 +16,13 @@ from tritonkit.client import (
     TLS,
     Adaptive,
     AsyncClient,
-    AsyncMemoryTransport,
     AsyncModel,
     AsyncTransport,
     Breaker,
     Cache,
     CallEvent,
-    FakeModel,
     Hedge,
     Limit,
-    MemoryTransport,
     Model,
     ModelSignature,
     ModelStatistics,
@@ -43,6 +40,7 @@ from tritonkit.client import (
     Transport,
 )
 from tritonkit.errors import ClientError
+from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
 
 
 def call(image: bytes) -> NDArray[Any]:

@@ -16,8 +16,8 @@ import pytest
 from tests.client.conftest import serve
 from tests.conftest import PROJECT
 from tritonkit.build import load_hook
-from tritonkit.client import FakeModel
 from tritonkit.spec import load
+from tritonkit.testing import FakeModel
 
 __all__ = ["serve"]
 

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import FakeDigits, locust, said
-from tritonkit.client import FakeModel
+from tritonkit.testing import FakeModel
 
 SHORT = ("TritonUser", "-u", "4", "-r", "4", "-t", "2s", "--models", "digits")
 LOOSE = "models: {digits: {p99_ms: 5000, min_rate: 1}}"

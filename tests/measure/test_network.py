@@ -10,10 +10,11 @@ import pytest
 
 from tests.build.test_build import RELU, onnx_file
 from tests.conftest import WriteModel
-from tritonkit.client import Client, FakeModel, MemoryTransport
+from tritonkit.client import Client
 from tritonkit.errors import UsageError
 from tritonkit.measure.network import example_inputs, profile_network
 from tritonkit.spec import Spec
+from tritonkit.testing import FakeModel, MemoryTransport
 
 SERVED = FakeModel(
     inputs={"x": ("FP32", [4])},

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import ADD, DIGITS
-from tritonkit.client import Client, FakeModel, MemoryTransport, ModelStatistics
+from tritonkit.client import Client, ModelStatistics
 from tritonkit.errors import InferenceError
 from tritonkit.measure import Span, profile_requests
 from tritonkit.measure.profile import spans_of
+from tritonkit.testing import FakeModel, MemoryTransport
 
 INPUTS = {"a": [[1.0, 2.0]], "b": [[3.0, 4.0]]}
 

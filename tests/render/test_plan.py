@@ -11,10 +11,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from tests.render.cases import Case, make_case
-from tritonkit.client.signature import signature_from
 from tritonkit.errors import RenderError, SpecError
 from tritonkit.render import DEFAULT_MAX_BATCH_SIZE, render_config
 from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
+from tritonkit.wire.signature import signature_from
 
 VECTOR = {"inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}}
 

@@ -12,11 +12,12 @@ from onnx import TensorProto, helper
 
 from tests.cli.running import failed, tritonkit
 from tests.server.steady import steady
-from tritonkit.client import Client, FakeModel, MemoryTransport
+from tritonkit.client import Client
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import InferenceError, ModelNotFound
 from tritonkit.render import build_repository
 from tritonkit.serve import Endpoint, serve
+from tritonkit.testing import FakeModel, MemoryTransport
 
 PER_S = 200
 

@@ -7,14 +7,19 @@
         reply["label"]
 
 `AsyncClient` is the same for asyncio. What a call does is written once, as generators of steps
-(`steps`, `calls`, `path`); `policy`, `batching`, `cache`, `shm`, `streams` and `seeing` are its parts, `wire`
-the messages, `http2` what carries them. Importing this package loads numpy and no gRPC.
+(`steps`, `calls`, `path`); `policy`, `batching`, `cache`, `shm`, `streams` and `seeing` are its parts; the room
+`wire` has the messages and what carries them, `testing` servers in memory. Importing this loads numpy and no gRPC.
 """
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from typing import Any
 
 from tritonkit.client.aio import AsyncClient, AsyncModel
 from tritonkit.client.batching import Adaptive
 from tritonkit.client.cache import Cache
-from tritonkit.client.http2.secure import TLS, Secret
 from tritonkit.client.options import Options
 from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
 from tritonkit.client.reply import Reply, Timing
@@ -25,27 +30,24 @@ from tritonkit.client.seeing import (
     PrometheusMetrics,
 )
 from tritonkit.client.shm import SharedMemory
-from tritonkit.client.signature import ModelSignature, TensorSpec
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.sync import Client, Model
-from tritonkit.client.wire.memory import AsyncMemoryTransport, FakeModel, MemoryTransport
-from tritonkit.client.wire.transport import AsyncTransport, Transport
+from tritonkit.wire.http2.secure import TLS, Secret
+from tritonkit.wire.signature import ModelSignature, TensorSpec
+from tritonkit.wire.transport import AsyncTransport, Transport
 
 __all__ = [
     "TLS",
     "Adaptive",
     "AsyncClient",
-    "AsyncMemoryTransport",
     "AsyncModel",
     "AsyncTransport",
     "Breaker",
     "Cache",
     "CallEvent",
     "Client",
-    "FakeModel",
     "Hedge",
     "Limit",
-    "MemoryTransport",
     "Model",
     "ModelSignature",
     "ModelStatistics",
@@ -63,3 +65,17 @@ __all__ = [
     "Timing",
     "Transport",
 ]
+
+_MOVED = {"AsyncMemoryTransport", "FakeModel", "MemoryTransport"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names that were public here and have moved to `tritonkit.testing`."""
+    if name not in _MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"import {name} from tritonkit.testing, not from tritonkit.client",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(import_module("tritonkit.testing"), name)

@@ -9,9 +9,9 @@ from tritonkit.client.build import async_calls
 from tritonkit.client.calls import Ask, Key, model_key
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many_async
-from tritonkit.client.signature import ModelSignature
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.steps import Steps, run_async
+from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tritonkit.client.options import Options
     from tritonkit.client.reply import Reply
     from tritonkit.client.streams import AsyncSequence, AsyncStream
-    from tritonkit.client.wire.transport import AsyncTransport
     from tritonkit.errors import ClientError
+    from tritonkit.wire.transport import AsyncTransport
 
 __all__ = ["AsyncClient", "AsyncModel"]
 

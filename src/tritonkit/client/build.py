@@ -9,15 +9,15 @@ from tritonkit.client.calls import Calls
 from tritonkit.client.policy import Breaker, Policy, Retry
 from tritonkit.client.policy.resolve import parse_name
 from tritonkit.client.seeing.events import Watch
-from tritonkit.client.wire.limits import AnswerLimit
-from tritonkit.client.wire.transport import checked_timeout
 from tritonkit.errors import UsageError
+from tritonkit.wire.limits import AnswerLimit
+from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.options import Options
     from tritonkit.client.shm import RegionPool
-    from tritonkit.client.wire.transport import AsyncTransport, Transport
+    from tritonkit.wire.transport import AsyncTransport, Transport
 
 __all__ = ["async_calls", "blocking_calls"]
 
@@ -39,13 +39,13 @@ def async_calls(
 
 
 def _blocking_wire(address: str, **settings: Any) -> Transport:
-    from tritonkit.client.http2 import Http2Transport
+    from tritonkit.wire.http2 import Http2Transport
 
     return Http2Transport(address, **settings)
 
 
 def _async_wire(address: str, **settings: Any) -> AsyncTransport:
-    from tritonkit.client.http2 import AsyncHttp2Transport
+    from tritonkit.wire.http2 import AsyncHttp2Transport
 
     return AsyncHttp2Transport(address, **settings)
 
@@ -106,7 +106,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
         return
     names = [name for name in map(parse_name, addresses) if name is not None]
     if names:
-        from tritonkit.client.http2.target import exposed, is_loopback
+        from tritonkit.wire.http2.target import exposed, is_loopback
 
         for name in names:
             if not is_loopback(name.host):
@@ -117,7 +117,7 @@ def _connector(
     options: Options, wire: Callable[..., Any], limit: AnswerLimit
 ) -> Callable[[str, str | None], Any]:
     """Makes the transport of one server."""
-    from tritonkit.client.http2.secure import TLS, auth_headers
+    from tritonkit.wire.http2.secure import TLS, auth_headers
 
     tls = options.get("tls")
     headers = auth_headers(options.get("api_key"), options.get("bearer"))

@@ -13,10 +13,7 @@ from tritonkit.client.questions import Questions
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.seeing.events import CallEvent, Watch
 from tritonkit.client.seeing.log import logger
-from tritonkit.client.signature import ModelSignature, signature_from
 from tritonkit.client.split import joined_reply, parts
-from tritonkit.client.wire.limits import AnswerLimit
-from tritonkit.client.wire.transport import checked_timeout
 from tritonkit.errors import (
     InferenceError,
     InvalidInput,
@@ -24,6 +21,9 @@ from tritonkit.errors import (
     Overloaded,
     UsageError,
 )
+from tritonkit.wire.limits import AnswerLimit
+from tritonkit.wire.signature import ModelSignature, signature_from
+from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tritonkit.client.policy import Policy
     from tritonkit.client.shm import RegionPool
     from tritonkit.client.steps import Steps
-    from tritonkit.client.wire.transport import Headers
+    from tritonkit.wire.transport import Headers
 
 __all__ = ["Ask", "Calls", "Key", "model_key"]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonkit.client.conform import conform, fits
-from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
+from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tritonkit.client.signature import ModelSignature
+    from tritonkit.wire.signature import ModelSignature
 
 __all__ = [
     "MESSAGE_LIMIT",

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import Cache
-    from tritonkit.client.http2 import TLS, Secret
     from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
     from tritonkit.client.seeing import Observer
     from tritonkit.client.shm import SharedMemory
+    from tritonkit.wire.http2 import TLS, Secret
 
 __all__ = ["Options"]
 

@@ -18,9 +18,9 @@ from tritonkit.client.cache.entry import Kept
 from tritonkit.client.inputs import Inputs
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import output_sizes
-from tritonkit.client.wire.answer import decode
-from tritonkit.client.wire.request import Prepared
 from tritonkit.errors import ClientError
+from tritonkit.wire.answer import decode
+from tritonkit.wire.request import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from tritonkit.client.policy import Policy, Sent
     from tritonkit.client.reply import Origin
     from tritonkit.client.shm import Lease, Placed, RegionPool
-    from tritonkit.client.signature import ModelSignature
     from tritonkit.client.steps import Steps
-    from tritonkit.client.wire.answer import Answer
-    from tritonkit.client.wire.transport import Body, Headers
+    from tritonkit.wire.answer import Answer
+    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.wire.transport import Body, Headers
 
 __all__ = ["Call", "Known", "Path"]
 

@@ -15,8 +15,6 @@ from tritonkit.client.status import (
     statistics_from,
     statuses_from,
 )
-from tritonkit.client.wire.messages import message, parse
-from tritonkit.client.wire.transport import Method, checked_timeout
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -25,6 +23,8 @@ from tritonkit.errors import (
     ServerUnavailable,
     UsageError,
 )
+from tritonkit.wire.messages import message, parse
+from tritonkit.wire.transport import Method, checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

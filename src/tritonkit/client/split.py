@@ -12,7 +12,7 @@ from tritonkit.client.reply import Reply, Timing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tritonkit.client.signature import ModelSignature
+    from tritonkit.wire.signature import ModelSignature
 
 __all__ = ["joined_reply", "parts"]
 

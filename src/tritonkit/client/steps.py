@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tritonkit.client.wire.transport import Body, Headers, Method
+from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
 

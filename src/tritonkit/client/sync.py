@@ -10,9 +10,9 @@ from tritonkit.client.build import blocking_calls
 from tritonkit.client.calls import Ask, Key, model_key
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many
-from tritonkit.client.signature import ModelSignature
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.steps import Steps, run_blocking
+from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tritonkit.client.reply import Reply
     from tritonkit.client.streams import Sequence as ModelSequence
     from tritonkit.client.streams import Stream
-    from tritonkit.client.wire.transport import Transport
     from tritonkit.errors import ClientError
+    from tritonkit.wire.transport import Transport
 
 __all__ = ["Client", "Model"]
 

@@ -8,14 +8,8 @@ from collections.abc import Callable
 
 from tests.client.cache.conftest import RedisServer
 from tests.client.conftest import DIGITS
-from tritonkit.client import (
-    AsyncClient,
-    AsyncMemoryTransport,
-    Cache,
-    Client,
-    MemoryTransport,
-    Reply,
-)
+from tritonkit.client import AsyncClient, Cache, Client, Reply
+from tritonkit.testing import AsyncMemoryTransport, MemoryTransport
 
 TIMEOUT_S = 0.5  # generous: a loaded machine must not make a miss of a hit
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tritonkit.client.cache import Kept
 from tritonkit.client.cache.keys import KEY_BYTES
 from tritonkit.client.cache.layout import decode, encode
-from tritonkit.client.wire.tensors import FIXED
+from tritonkit.wire.tensors import FIXED
 
 KEY = b"u" + bytes(range(KEY_BYTES - 1))
 WORDS = np.array([[b"seven", b""], [b"\x00\xff", "é".encode()]], dtype=object)

@@ -10,10 +10,10 @@ import pytest
 
 from tests.client.shm.fake import FakeTriton
 from tritonkit.client.shm import Lease, RegionPool, SharedMemory, output_sizes
-from tritonkit.client.signature import ModelSignature, TensorSpec
 from tritonkit.client.steps import Send, run_blocking
-from tritonkit.client.wire.answer import decode
-from tritonkit.client.wire.request import Prepared
+from tritonkit.wire.answer import decode
+from tritonkit.wire.request import Prepared
+from tritonkit.wire.signature import ModelSignature, TensorSpec
 
 Predict: TypeAlias = Callable[..., np.ndarray[Any, Any]]
 

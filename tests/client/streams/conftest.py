@@ -19,14 +19,9 @@ import grpc
 import numpy as np
 import pytest
 
-from tritonkit.client import (
-    AsyncClient,
-    AsyncMemoryTransport,
-    Client,
-    FakeModel,
-    MemoryTransport,
-)
+from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import ModelNotFound, ServerUnavailable, TritonkitError
+from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
 
 Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]
 AsyncConnect: TypeAlias = Callable[..., AbstractAsyncContextManager[AsyncClient]]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.client.streams.conftest import AsyncConnect, Counter
-from tritonkit.client import AsyncClient, FakeModel
+from tritonkit.client import AsyncClient
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
+from tritonkit.testing import FakeModel
 
 LONG = [10_000, 0.01, -1]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.client.streams.conftest import Server
-from tritonkit.client import AsyncClient, AsyncMemoryTransport, Client, FakeModel, Limit
+from tritonkit.client import AsyncClient, Client, Limit
 from tritonkit.client.calls import Calls
 from tritonkit.client.policy import Breaker, Policy
 from tritonkit.client.seeing.events import CallEvent, Watch
@@ -25,6 +25,7 @@ from tritonkit.errors import (
     ServerUnavailable,
     UsageError,
 )
+from tritonkit.testing import AsyncMemoryTransport, FakeModel
 
 ONE: Mapping[str, Any] = {"x": ("FP32", [1])}
 KEY = ("sum", "")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.streams.conftest import Connect, Counter, Server
-from tritonkit.client import Breaker, CallEvent, Client, FakeModel, Limit, Reply, Retry
+from tritonkit.client import Breaker, CallEvent, Client, Limit, Reply, Retry
 from tritonkit.client.calls import Ask, Calls
 from tritonkit.client.policy import Policy
 from tritonkit.client.streams import Stream
@@ -22,6 +22,7 @@ from tritonkit.errors import (
     ServerUnavailable,
     UsageError,
 )
+from tritonkit.testing import FakeModel
 
 LONG = [10_000, 0.01, -1]
 RETRY = Retry()

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from tritonkit.client.wire.tensors import FIXED, wire_array
+from tritonkit.wire.tensors import FIXED, wire_array
 
 __all__ = ["KEY_BYTES", "Inputs", "is_pinned", "key_of"]
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tritonkit.client.cache.entry import Kept
 from tritonkit.client.cache.keys import KEY_BYTES
-from tritonkit.client.wire.tensors import FIXED, from_raw, to_raw
+from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 
 __all__ = ["decode", "encode"]
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from tritonkit.client.cache.extras import need
 from tritonkit.client.cache.rest import Rest
-from tritonkit.client.names import look_up
 from tritonkit.errors import UsageError
+from tritonkit.wire.names import look_up
 
 if TYPE_CHECKING:
     from tritonkit.client.cache.settings import Cache

@@ -15,7 +15,6 @@ from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.policy.resolve import LookUp, Watch
 from tritonkit.client.policy.settings import Retry
 from tritonkit.client.steps import Send, Sleep, Steps
-from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
@@ -24,6 +23,7 @@ from tritonkit.errors import (
     Overloaded,
     ServerUnavailable,
 )
+from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Call", "MakeBody", "Sent", "Shared"]
 

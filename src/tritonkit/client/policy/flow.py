@@ -20,8 +20,8 @@ from tritonkit.client.policy.replica import Replica
 from tritonkit.client.policy.resolve import REFRESH_S, LookUp, Watch, parse_name
 from tritonkit.client.policy.settings import Breaker, Hedge, Limit, Retry
 from tritonkit.client.steps import Steps
-from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import UsageError
+from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Policy"]
 

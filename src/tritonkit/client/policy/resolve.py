@@ -14,9 +14,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from tritonkit.client.names import Place, look_up, look_up_async
 from tritonkit.client.policy.pool import Target
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
+from tritonkit.wire.names import Place, look_up, look_up_async
 
 __all__ = ["REFRESH_S", "LookUp", "Name", "Watch", "parse_name"]
 

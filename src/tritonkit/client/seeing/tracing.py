@@ -8,7 +8,7 @@ from tritonkit.client.seeing.extras import need
 
 if TYPE_CHECKING:
     from tritonkit.client.seeing.events import CallEvent
-    from tritonkit.client.wire.transport import Headers
+    from tritonkit.wire.transport import Headers
 
 __all__ = ["OpenTelemetryTracing"]
 

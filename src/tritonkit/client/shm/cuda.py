@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonkit.client.seeing.extras import need
-from tritonkit.client.wire.messages import message
 from tritonkit.errors import UsageError
+from tritonkit.wire.messages import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from tritonkit.client.wire.transport import Method
+    from tritonkit.wire.transport import Method
 
 __all__ = ["CudaMemory", "cuda_maker"]
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tritonkit.client.wire.tensors import FIXED
+from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from tritonkit.client.signature import ModelSignature
+    from tritonkit.wire.signature import ModelSignature
 
 __all__ = ["ITEM_SIZES", "Layout", "Tensor", "lay_out", "output_sizes", "size_class", "sizes_of"]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tritonkit.client.shm.settings import SharedMemory
-    from tritonkit.client.wire.transport import Method
+    from tritonkit.wire.transport import Method
 
 __all__ = ["Memory", "maker"]
 

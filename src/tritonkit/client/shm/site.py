@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.client.seeing.log import logger
 from tritonkit.client.shm.owner import Owner, is_orphan
 from tritonkit.client.steps import Send, Sleep, Steps
-from tritonkit.client.wire.messages import message, parse
 from tritonkit.errors import ClientError, InferenceError, Overloaded
+from tritonkit.wire.messages import message, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tritonkit.client.shm.memory import Memory
-    from tritonkit.client.wire.transport import Method
+    from tritonkit.wire.transport import Method
 
 __all__ = ["Site", "Slot"]
 

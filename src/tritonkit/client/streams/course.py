@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.seeing.events import CallEvent
 from tritonkit.client.streams.steps import Cancel, Open, Read, Request
-from tritonkit.client.wire.answer import stream_response
 from tritonkit.errors import (
     ClientError,
     DeadlineExceeded,
@@ -20,13 +19,14 @@ from tritonkit.errors import (
     ServerUnavailable,
     UsageError,
 )
+from tritonkit.wire.answer import stream_response
 
 if TYPE_CHECKING:
     from tritonkit.client.calls import Ask, Calls
     from tritonkit.client.path import Call
     from tritonkit.client.policy.lease import Lease
     from tritonkit.client.steps import Steps
-    from tritonkit.client.wire.answer import Answer
+    from tritonkit.wire.answer import Answer
 
 __all__ = ["Course"]
 

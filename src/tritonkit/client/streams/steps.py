@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from tritonkit.client.wire.transport import Body, Headers
+    from tritonkit.wire.transport import Body, Headers
 
 __all__ = ["Cancel", "Open", "Read", "Request"]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.seeing.log import logger
-from tritonkit.client.wire.answer import decode
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
@@ -20,6 +19,7 @@ from tritonkit.errors import (
     ServerUnavailable,
     UsageError,
 )
+from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
     from tritonkit.client.calls import Ask, Calls, Key
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tritonkit.client.policy import Sent
     from tritonkit.client.policy.lease import Lease
     from tritonkit.client.steps import Steps
-    from tritonkit.client.wire.parameters import Parameter
-    from tritonkit.client.wire.transport import Headers
+    from tritonkit.wire.parameters import Parameter
+    from tritonkit.wire.transport import Headers
 
 __all__ = ["Turns"]
 

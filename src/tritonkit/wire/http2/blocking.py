@@ -1,0 +1,308 @@
+"""Calls over HTTP/2 for threads: see `Transport`."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+
+from tritonkit.errors import ClientError, ServerUnavailable
+from tritonkit.wire.http2.border import in_time, place, too_large, unreachable
+from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.wire.http2.connection import Connection, Gone
+from tritonkit.wire.http2.fields import SecretHeaders
+from tritonkit.wire.http2.link import Link
+from tritonkit.wire.http2.pipe import Pipe
+from tritonkit.wire.http2.secure import TLS, Secret
+from tritonkit.wire.http2.sending import body_size
+from tritonkit.wire.http2.sockets import connect
+from tritonkit.wire.http2.target import Target
+from tritonkit.wire.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, why
+from tritonkit.wire.limits import AnswerLimit
+from tritonkit.wire.transport import Body, Headers, Method
+
+__all__ = ["Http2Transport"]
+
+
+class _Attempt:
+    """A connection being made by one thread; others wait for it."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.failed: ServerUnavailable | None = None
+
+
+class Http2Transport:
+    """One connection to one server, opened at the first call; threads share it, processes do not.
+
+    Args:
+        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
+        headers: metadata of every call; values may be a `Secret`.
+        tls: how to encrypt; None means not, or for grpcs:// with the system's authorities.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
+        server_name: the host that is meant, where the address is only one of its IP addresses.
+        connect_timeout_s: seconds to wait for a connection; a call may allow less.
+        limit: how large answers may be; the client's own is shared by all its transports.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to a host that is
+            not this one.
+
+    Raises:
+        UsageError: a bad address or header, or credentials that would be sent in plain text.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        headers: SecretHeaders = (),
+        tls: TLS | None = None,
+        admin_key: str | Secret | None = None,
+        server_name: str | None = None,
+        connect_timeout_s: float = 5.0,
+        limit: AnswerLimit | None = None,
+        allow_plaintext_credentials: bool = False,
+    ) -> None:
+        self._target = Target(
+            address, headers, tls, admin_key, server_name, allow_plaintext_credentials
+        )
+        self._connect_timeout_s = connect_timeout_s
+        self._limit = limit or AnswerLimit()
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._old: list[Link] = []
+        self._attempt: _Attempt | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The `host:port` that is called."""
+        return self._target.name
+
+    def send(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> memoryview:
+        """See `Transport.send`."""
+        deadline = time.monotonic() + timeout_s
+        for last in LAST:
+            link, call = self._start(method, body, timeout_s, deadline, headers)
+            try:
+                done = link.wait(call, deadline)
+            except BaseException:
+                link.abandon(call)
+                raise
+            if (answer := complete(call)) is not None:
+                link.ended()
+                return answer
+            if not done:
+                link.abandon(call)
+                raise in_time(place(self.address, method, body), timeout_s)
+            link.over(call)
+            if last or not call.refused:
+                break
+        raise why(call, self._target, method, body, timeout_s)
+
+    def begin(
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+    ) -> _Pending:
+        """See `Transport.begin`; never tried on a second connection."""
+        deadline = time.monotonic() + timeout_s
+        link, call = self._start(method, body, timeout_s, deadline, headers)
+        link.listen()
+        return _Pending(self._target, link, call, (method, body, timeout_s), deadline)
+
+    def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Stream:
+        """See `Transport.stream`."""
+        seconds = self._connect_timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + seconds
+        link, call = self._start(STREAM, None, seconds, deadline, headers)
+        link.listen()
+        return _Stream(self._target, link, call)
+
+    def close(self) -> None:
+        """Close the connection; calls under way in other threads end with an error."""
+        if os.getpid() != self._target.pid:
+            self._drop()
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            links = [*self._old, self._link] if self._link is not None else self._old
+        for link in links:
+            link.close(CLOSED)
+
+    def _drop(self) -> None:
+        """Let go of the copies in a fork: it must not speak, and its locks may be held for ever."""
+        self._closed = True
+        for link in (*self._old, self._link):
+            if link is not None:
+                link.drop()
+
+    # -- connections
+
+    def _start(
+        self,
+        method: str,
+        body: Body | None,
+        timeout_s: float,
+        deadline: float,
+        headers: Headers,
+    ) -> tuple[Link, Call]:
+        """The call, begun and sent."""
+        size = 0 if body is None else body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(place(self.address, method, body), size)
+        if headers:
+            self._target.check(headers)
+        while True:
+            link = self._usable(timeout_s, deadline)
+            try:
+                call = link.start(method, body, size, deadline, headers)
+            except Gone:
+                continue
+            if call is None:
+                what = "no answer" if body is not None else "no stream"
+                raise in_time(place(self.address, method, body), timeout_s, what)
+            return link, call
+
+    def _usable(self, timeout_s: float, deadline: float) -> Link:
+        """A connection that takes calls."""
+        if self._closed:
+            raise self._target.closed()
+        if os.getpid() != self._target.pid:
+            raise self._target.forked()
+        link = self._link
+        if link is not None and link.usable():
+            return link
+        while True:
+            with self._lock:
+                link, attempt = self._link, self._attempt
+                if link is not None and not link.core.draining:
+                    return link
+                mine = attempt is None
+                if attempt is None:
+                    attempt = self._attempt = _Attempt()
+            if mine:
+                return self._connected(attempt, timeout_s, deadline)
+            if not attempt.over.wait(max(deadline - time.monotonic(), 0)):
+                raise in_time(self.address, timeout_s, "no connection")
+            if attempt.failed is not None:
+                error = attempt.failed
+                raise unreachable(error.where, error.found, error.todo, unprocessed=True)
+
+    def _connected(self, attempt: _Attempt, timeout_s: float, deadline: float) -> Link:
+        """Make the connection that others wait for too."""
+        left = deadline - time.monotonic()
+        try:
+            if left <= 0:
+                raise in_time(self.address, timeout_s, "no connection")
+            core = Connection(self._target.fields(), self._limit)
+            link = Link(
+                Pipe(*connect(self._target, min(left, self._connect_timeout_s), core)), core
+            )
+        except ServerUnavailable as error:
+            if time.monotonic() >= deadline:
+                # Others may have more time than this call had.
+                raise in_time(self.address, timeout_s, "no connection") from error
+            error.unprocessed = True
+            attempt.failed = error
+            raise
+        else:
+            with self._lock:
+                closed = self._closed
+                past = self._old if self._link is None else [*self._old, self._link]
+                self._old = [old for old in past if old.core.calls]
+                self._link = link
+            if closed:
+                link.close(CLOSED)
+            for old in past:
+                old.retire()
+            return link
+        finally:
+            with self._lock:
+                self._attempt = None
+            attempt.over.set()
+
+
+class _Pending:
+    """See `Pending`."""
+
+    def __init__(
+        self,
+        target: Target,
+        link: Link,
+        call: Call,
+        request: tuple[str, Body, float],
+        deadline: float,
+    ) -> None:
+        self._target, self._link, self._call = target, link, call
+        self._request, self._deadline = request, deadline
+
+    def result(self) -> memoryview:
+        """See `Pending.result`."""
+        link, call = self._link, self._call
+        method, body, timeout_s = self._request
+        try:
+            done = link.wait(call, self._deadline, listening=True)
+        except BaseException:
+            link.abandon(call)
+            raise
+        if not done:
+            link.abandon(call)
+            raise in_time(place(self._target.name, method, body), timeout_s)
+        link.over(call)
+        if (answer := complete(call)) is not None:
+            return answer
+        raise why(call, self._target, method, body, timeout_s)
+
+    def cancel(self) -> None:
+        """See `Pending.cancel`."""
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._link.abandon(self._call)
+
+
+class _Stream:
+    """See `Stream`."""
+
+    def __init__(self, target: Target, link: Link, call: Call) -> None:
+        self._target, self._link, self._call = target, link, call
+
+    def write(self, body: Body, timeout_s: float | None = None) -> None:
+        """See `Stream.write`; waits while the server takes no more."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        size = body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(self._target.name, size)
+        if self._call.ended or self._call.problem:
+            raise self._over()
+        self._link.write(self._call, body, size)
+        if not self._link.push(self._call, deadline):
+            raise in_time(self._target.name, timeout_s or 0.0, "a message was not taken")
+
+    def end(self) -> None:
+        """See `Stream.end`."""
+        self._link.finish(self._call)
+
+    def read(self, timeout_s: float | None = None) -> memoryview | None:
+        """See `Stream.read`."""
+        call = self._call
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        if not self._link.wait(call, deadline, listening=True):
+            raise in_time(self._target.name, timeout_s or 0.0, "no message")
+        message = self._link.read(call)
+        if message is None:
+            self._link.over(call)
+            if call.status != 0 or call.problem:
+                raise self._over()
+        return message
+
+    def cancel(self) -> None:
+        """See `Stream.cancel`; the server is told `GRACE_S` later, unless the stream ends before."""
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._link.abandon(self._call)
+
+    def _over(self) -> ClientError:
+        """Why nothing more can be sent or read."""
+        return why(self._call, self._target, STREAM, None, None)

@@ -1,0 +1,424 @@
+"""A client's side of one HTTP/2 connection (RFC 9113) that carries gRPC calls; no input or output.
+
+Bytes of the peer go into `receive`; what is to be sent gathers in `sender.out`. Methods give back what
+has become ready, for the shell (threads or tasks) to wake. The shell must not run two methods at once.
+A peer that breaks the protocol ends the connection, never more: every call learns why.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Final
+
+from tritonkit.wire.http2 import frames
+from tritonkit.wire.http2.call import BadMessage, Call, Waiter
+from tritonkit.wire.http2.fields import (
+    LARGEST_LIST,
+    AnswerFields,
+    HPACKError,
+    RequestFields,
+    TooLong,
+)
+from tritonkit.wire.http2.frames import LARGEST_WINDOW
+from tritonkit.wire.http2.reading import LARGEST_FRAME, Broken, FrameReader, number_in
+from tritonkit.wire.http2.sending import START_WINDOW, Sender
+from tritonkit.wire.limits import AnswerLimit
+from tritonkit.wire.transport import Body, Headers
+
+__all__ = ["GRACE_S", "Connection", "Gone"]
+
+GRACE_S: Final = 0.25
+"""A call given up is reset so much later, if it has not ended by then, and the server told a deadline so
+much later than ours: Triton 2.51 crashes now and then when the end of a call crosses its answer."""
+
+WINDOW: Final = 64 * 2**20
+"""Bytes the peer may send on one stream, and on all, before it is told that it may go on."""
+_ACKS_WAITING: Final = 1000
+_GRPC: Final = (200, None)
+"""HTTP statuses with which bytes are gRPC's; others come with a proxy's page."""
+
+
+class Gone(Exception):
+    """The connection takes no new calls."""
+
+
+class Connection:
+    """Frames in, frames out.
+
+    Args:
+        fields: makes the blocks of header fields.
+        limit: how large answers may be.
+    """
+
+    def __init__(self, fields: RequestFields, limit: AnswerLimit | None = None) -> None:
+        self.sender = Sender()
+        self.calls: dict[int, Call] = {}
+        self.greeted = False
+        """Whether the peer's SETTINGS have come: it speaks HTTP/2."""
+        self.draining = ""
+        """Why no new call may begin, if so."""
+        self.lost = ""
+        """Why the connection is of no more use, if so."""
+        self.given_up: dict[Call, float] = {}
+        """Calls whose answers nobody wants any more, each with the moment of that."""
+        self._limit = limit or AnswerLimit()
+        self._fields = fields
+        self._answers = AnswerFields()
+        self._reader = FrameReader(self)
+        self._ready: list[Waiter] = []
+        self._next = 1
+        self._most = LARGEST_WINDOW
+        self._line: deque[Waiter] = deque()
+        self._promised = 0
+        self._owed = 0
+        self._acks = 0
+        self._data_of: Call | None = None
+        self._data_ends = 0
+        ours = {
+            frames.ENABLE_PUSH: 0,
+            frames.INITIAL_WINDOW_SIZE: WINDOW,
+            frames.MAX_FRAME_SIZE: LARGEST_FRAME,
+            frames.MAX_HEADER_LIST_SIZE: LARGEST_LIST,
+        }
+        self.sender.out.append(
+            frames.PREFACE + frames.settings(ours) + frames.window_update(0, WINDOW - START_WINDOW)
+        )
+
+    # -- calls
+
+    def full(self) -> bool:
+        """Whether a new call must stand in `line` first, for the peer's limit of calls at once."""
+        return bool(self._line) or len(self.calls) + self._promised >= self._most
+
+    def line(self) -> Waiter:
+        """A place in the line of new calls; once ready it must be used up by `open` or `leave`."""
+        place = Waiter()
+        self._line.append(place)
+        return place
+
+    def leave(self, place: Waiter) -> list[Waiter]:
+        """Give a place in the line back."""
+        if place.ready:
+            self._promised -= 1
+        else:
+            self._line.remove(place)
+        return self._let_in()
+
+    def open(
+        self,
+        method: str,
+        body: Body | None,
+        size: int,
+        timeout_s: float | None,
+        headers: Headers = (),
+        in_line: bool = False,
+    ) -> Call:
+        """Begin a call; with a body a unary one, of which `sender.push` sends what is left.
+
+        Args:
+            method: of Triton's service.
+            body: the one message, or None for a stream.
+            size: the body's bytes.
+            timeout_s: told to the server, with `GRACE_S`.
+            headers: of this call alone.
+            in_line: whether the call has a place from `line`.
+
+        Raises:
+            Gone: the connection takes no new calls.
+        """
+        if in_line:
+            self._promised -= 1
+        if self.draining:
+            raise Gone
+        number = self._next
+        told_s = None if timeout_s is None else timeout_s + GRACE_S
+        block = self._fields.block(method, told_s, headers)
+        call = Call(number, self.sender.stream_window, body is None, self._limit.of(method))
+        self.calls[number] = call
+        self._next = number + 2
+        if self._next > LARGEST_WINDOW:
+            self.draining = "it has no number left for a new call"
+        self.sender.begin(call, block, body, size)
+        return call
+
+    def read(self, call: Call) -> memoryview | None:
+        """The oldest message not yet read, if there is one."""
+        message = call.read()
+        call.ready = call.unread > 0 or call.ended or call.problem != ""
+        if not call.ended:
+            self._credit(call)
+        return message
+
+    def abandon(self, call: Call, code: int = frames.CANCEL) -> list[Waiter]:
+        """Reset a call that has not ended; what still comes for it is dropped."""
+        if call.ended:
+            return []
+        self.sender.out.append(frames.rst_stream(call.number, code))
+        return self._end(call)
+
+    def give_up(self, call: Call, now: float) -> list[Waiter]:
+        """Nobody wants the call's answer: `sweep` will reset it, unless it ends by itself before.
+
+        Args:
+            call: one under way, or over.
+            now: of any clock in seconds, the same one for `sweep`.
+        """
+        if call.ended or call in self.given_up:
+            return []
+        if call.left:
+            return self.abandon(call)  # the server has not begun
+        self.sender.finish(call)
+        self.given_up[call] = now
+        call.forget()
+        woken: list[Waiter] = [] if call.ready else [call]
+        call.ready = True
+        return woken
+
+    def sweep(self, now: float) -> list[Waiter]:
+        """Reset the calls given up `GRACE_S` ago."""
+        woken: list[Waiter] = []
+        for call, since in list(self.given_up.items()):
+            if now - since < GRACE_S:
+                break
+            woken += self.abandon(call)
+        return woken
+
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return len(self.calls) > len(self.given_up)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self.sender.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
+
+    def lose(self, why: str, code: int | None = None) -> list[Waiter]:
+        """The connection is gone: every call ends with the reason.
+
+        Args:
+            why: for messages.
+            code: the error to tell the peer, if it is to be told.
+        """
+        if self.lost:
+            return []
+        self.lost = self.draining = why
+        if code is not None:
+            self.sender.out.append(frames.goaway(code))
+        woken: list[Waiter] = []
+        for call in list(self.calls.values()):
+            call.lost = why
+            woken += self._end(call)
+        return woken + self._let_in()
+
+    # -- what comes
+
+    def receive(self, data: bytes) -> list[Waiter]:
+        """Take bytes of the peer in; what is ready now that was not before."""
+        if self.lost:
+            return []
+        self._ready = []
+        try:
+            self._reader.read(data)
+        except Broken as error:
+            self._ready += self.lose(f"it broke HTTP/2's rules: {error}", error.code)
+        except TooLong:
+            what = f"it broke HTTP/2's rules: header fields of more than {LARGEST_LIST} bytes"
+            self._ready += self.lose(what, frames.ENHANCE_YOUR_CALM)
+        except HPACKError:
+            what = "it broke HTTP/2's rules: header fields that are none"
+            self._ready += self.lose(what, frames.COMPRESSION_ERROR)
+        return self._ready
+
+    def data_begins(self, number: int, size: int, ends: int) -> None:
+        """See `Frames`."""
+        self._owed += size
+        if self._owed >= WINDOW // 2:
+            self.sender.out.append(frames.window_update(0, self._owed))
+            self._owed = 0
+        call = self._data_of = self._call(number)
+        self._data_ends = ends
+        if call is not None:
+            call.owed += size
+            if call.owed > WINDOW:
+                raise Broken("more bytes than the window allows", frames.FLOW_CONTROL_ERROR)
+
+    def data(self, payload: memoryview, last: bool) -> None:
+        """See `Frames`."""
+        call = self._data_of
+        if call is None or call.ended:
+            return
+        if not call.problem and call not in self.given_up and call.http in _GRPC:
+            self._taken(call, payload)
+        if not last:
+            return
+        if self._data_ends:
+            if call.http in _GRPC:
+                call.problem = call.problem or "it ended without a status"
+            self._ready += self._close(call)
+            return
+        self._credit(call)
+        if call.unread and not call.ready:
+            call.ready = True
+            self._ready.append(call)
+
+    def _taken(self, call: Call, payload: memoryview) -> None:
+        """Keep a call's bytes. An answer that is refused is for the shell to abandon: the server may
+        be Triton, which should not see a reset at once (`GRACE_S`)."""
+        try:
+            call.take(payload)
+        except BadMessage as error:
+            call.problem = str(error)
+            if not call.streaming:
+                call.forget()
+            if not call.ready:
+                call.ready = True
+                self._ready.append(call)
+
+    def fields(self, number: int, block: bytes, ends: int) -> None:
+        """See `Frames`."""
+        # Read also for a call given up: the peer's table lives in these blocks.
+        head = self._answers.read(block)
+        call = self._call(number)
+        if call is None:
+            return
+        if head.http is not None and head.http >= 200:
+            call.http = head.http
+        if head.status is not None:
+            call.status, call.message = head.status, head.message
+        if ends:
+            if call.middle:
+                call.problem = call.problem or "its message ended early"
+            self._ready += self._close(call)
+
+    def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+        """See `Frames`."""
+        if kind == frames.WINDOW_UPDATE:
+            self._window_update(number, number_in(payload) & LARGEST_WINDOW)
+        elif kind == frames.PING:
+            self._ping(flags, number, payload)
+        elif kind == frames.RST_STREAM:
+            self._rst_stream(number, number_in(payload))
+        elif kind == frames.SETTINGS:
+            self._settings(flags, number, payload)
+        elif kind == frames.GOAWAY:
+            self._goaway(number, payload)
+        elif kind == frames.PUSH_PROMISE:
+            raise Broken("a push, which was switched off")
+
+    def _rst_stream(self, number: int, code: int) -> None:
+        call = self._call(number)
+        if call is not None:
+            call.reset = code
+            call.refused = code == frames.REFUSED_STREAM
+            self._ready += self._end(call)
+
+    def _settings(self, flags: int, number: int, payload: memoryview) -> None:
+        if number or len(payload) % 6 or (flags & frames.ACK and payload):
+            raise Broken("SETTINGS that are none", frames.FRAME_SIZE_ERROR)
+        if flags & frames.ACK:
+            return
+        for name, value in struct.iter_unpack(">HL", payload):
+            self._setting(name, value)
+        self.greeted = True
+        self._acknowledge(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
+
+    def _setting(self, name: int, value: int) -> None:
+        if name == frames.HEADER_TABLE_SIZE:
+            self._fields.resize(value)
+        elif name == frames.MAX_CONCURRENT_STREAMS:
+            self._most = value
+            self._ready += self._let_in()
+        elif name == frames.INITIAL_WINDOW_SIZE:
+            self._resize_windows(value)
+        elif name == frames.MAX_FRAME_SIZE:
+            if not 2**14 <= value < 2**24:
+                raise Broken(f"a largest frame of {value} bytes")
+            self.sender.largest = value
+
+    def _resize_windows(self, value: int) -> None:
+        if value > LARGEST_WINDOW:
+            raise Broken(f"a window of {value} bytes", frames.FLOW_CONTROL_ERROR)
+        more, self.sender.stream_window = value - self.sender.stream_window, value
+        for call in self.calls.values():
+            call.window += more
+        self._ready += self.sender.feed()
+
+    def _ping(self, flags: int, number: int, payload: memoryview) -> None:
+        if number or len(payload) != 8:
+            raise Broken("a PING that is none", frames.FRAME_SIZE_ERROR)
+        if not flags & frames.ACK:
+            self._acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
+
+    def _acknowledge(self, answer: bytes) -> None:
+        self._acks = self._acks + 1 if self.sender.out or self.sender.stuck else 1
+        if self._acks > _ACKS_WAITING:
+            raise Broken("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
+        self.sender.out.append(answer)
+
+    def _goaway(self, number: int, payload: memoryview) -> None:
+        if number or len(payload) < 8:
+            raise Broken("a GOAWAY that is none", frames.FRAME_SIZE_ERROR)
+        last, why = frames.going_away(payload)
+        self.draining = f"the server is closing the connection ({why})"
+        for call in list(self.calls.values()):
+            if call.number > last:
+                call.lost, call.refused = self.draining, True
+                self._ready += self._end(call)
+        self._ready += self._let_in()
+
+    def _window_update(self, number: int, more: int) -> None:
+        if not number:
+            self._ready += self.sender.widen(more)
+            return
+        call = self._call(number)
+        if call is None:
+            return
+        call.window += more
+        if not more or call.window > LARGEST_WINDOW:
+            call.problem = f"it made the call's window larger by {more} bytes"
+            self._ready += self.abandon(call, frames.FLOW_CONTROL_ERROR)
+        else:
+            self._ready += self.sender.feed()
+
+    # -- common to both
+
+    def _credit(self, call: Call) -> None:
+        """Let the peer send more on this stream, unless its messages pile up unread."""
+        if call.owed >= WINDOW // 2 and not call.unread:
+            self.sender.out.append(frames.window_update(call.number, call.owed))
+            call.owed = 0
+
+    def _call(self, number: int) -> Call | None:
+        """The call of a stream; None if it is over."""
+        call = self.calls.get(number)
+        if call is None and (not number & 1 or number >= self._next):
+            raise Broken(f"a frame for stream {number}, which nobody opened")
+        return call
+
+    def _close(self, call: Call) -> list[Waiter]:
+        """The peer has ended its side: end ours, in case it had more to say."""
+        if call.left or not call.writes_end:
+            self.sender.out.append(frames.rst_stream(call.number, frames.CANCEL))
+        return self._end(call)
+
+    def _end(self, call: Call) -> list[Waiter]:
+        """The call is over; those who wait for it or for its place."""
+        del self.calls[call.number]
+        call.ended = True
+        self.given_up.pop(call, None)
+        woken: list[Waiter] = [] if call.ready else [call]
+        call.ready = True
+        room = self.sender.forget(call)
+        if room is not None:
+            woken.append(room)
+        return woken + self._let_in() if self._line else woken
+
+    def _let_in(self) -> list[Waiter]:
+        """Those at the head of the line for whom there is room; all, if no call may begin."""
+        woken = []
+        while self._line and (self.draining or len(self.calls) + self._promised < self._most):
+            place = self._line.popleft()
+            place.ready = True
+            self._promised += 1
+            woken.append(place)
+        return woken
