@@ -11,13 +11,14 @@ import statistics
 import time
 from pathlib import Path
 
-from tritonkit.build import Cache, plan
-from tritonkit.build.make import job_of
-from tritonkit.build.runtimes import RUNTIMES
-from tritonkit.build.timing import batch_of
-from tritonkit.build.variants import parse
 from tritonkit.errors import UsageError
+from tritonkit.export import Cache
+from tritonkit.export.timing import batch_of
 from tritonkit.machine import cores
+from tritonkit.optimize import plan
+from tritonkit.optimize.make import job_of
+from tritonkit.optimize.runtimes import RUNTIMES
+from tritonkit.optimize.variants import parse
 from tritonkit.spec import load
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.report import Ratio, Report
-from tritonkit.build import Cache, evaluate
-from tritonkit.build.extras import need
-from tritonkit.build.gpu import find_gpu
-from tritonkit.build.make import job_of
-from tritonkit.build.runtimes import RUNTIMES
-from tritonkit.build.timing import batch_of
 from tritonkit.errors import BuildError, UsageError
+from tritonkit.export import Cache
+from tritonkit.export.timing import batch_of
+from tritonkit.extras import need
 from tritonkit.machine import cores
+from tritonkit.optimize import evaluate
+from tritonkit.optimize.gpu import find_gpu
+from tritonkit.optimize.make import job_of
+from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.spec import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.setting import Setting
-    from tritonkit.build.job import Job
-    from tritonkit.build.samples import Batch
+    from tritonkit.export.job import Job
+    from tritonkit.export.samples import Batch
     from tritonkit.spec import Spec
 
     Contenders = dict[str, Callable[[Batch], object]]

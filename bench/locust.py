@@ -12,8 +12,8 @@ import numpy as np
 
 from bench.report import Ratio, Report
 from bench.setting import Setting, served
-from tritonkit.build import load_hook
 from tritonkit.errors import ClientError
+from tritonkit.export import load_hook
 from tritonkit.measure import LoadPlan, run_load
 from tritonkit.spec import load
 

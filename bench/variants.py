@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.programs import output
 from bench.report import Ratio, Report
-from tritonkit.build import Cache
-from tritonkit.build.results import Result, evaluate
 from tritonkit.errors import GateError
+from tritonkit.export import Cache
 from tritonkit.machine import cores
+from tritonkit.optimize.results import Result, evaluate
 from tritonkit.spec import load
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _repository(root: Path, serving: dict[str, Any]) -> Path:
 
     import yaml
 
-    from tritonkit.render import build_repository
+    from tritonkit.pipeline import build_repository
 
     shutil.copytree(ROOT / "models" / "resnet50", root / "models" / "resnet50")
     (root / "python_backends").symlink_to(ROOT / "python_backends")

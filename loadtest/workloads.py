@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritonkit.build import load_hook
 from tritonkit.errors import InferenceError, UsageError
+from tritonkit.export import load_hook
 from tritonkit.measure import Request, Workload, expect_embedding, expect_label, expect_like
 from tritonkit.spec import load, resolve_file
 

@@ -13,7 +13,7 @@ import pytest
 
 from tritonkit.spec import Spec, load
 
-# Before any test imports torch, as in build/extras.py: spinning threads starve each other on busy cores.
+# Before any test imports torch, as in extras.py: spinning threads starve each other on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A busy machine is no failure of a property: tests are no measurements.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["barred", "printable"]
+__all__ = ["barred", "first_line", "printable"]
 
 # DEL and C1: a terminal acts on them. Line separators; embeddings, overrides and isolates, which show
 # text in another order than it has (CVE-2021-42574); lone surrogates, which no terminal can be sent.
@@ -31,3 +31,8 @@ def barred(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return ascii(found[0])[1:-1]
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in a line."""
+    return next(iter(str(error).strip().splitlines()), "no message")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.build.test_build import RELU, onnx_file
 from tests.cli import running
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
+from tests.optimize.test_make import RELU, onnx_file
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.test_build import RELU, onnx_file
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
-from tritonkit.build import Cache, evaluate
+from tests.optimize.test_make import RELU, onnx_file
+from tritonkit.export import Cache
+from tritonkit.optimize import evaluate
 
 
 @pytest.fixture

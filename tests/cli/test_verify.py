@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
-from tests.render.damaging import flip
-from tests.render.test_publish import rendered
-from tritonkit.render.publish import publish
+from tests.publish.damaging import flip
+from tests.publish.test_publish import rendered
+from tritonkit.publish.publish import publish
 
 
 @pytest.fixture

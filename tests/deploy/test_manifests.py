@@ -13,7 +13,7 @@ import yaml
 from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import run
 from tests.server.models import ModelText, write_repository
-from tritonkit.render import build_repository
+from tritonkit.pipeline import build_repository
 from tritonkit.serve import plan, read_models
 from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs, made_of_python
 from tritonkit.serve.shm import MIB

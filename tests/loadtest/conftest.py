@@ -15,7 +15,7 @@ import pytest
 
 from tests.client.conftest import serve
 from tests.conftest import PROJECT
-from tritonkit.build import load_hook
+from tritonkit.export import load_hook
 from tritonkit.spec import load
 from tritonkit.testing import FakeModel
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.build.test_build import RELU, onnx_file
 from tests.conftest import WriteModel
+from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.client import Client
 from tritonkit.errors import UsageError
 from tritonkit.measure.network import example_inputs, profile_network

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tritonkit.build.artifact import Artifact, Signature, TensorInfo
+from tritonkit.export.artifact import Artifact, Signature, TensorInfo
 from tritonkit.render import ModelPlan, Target, plan_models, render_config
 from tritonkit.spec import Spec, load
 

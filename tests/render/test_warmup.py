@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.render.cases import Case, make_case
-from tritonkit.build.artifact import TensorInfo
 from tritonkit.errors import RenderError
+from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.warmup import automatic, serialize
 from tritonkit.spec import FreeAxis
 

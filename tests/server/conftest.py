@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.models import ModelText, write_repository
-from tritonkit.render import build_repository
+from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
 WriteServerModels = Callable[..., Path]

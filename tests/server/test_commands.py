@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.build.test_build import RELU, onnx_file
 from tests.cli.running import tritonkit
+from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.client import Client
 from tritonkit.serve import serve
 

@@ -24,7 +24,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
 from tests.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
-from tritonkit.build.artifact import Signature
+from tritonkit.export.artifact import Signature
 from tritonkit.render import ModelPlan
 
 # What Triton says to the configurations that this machine cannot serve: no GPU, and in the embedded

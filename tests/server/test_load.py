@@ -13,7 +13,7 @@ import pytest
 from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import free_port, locust
-from tritonkit.render import build_repository
+from tritonkit.pipeline import build_repository
 
 LOOSE = """
 models:

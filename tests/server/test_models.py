@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritonkit.build import load_hook
 from tritonkit.client import Client
+from tritonkit.export import load_hook
 from tritonkit.spec import PackageFile, load, resolve_file
 
 

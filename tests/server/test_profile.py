@@ -15,7 +15,7 @@ from tests.server.conftest import WriteServerModels
 from tests.server.models import ECHO, VECTOR, ModelText, ensemble
 from tritonkit.client import Client
 from tritonkit.measure import RequestProfile, profile_requests
-from tritonkit.render import build_repository
+from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
 
 SLOW, FAST = 0.04, 0.01  # seconds

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritonkit.build.artifact import Artifact
-from tritonkit.build.hooks import load_hook
-from tritonkit.build.job import Job
-from tritonkit.build.onnx_file import open_session, run_session
-from tritonkit.build.samples import Batch
-from tritonkit.build.torch_module import run_module
-from tritonkit.build.transforms import distilled, pruned
-from tritonkit.build.transforms.loop import parameter_count
-from tritonkit.build.variants import onnx_int8_qat
-from tritonkit.build.weights import Weights
+from tritonkit.export.artifact import Artifact
+from tritonkit.export.hooks import load_hook
+from tritonkit.export.job import Job
+from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.samples import Batch
+from tritonkit.export.torch_module import run_module
+from tritonkit.export.weights import Weights
+from tritonkit.optimize.transforms import distilled, pruned
+from tritonkit.optimize.transforms.loop import parameter_count
+from tritonkit.optimize.variants import onnx_int8_qat
 from tritonkit.spec import load
 
 pytestmark = pytest.mark.timeout(900)  # each trains a network, on cores that may be shared

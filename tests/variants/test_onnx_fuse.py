@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tests.build.variants.onnx_nets import random, run
 from tests.conftest import WriteModel
-from tritonkit.build import Cache
-from tritonkit.build.make import job_of
-from tritonkit.build.variants.onnx_fuse import FORMS, fuse
-from tritonkit.build.variants.onnx_graph import tidy
+from tests.optimize.variants.onnx_nets import random, run
+from tritonkit.export import Cache
+from tritonkit.optimize.make import job_of
+from tritonkit.optimize.variants.onnx_fuse import FORMS, fuse
+from tritonkit.optimize.variants.onnx_graph import tidy
 
 MAKE = FORMS["onnx-fp32-fused"].make
 SPEC = """

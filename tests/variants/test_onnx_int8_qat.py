@@ -12,13 +12,13 @@ import onnxruntime as ort
 import pytest
 
 from tests.conftest import WriteModel
-from tritonkit.build.artifact import Artifact
-from tritonkit.build.job import Job
-from tritonkit.build.onnx_file import check_file, open_session, run_session
-from tritonkit.build.torch_module import run_module
-from tritonkit.build.variants.onnx_int8_qat import FORMS, make
-from tritonkit.build.weights import Weights
 from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Artifact
+from tritonkit.export.job import Job
+from tritonkit.export.onnx_file import check_file, open_session, run_session
+from tritonkit.export.torch_module import run_module
+from tritonkit.export.weights import Weights
+from tritonkit.optimize.variants.onnx_int8_qat import FORMS, make
 
 SPEC = """
 name: net

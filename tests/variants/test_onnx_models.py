@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.build import Cache
-from tritonkit.build.gate import judge
-from tritonkit.build.job import Job
-from tritonkit.build.make import build, job_of, plan
+from tritonkit.export import Cache
+from tritonkit.export.gate import judge
+from tritonkit.export.job import Job
+from tritonkit.optimize.make import build, job_of, plan
 from tritonkit.spec import load
 
 Jobs = Callable[[str], tuple[Job, Cache]]

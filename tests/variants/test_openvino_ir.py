@@ -10,14 +10,14 @@ import openvino
 import pytest
 
 from tests.conftest import WriteModel
-from tritonkit.build.artifact import Artifact
-from tritonkit.build.cache import Cache
-from tritonkit.build.job import Job
-from tritonkit.build.make import build, job_of, plan
-from tritonkit.build.runtimes.openvino_cpu import open_runner
-from tritonkit.build.variants.openvino_ir import make_bf16, make_fp32, make_int8
-from tritonkit.build.variants.openvino_layers import has_attention, layers_in_float
 from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Artifact
+from tritonkit.export.cache import Cache
+from tritonkit.export.job import Job
+from tritonkit.optimize.make import build, job_of, plan
+from tritonkit.optimize.runtimes.openvino_cpu import open_runner
+from tritonkit.optimize.variants.openvino_ir import make_bf16, make_fp32, make_int8
+from tritonkit.optimize.variants.openvino_layers import has_attention, layers_in_float
 
 SPEC = """
 name: net

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.build.report.figures import CROWD, MACHINE, crowd
-from tritonkit.build.report import render
+from tests.report.figures import CROWD, MACHINE, crowd
+from tritonkit.report import render
 
 Show = Callable[..., Any]
 

@@ -14,10 +14,10 @@ from torch import nn
 
 from tests.conftest import WriteModel
 from tests.models.conftest import MODELS, folder_module
-from tritonkit.build.export import export_onnx
-from tritonkit.build.onnx_file import open_session, run_session
-from tritonkit.build.torch_module import load_trained, make_module
-from tritonkit.build.weights import Weights
+from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.torch_module import load_trained, make_module
+from tritonkit.export.torch_onnx import export_onnx
+from tritonkit.export.weights import Weights
 from tritonkit.spec import load
 
 FOLDER = MODELS / "resnet50"

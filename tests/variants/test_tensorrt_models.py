@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.build import Cache, evaluate
-from tritonkit.build.gpu import find_gpu
-from tritonkit.build.variants.tensorrt_plan import read_plan_profiles
-from tritonkit.build.variants.tensorrt_profiles import Range
+from tritonkit.export import Cache
+from tritonkit.optimize import evaluate
+from tritonkit.optimize.gpu import find_gpu
+from tritonkit.optimize.variants.tensorrt_plan import read_plan_profiles
+from tritonkit.optimize.variants.tensorrt_profiles import Range
 from tritonkit.spec import load
 
 pytestmark = pytest.mark.skipif(

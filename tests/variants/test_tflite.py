@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import WriteModel
-from tritonkit.build import Cache, Result, evaluate
-from tritonkit.build.runtimes import RUNTIMES
 from tritonkit.errors import RenderError
+from tritonkit.export import Cache
+from tritonkit.optimize import Result, evaluate
+from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.render import plan_models
 from tritonkit.spec import Spec
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import PROJECT, WriteModel
-from tritonkit.build import Cache, evaluate
-from tritonkit.build.runtimes import RUNTIMES
 from tritonkit.client import Client
 from tritonkit.errors import ServerStartError
-from tritonkit.render import build_repository
+from tritonkit.export import Cache
+from tritonkit.optimize import evaluate
+from tritonkit.optimize.runtimes import RUNTIMES
+from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
 
 VENV = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")

@@ -19,7 +19,7 @@ from tritonkit.errors import RenderError, TritonkitError, UsageError
 
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
-    from tritonkit.render import Repository
+    from tritonkit.pipeline import Repository
 
 __all__ = ["Target", "command", "print_build"]
 
@@ -84,7 +84,7 @@ def command(
     Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
     from tritonkit.cli.progress import Announcing
-    from tritonkit.render import build_repository, check_repository
+    from tritonkit.pipeline import build_repository, check_repository
 
     folder = project_folder(root)
     if check and (dry_run or force or variants):
@@ -147,9 +147,9 @@ def _left(shown: Announcing, root: Path) -> str:
 
 def _print_commands(root: Path, repository: Repository) -> None:
     """How NVIDIA's own tool would build the plans."""
-    from tritonkit.build import Cache
-    from tritonkit.build.make import job_of
-    from tritonkit.build.variants.tensorrt_plan import trtexec_command
+    from tritonkit.export import Cache
+    from tritonkit.optimize.make import job_of
+    from tritonkit.optimize.variants.tensorrt_plan import trtexec_command
     from tritonkit.spec import load
 
     for result in repository.results:
@@ -165,7 +165,7 @@ def _print_commands(root: Path, repository: Repository) -> None:
 
 def _would_run(root: Path, repository: Repository) -> dict[str, tuple[str, ...]]:
     """Python of models' folders that the build itself would run, where something is to be made."""
-    from tritonkit.build.variants import PLAIN
+    from tritonkit.optimize.variants import PLAIN
     from tritonkit.spec import load
     from tritonkit.spec.contents import build_python
 

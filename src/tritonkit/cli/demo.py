@@ -34,7 +34,7 @@ def command(root: Root = None) -> None:
     """
     from tritonkit.cli.progress import Announcing
     from tritonkit.client import Client
-    from tritonkit.render import build_repository
+    from tritonkit.pipeline import build_repository
     from tritonkit.serve import serve
     from tritonkit.spec import load_all
 
@@ -56,7 +56,7 @@ def command(root: Root = None) -> None:
 
 def show_digits(client: Client, spec: Spec) -> None:
     """Twelve images of the held-out fifth, one request each."""
-    from tritonkit.build import load_hook
+    from tritonkit.export import load_hook
 
     images: list[tuple[bytes, str]] = load_hook(spec, "data:held_out_images", "demo")(IMAGES)
     model = client.model("digits")

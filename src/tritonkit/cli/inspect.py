@@ -11,7 +11,7 @@ from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from tritonkit.render.inspection import Inspection
+    from tritonkit.inspection import Inspection
     from tritonkit.spec import Spec
 
 __all__ = ["command"]
@@ -37,8 +37,8 @@ def command(
 
     Example: tritonkit inspect digits
     """
+    from tritonkit.inspection import inspect_model
     from tritonkit.machine import cores
-    from tritonkit.render.inspection import inspect_model
 
     project = project_folder(root)
     found = [inspect_model(spec, "cpu", cores()) for spec in _specs(project, names or [])]

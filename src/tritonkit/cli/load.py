@@ -142,7 +142,7 @@ def _server(
         raise UsageError(
             "--http-address", found="it stands without --address", wanted="both, or neither"
         )
-    from tritonkit.render import recover
+    from tritonkit.publish import recover
     from tritonkit.serve import serve
 
     folder = project / "model_repository"

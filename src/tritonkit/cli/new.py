@@ -51,7 +51,7 @@ def command(
 
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
-    from tritonkit.build.scaffold import new_from_onnx, new_from_torch
+    from tritonkit.scaffold import new_from_onnx, new_from_torch
     from tritonkit.spec import load
 
     project = project_folder(root)

@@ -83,7 +83,7 @@ def _server(project: Path, folder: Path, name: str, address: str | None) -> Iter
     if address is not None:
         yield address
         return
-    from tritonkit.render import recover
+    from tritonkit.publish import recover
     from tritonkit.serve import serve
 
     recover(folder)

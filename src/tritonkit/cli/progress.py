@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tritonkit.build.progress import Progress
 from tritonkit.cli.output import note
+from tritonkit.optimize.progress import Progress
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
-    from tritonkit.build import Result
-    from tritonkit.build.make import BuildPlan
+    from tritonkit.optimize import Result
+    from tritonkit.optimize.make import BuildPlan
 
 __all__ = ["Announcing", "Showing", "bars", "progress"]
 

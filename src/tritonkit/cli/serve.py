@@ -83,7 +83,7 @@ def command(
 
     Example: tritonkit serve --model digits --grpc-port 0
     """
-    from tritonkit.render import recover
+    from tritonkit.publish import recover
     from tritonkit.serve import Server
 
     project = project_folder(root)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tritonkit.cli.output import note, print_table
 
 if TYPE_CHECKING:
-    from tritonkit.build import Measured, Result
     from tritonkit.errors import TritonkitError
+    from tritonkit.export import Measured
+    from tritonkit.optimize import Result
 
 __all__ = ["COLUMNS", "build_row", "print_variants"]
 

@@ -14,7 +14,7 @@ from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.render.integrity import Finding
+    from tritonkit.publish.integrity import Finding
 
 __all__ = ["command"]
 
@@ -36,8 +36,8 @@ def command(
 
     Example: tritonkit verify digits_network
     """
-    from tritonkit.render.damage import damage
-    from tritonkit.render.integrity import Totals, foreign, verify
+    from tritonkit.publish.damage import damage
+    from tritonkit.publish.integrity import Totals, foreign, verify
     from tritonkit.spec.units import format_bytes
 
     folder = (repository or project_folder(root) / "model_repository").resolve()

@@ -9,19 +9,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.build import Cache
-from tritonkit.build.hooks import first_line
-from tritonkit.build.make import PYTHON, job_of
-from tritonkit.build.runtimes import RUNTIMES, OperatorTime
-from tritonkit.build.samples import Batch
-from tritonkit.build.timing import batch_of
-from tritonkit.build.variants import parse
 from tritonkit.client.inputs import checked_inputs
 from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.export import Cache
+from tritonkit.export.samples import Batch
+from tritonkit.export.timing import batch_of
 from tritonkit.machine import cores
 from tritonkit.measure.profile import steps_of
-from tritonkit.render import manifest
+from tritonkit.optimize.make import PYTHON, job_of
+from tritonkit.optimize.runtimes import RUNTIMES, OperatorTime
+from tritonkit.optimize.variants import parse
+from tritonkit.publish import manifest
 from tritonkit.spec import Spec, resolve_file
+from tritonkit.text import first_line
 
 if TYPE_CHECKING:
     from tritonkit.client import Client

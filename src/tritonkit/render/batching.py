@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tritonkit.build.artifact import Artifact
 from tritonkit.errors import RenderError
+from tritonkit.export.artifact import Artifact
 from tritonkit.render.parts import Part
 from tritonkit.spec import Spec
 from tritonkit.spec.serving import DynamicBatching

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tritonkit.build.artifact import Artifact, TensorInfo
 from tritonkit.errors import RenderError
+from tritonkit.export.artifact import Artifact, TensorInfo
 from tritonkit.spec import DataType, PipelineStep, ResolvedStep, Serving, Spec, resolve_file
 from tritonkit.spec.serving import SequenceBatching
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tritonkit.build.artifact import Artifact
 from tritonkit.errors import RenderError
+from tritonkit.export.artifact import Artifact
 from tritonkit.render.batching import (
     plan_dynamic_batching,
     plan_max_batch_size,

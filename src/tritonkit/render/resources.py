@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tritonkit.build.variants.tensorrt_profiles import opt_batches
 from tritonkit.errors import RenderError
+from tritonkit.optimize.variants.tensorrt_profiles import opt_batches
 from tritonkit.render.values import InstancePlan, Target
 from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
 

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tritonkit.build.artifact import TensorInfo
 from tritonkit.errors import RenderError
+from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.values import WarmupData, WarmupPlan
 from tritonkit.spec import DataType, FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tritonkit.build.artifact import TensorInfo
 from tritonkit.errors import RenderError
+from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.parts import Part, Port
 from tritonkit.render.values import EnsembleStep, TensorPlan
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
-from tritonkit.render.damage import damage
-from tritonkit.render.integrity import Verifier
+from tritonkit.publish.damage import damage
+from tritonkit.publish.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.doors import Doors

@@ -1,0 +1,86 @@
+"""Files written whole or not at all, and what is said of a disk that takes no more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from tritonkit.errors import BuildError
+from tritonkit.text import first_line
+
+__all__ = ["is_of_writing", "sync", "sync_tree", "try_writing", "unwritable", "write_whole"]
+
+_OF_WRITING = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM,
+}  # fmt: skip
+_TRIED_BYTES = 1 << 16
+
+
+def unwritable(place: Path, error: OSError) -> BuildError:
+    """The error for a folder that takes no file, or no more of them."""
+    return BuildError(
+        str(place),
+        found=f"it cannot be written: {error.strerror or first_line(error)}",
+        todo="free space, or correct its permissions",
+    )
+
+
+def is_of_writing(error: Exception) -> bool:
+    """Whether an error is the file system's refusal; a library that does not load is an OSError too."""
+    return isinstance(error, OSError) and error.errno in _OF_WRITING
+
+
+def try_writing(*places: Path) -> None:
+    """BuildError for the first folder that takes no more.
+
+    For what C++ libraries throw when a write fails: it names neither the folder nor the reason.
+    """
+    for place in places:
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(bytes(_TRIED_BYTES))
+                file.flush()
+        except OSError as error:
+            raise unwritable(place, error) from error
+
+
+def sync(place: Path) -> None:
+    """Have a file's content, or the names in a folder, on the disk itself.
+
+    A file system may write a rename before the content of what it names: after a power failure the new name
+    would stand for nothing.
+    """
+    opened = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        # Some network file systems cannot do this for folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(opened)
+
+
+def sync_tree(folder: Path) -> None:
+    """The same of all files below a folder, then of the folders, innermost first."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            file = Path(place, name)
+            if not file.is_symlink():
+                sync(file)
+        sync(Path(place))
+
+
+def write_whole(file: Path, content: bytes | memoryview) -> None:
+    """Write a file in place of an older one, on the disk itself; OSError with the older one as it was."""
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        sync(unfinished)
+        unfinished.replace(file)
+        sync(file.parent)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,15 @@
+"""From a `Spec` to a checked ONNX `Artifact`: trained or loaded, exported, held against the reference."""
+
+from tritonkit.export.artifact import Artifact, Measured, Signature, TensorInfo, sha256_file
+from tritonkit.export.cache import Cache
+from tritonkit.export.hooks import load_hook
+
+__all__ = [
+    "Artifact",
+    "Cache",
+    "Measured",
+    "Signature",
+    "TensorInfo",
+    "load_hook",
+    "sha256_file",
+]

@@ -1,0 +1,109 @@
+"""A hash of everything that goes into a build: what is unchanged need not be built again."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence, Set
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tritonkit.export.artifact import sha256_file
+from tritonkit.spec import FileReference, Spec, resolve_file
+from tritonkit.spec.contents import imported_modules
+
+__all__ = ["fingerprint", "folder_digests", "tool_versions"]
+
+_TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
+_ROOM = Path(__file__).parent
+_OPTIMIZE = _ROOM.parent / "optimize"
+# What a variant passes or fails by can change without making it anew.
+_BARS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
+
+
+def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
+    """Hexadecimal SHA-256 over what a variant is made from: the spec's network, data and metric, its
+    folder's files, the files it names in packages, the versions of the tools, and the code.
+
+    `code` are the modules that make this variant, besides those that all share.
+    """
+    model = spec.model
+    facts: dict[str, Any] = {
+        "variant": variant,
+        "network": model.network.model_dump(mode="json"),
+        "quality": model.quality.model_dump(mode="json", exclude=_BARS),
+        "batched": model.serving.max_batch_size != 0,
+        "folder": folder_digests(spec.folder, skip={spec.file.name}),
+        "named": [sha256_file(resolve_file(file, spec, "network")) for file in _named_files(spec)],
+        "tools": tools,
+        "room": {
+            file.name: sha256_file(file)
+            for file in [*sorted(_ROOM.glob("*.py")), _OPTIMIZE / "make.py"]
+        },
+        "code": {file.name: sha256_file(file) for file in sorted(_with_helpers(code))},
+    }
+    if variant not in ("onnx-fp32", "python"):
+        # The batching decides the profiles of a plan, and `optimize` all the others.
+        batching = {"max_batch_size", "dynamic_batching"}
+        # How close INT8 forms have to come follows from what they may lose.
+        facts["max_drop"] = model.quality.max_drop
+        facts["serving"] = model.serving.model_dump(mode="json", include=batching)
+        facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _with_helpers(code: Set[Path]) -> set[Path]:
+    """Modules, and those of `optimize` that they import, and so on."""
+    found: set[Path] = set()
+    left = list(code)
+    while left:
+        file = left.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                helper = _ROOM.parents[1].joinpath(*node.module.split(".")).with_suffix(".py")
+                left += [helper] if helper.is_relative_to(_OPTIMIZE) and helper.is_file() else []
+    return found
+
+
+def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python, of the build's libraries, of what the folder's own code imports, and of
+    `more` distributions."""
+    imported = set().union(*(imported_modules(file) for file in spec.folder.glob("*.py")), set())
+    third_party = sorted(imported - set(sys.stdlib_module_names))
+    distributions = _distributions() if third_party else {}
+    named = {name for module in third_party for name in distributions.get(module, ())}
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in sorted(named.union(_TOOLS, more)):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Import name -> distributions: reads every installed package's record, so once is enough."""
+    return metadata.packages_distributions()
+
+
+def _named_files(spec: Spec) -> list[FileReference]:
+    network = spec.model.network
+    return [file for file in (network.weights, network.onnx, *network.files) if file is not None]
+
+
+def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:
+    """SHA-256 of each file below a folder, by its path there; those named `skip` are left out."""
+    return {
+        str(file.relative_to(folder)): sha256_file(file)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name not in skip and "__pycache__" not in file.parts
+    }

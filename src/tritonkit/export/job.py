@@ -1,0 +1,163 @@
+"""What every variant of one network is made from: the trained network, its ONNX file, its data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Artifact, Signature, TensorInfo
+from tritonkit.export.closeness import mean_cosine
+from tritonkit.export.data import hook_batches, hook_training
+from tritonkit.export.onnx_file import check_file, hold_against_spec, read_signature
+from tritonkit.export.reference import Reference
+from tritonkit.export.samples import Batch, batches
+from tritonkit.export.torch_module import load_teacher, load_trained
+from tritonkit.export.transform import Transform
+from tritonkit.export.weights import Weights
+from tritonkit.spec import Spec, resolve_file
+
+__all__ = ["Job"]
+
+
+class Job:
+    """One spec on its way to its variants. Everything is made when it is first asked for, and once.
+
+    Args:
+        spec: of the network.
+        weights: where trained weights are kept from build to build.
+        base: gives the FP32 ONNX artifact of this job's network, built if need be.
+        threads: cores the measurements may use.
+        say: is told what goes on, in short phrases.
+        transform: what makes another network of the spec's, from which this job's variants are made.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        weights: Weights,
+        base: Callable[[], Artifact],
+        *,
+        threads: int = 1,
+        say: Callable[[str], None] = lambda _: None,
+        transform: Transform | None = None,
+    ) -> None:
+        self.spec = spec
+        self.threads = threads
+        self.say = say
+        self._weights = weights
+        self.notes: tuple[str, ...] = ()
+        """What the transform had to say."""
+        self._base = base
+        self._transform = transform
+
+    @property
+    def batched(self) -> bool:
+        """Whether axis 0 of every tensor is the batch."""
+        return self.spec.model.serving.max_batch_size != 0
+
+    @cached_property
+    def base(self) -> Artifact:
+        """The network as an FP32 ONNX artifact, checked against its reference."""
+        return self._base()
+
+    @property
+    def onnx(self) -> Path:
+        """Its file."""
+        return self.base.folder / "model.onnx"
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Inputs and outputs of that file; before there is one, of the file it is made from or the spec."""
+        spec, network = self.spec, self.spec.model.network
+        if network.torch is not None:
+            inputs = tuple(TensorInfo.of(n, tensor) for n, tensor in network.inputs.items())
+            outputs = tuple(TensorInfo.of(n, tensor) for n, tensor in network.outputs.items())
+            return Signature(inputs, outputs, self.batched)
+        where = f"{spec.file} network.onnx"
+        model = check_file(self.source, where)
+        return hold_against_spec(read_signature(model, where, self.batched), spec, self.source.name)
+
+    @property
+    def source(self) -> Path:
+        """The ONNX file a person gave."""
+        reference = self.spec.model.network.onnx
+        if reference is None:
+            raise ValueError("the network of this spec is not an ONNX file")
+        return resolve_file(reference, self.spec, "network.onnx")
+
+    def module(self) -> Any:
+        """The network as a torch.nn.Module of its own in evaluation mode, trained once and then read back.
+
+        BuildError for a spec that has an ONNX file instead.
+        """
+        self._need_torch()
+        if self._transform is not None:
+            return copy.deepcopy(self._transformed_module)
+        return load_trained(self.spec, self._weights, self.say)
+
+    @cached_property
+    def _transformed_module(self) -> Any:
+        assert self._transform is not None  # noqa: S101  the caller has looked
+        module, self.notes = self._transform.make(self)
+        return module
+
+    def teacher(self) -> Any:
+        """The module that smaller ones are made from: `optimize.teacher`, else the network itself."""
+        self._need_torch()
+        if self.spec.model.optimize.teacher is None:
+            return load_trained(self.spec, self._weights, self.say)
+        return load_teacher(self.spec, self._weights, self.say)
+
+    @cached_property
+    def samples(self) -> list[Batch]:
+        """Held-out input, for measuring alone; seeded random input where the spec names none."""
+        return batches(self.spec, self.signature)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """What the network gives for the samples before anything was done to it."""
+        return Reference.of(self)
+
+    @property
+    def transformed(self) -> bool:
+        """Whether the network is another one than the spec's, held against the teacher."""
+        return self._transform is not None
+
+    @cached_property
+    def calibration(self) -> list[Batch]:
+        """Real input by which ranges are found and layers chosen: never the held-out samples."""
+        return hook_batches(self.spec, self.signature, "calibration")
+
+    @cached_property
+    def training(self) -> list[tuple[Batch, Any]]:
+        """Batches with their targets (an array, or None) for the variants that train."""
+        return hook_training(self.spec, self.signature)
+
+    def closeness(self, run: Callable[[Batch], Batch]) -> float:
+        """Mean cosine of a network's outputs to the FP32 ones on the calibration batches, item by item.
+
+        -1 where an output is not finite: nothing is farther.
+        """
+        found = [run(batch) for batch in self.calibration]
+        return mean_cosine(found, self._calibration_outputs)
+
+    @cached_property
+    def _calibration_outputs(self) -> list[Batch]:
+        from tritonkit.export.onnx_file import open_session, run_session
+
+        where = f"{self.spec.file} optimize.calibration"
+        session = open_session(self.onnx, where)
+        return [run_session(session, batch, where) for batch in self.calibration]
+
+    def _need_torch(self) -> None:
+        if self.spec.model.network.torch is None:
+            raise BuildError(
+                f"{self.spec.file} network",
+                found="an ONNX file, which cannot be trained",
+                wanted="network.torch for this variant",
+                todo="choose a variant made from ONNX, such as onnx-int8-static or openvino-int8",
+            )

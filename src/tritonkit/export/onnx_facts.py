@@ -1,0 +1,97 @@
+"""What an ONNX file says of itself; it is parsed, and neither checked, nor run, nor are files that it names read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+
+__all__ = ["OnnxFacts", "read_onnx"]
+
+MAX_BYTES = 2**31 - 1
+"""Of one protobuf message."""
+_STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
+_RUNTIME_OWN = {"com.microsoft"}
+"""Of operators that ONNX Runtime brings along."""
+
+
+@dataclass(frozen=True)
+class OnnxFacts:
+    """Of one ONNX file.
+
+    `custom_operators` are those of other domains than ONNX's and ONNX Runtime's: they run only where
+    their library is registered, which tritonkit never does.
+    """
+
+    producer: str
+    opsets: dict[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operators: int
+    custom_operators: tuple[str, ...]
+    external_files: tuple[str, ...]
+    """Files that hold its weights; a build refuses them."""
+
+
+def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
+    """The facts, and the parsed model; BuildError for what is no ONNX file or too large for one."""
+    onnx = need("onnx", "build")
+    size = file.stat().st_size
+    if size > MAX_BYTES:
+        raise BuildError(
+            where,
+            found=f"{file.name} has {size} bytes",
+            wanted=f"at most {MAX_BYTES}, as ONNX files have",
+        )
+    try:
+        # The format by name: else a file's ending chooses the parser.
+        model = onnx.load(file, format="protobuf", load_external_data=False)
+    except Exception as error:
+        raise BuildError(
+            where, found=f"{file.name} ({size} bytes) is not an ONNX file: {error}"
+        ) from error
+    nodes = list(_nodes(model))
+    domains = {d.domain for d in nodes} - _STANDARD - _RUNTIME_OWN
+    custom = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain in domains}
+    outside = {
+        entry.value
+        for tensor in model.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    initial = {tensor.name for tensor in model.graph.initializer}
+    facts = OnnxFacts(
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        opsets={opset.domain or "ai.onnx": opset.version for opset in model.opset_import},
+        inputs=tuple(_describe(v, onnx) for v in model.graph.input if v.name not in initial),
+        outputs=tuple(_describe(v, onnx) for v in model.graph.output),
+        operators=len(nodes),
+        custom_operators=tuple(sorted(custom)),
+        external_files=tuple(sorted(outside)),
+    )
+    return facts, model
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    """Every operator, those of functions and of branches and loops too."""
+    left = [list(model.graph.node), *(list(function.node) for function in model.functions)]
+    while left:
+        for node in left.pop():
+            yield node
+            for attribute in node.attribute:
+                left += [list(graph.node) for graph in (attribute.g, *attribute.graphs)]
+
+
+def _describe(value: Any, onnx: Any) -> str:
+    """`pixels FLOAT [batch,1,8,8]`, as the file has it."""
+    tensor = value.type.tensor_type
+    kinds = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    dims = ",".join(
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+        for dim in tensor.shape.dim
+    )
+    return f"{value.name} {kinds.get(tensor.elem_type, tensor.elem_type)} [{dims}]"

@@ -1,0 +1,213 @@
+"""Read, check and run an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError, SpecError
+from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.samples import Batch
+from tritonkit.extras import need
+from tritonkit.spec import DataType, Spec, Tensor
+
+__all__ = ["check_file", "hold_against_spec", "open_session", "read_signature", "run_session"]
+
+_DTYPES: dict[str, DataType] = {
+    "BOOL": "BOOL", "UINT8": "UINT8", "UINT16": "UINT16", "UINT32": "UINT32", "UINT64": "UINT64",
+    "INT8": "INT8", "INT16": "INT16", "INT32": "INT32", "INT64": "INT64",
+    "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT": "FP32", "DOUBLE": "FP64", "STRING": "BYTES",
+}  # fmt: skip
+
+
+def check_file(file: Path, where: str) -> Any:
+    """The parsed model, after onnx's own full check; BuildError for a file that is not whole."""
+    onnx = need("onnx", "build")
+    try:
+        model = onnx.load(file, load_external_data=False)
+        # Asked before the check, which looks for the other files and blames the first it misses.
+        if any(tensor.external_data for tensor in _tensors(model)):
+            raise BuildError(
+                where,
+                found=f"{file.name} keeps its weights in other files",
+                wanted="one file",
+                todo=f"onnx.save(onnx.load('{file.name}'), 'single.onnx'), beside those files",
+            )
+        onnx.checker.check_model(model, full_check=True)
+    except BuildError:
+        raise
+    except Exception as error:
+        raise BuildError(
+            where,
+            found=f"{file.name} ({file.stat().st_size} bytes) is not a whole ONNX file: {_last_line(error)}",
+            wanted="a file that onnx.checker accepts",
+            todo="export it again, or copy it again: a truncated download looks like this",
+        ) from error
+    return model
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """Every tensor of a file: of the graph, of the graphs and constants inside its nodes, of functions.
+
+    One that names another file would have it read, wherever it lies, by whoever loads the model.
+    """
+    parts = [model.graph, *model.functions]
+    parts += [g for t in model.training_info for g in (t.initialization, t.algorithm)]
+    while parts:
+        part = parts.pop()
+        sparse = []
+        if part.DESCRIPTOR.name == "GraphProto":
+            yield from part.initializer
+            sparse += part.sparse_initializer
+        for attribute in (a for node in part.node for a in node.attribute):
+            yield from (attribute.t, *attribute.tensors)
+            sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+            parts += [attribute.g, *attribute.graphs]
+        for tensor in sparse:
+            yield from (tensor.values, tensor.indices)
+
+
+def _last_line(error: Exception) -> str:
+    return next(
+        (line.strip() for line in reversed(str(error).splitlines()) if line.strip()),
+        type(error).__name__,
+    )
+
+
+def read_signature(model: Any, where: str, batched: bool) -> Signature:
+    """What the file takes and gives; with `batched`, axis 0 of every tensor must be free."""
+    initial = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in initial]
+    return Signature(
+        inputs=tuple(_tensor(value, where, batched, "input") for value in inputs),
+        outputs=tuple(_tensor(value, where, batched, "output") for value in model.graph.output),
+        batched=batched,
+    )
+
+
+def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
+    onnx = need("onnx", "build")
+    tensor = value.type.tensor_type
+    dtype = onnx.TensorProto.DataType.Name(tensor.elem_type)
+    if dtype not in _DTYPES:
+        raise BuildError(
+            where,
+            found=f"{side} {value.name} has the dtype {dtype}",
+            wanted=f"one of {', '.join(_DTYPES)}",
+        )
+    dims = [
+        (d.dim_value, "") if d.HasField("dim_value") else (-1, d.dim_param)
+        for d in tensor.shape.dim
+    ]
+    if batched:
+        if not dims or dims[0][0] != -1:
+            shape = [size for size, _ in dims]
+            raise BuildError(
+                where,
+                found=f"{side} {value.name} has the shape {shape}: no free batch axis in front",
+                wanted="a first axis of free size in every input and output",
+                todo="export with a dynamic batch axis, or set serving.max_batch_size: 0",
+            )
+        dims = dims[1:]
+    if (0, "") in dims:
+        raise BuildError(
+            where,
+            found=f"{side} {value.name} has the shape {[size for size, _ in dims]}, without elements",
+            wanted="sizes of at least 1, as Triton wants them",
+        )
+    return TensorInfo(
+        value.name, _DTYPES[dtype], tuple(size for size, _ in dims), tuple(name for _, name in dims)
+    )
+
+
+def hold_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
+    """Inputs and outputs the spec names are those of the file: names, then dtypes, then shapes.
+
+    Gives the signature with the axis names of the spec, and the sizes the spec fixes for inputs.
+    """
+    network = spec.model.network
+    for side, wanted, found in (
+        ("inputs", network.inputs, signature.inputs),
+        ("outputs", network.outputs, signature.outputs),
+    ):
+        if not wanted:
+            continue
+        where = f"{spec.file} network.{side}"
+        by_name = {tensor.name: tensor for tensor in found}
+        if set(wanted) != set(by_name):
+            raise SpecError(
+                where,
+                found=f"names {sorted(wanted)}",
+                wanted=f"those of {file}: {sorted(by_name)}",
+                todo="correct the names, or leave the section out: it is read from the file",
+            )
+        for name, tensor in wanted.items():
+            actual = by_name[name]
+            if tensor.dtype != actual.dtype:
+                raise SpecError(
+                    f"{where}.{name}",
+                    found=tensor.dtype,
+                    wanted=f"{actual.dtype}, as {file} has it",
+                )
+            if not _same_shape(tensor.dims, actual.shape):
+                raise SpecError(
+                    f"{where}.{name}",
+                    found=f"shape {list(tensor.shape)}",
+                    wanted=f"{list(actual.shape)}, as {file} has it",
+                )
+
+    return replace(
+        signature,
+        inputs=tuple(_narrowed(t, network.inputs.get(t.name)) for t in signature.inputs),
+        outputs=tuple(_named(t, network.outputs.get(t.name)) for t in signature.outputs),
+    )
+
+
+def _narrowed(found: TensorInfo, wanted: Tensor | None) -> TensorInfo:
+    named = _named(found, wanted)
+    return replace(named, shape=wanted.dims) if wanted else named
+
+
+def _named(found: TensorInfo, wanted: Tensor | None) -> TensorInfo:
+    """The spec's axis names, under which `free_axes` describes them, before the file's own."""
+    if wanted is None:
+        return found
+    own = TensorInfo.of(found.name, wanted).axes
+    return replace(found, axes=tuple(a or b for a, b in zip(own, found.axes, strict=True)))
+
+
+def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    return len(wanted) == len(found) and all(
+        w == f or f == -1 for w, f in zip(wanted, found, strict=True)
+    )
+
+
+def open_session(file: Path, where: str, optimised: bool = True, options: Any = None) -> Any:
+    """An ONNX Runtime session on the CPU; `options` are an onnxruntime.SessionOptions."""
+    ort = need("onnxruntime", "build")
+    options = options or ort.SessionOptions()
+    options.log_severity_level = 3
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise BuildError(
+            where, found=f"ONNX Runtime refuses {file.name}: {_last_line(error)}"
+        ) from error
+
+
+def run_session(session: Any, batch: Batch, where: str) -> Batch:
+    """Outputs by name for one batch."""
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, batch), strict=True))
+    except Exception as error:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
+        raise BuildError(
+            where,
+            found=f"ONNX Runtime cannot run it on {shapes}: {_last_line(error)}",
+            wanted="a network that runs at every batch and axis size the spec allows",
+        ) from error

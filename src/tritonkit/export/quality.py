@@ -1,0 +1,137 @@
+"""How good a variant is: the spec's metrics beside the reference's, with an interval for the drop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Measured
+from tritonkit.export.check import compare
+from tritonkit.export.closeness import differences, item_cosines
+from tritonkit.export.hooks import load_hook
+from tritonkit.export.samples import Batch, count_items
+from tritonkit.spec import Spec
+
+if TYPE_CHECKING:
+    from tritonkit.export.job import Job
+    from tritonkit.export.runner import Runner
+
+__all__ = ["bootstrap_drop", "measure"]
+
+_RESAMPLES = 2000
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class _Score:
+    """A metric of the variant and of the reference, and both item by item where it says so."""
+
+    name: str
+    value: float
+    reference: float
+    items: tuple[Any, Any] | None = None
+
+
+def measure(job: Job, runner: Runner, *, lossless: bool) -> Measured:
+    """Run a variant on the held-out samples and hold it against the reference.
+
+    BuildError where its outputs differ in kind, or where a metric fails or is no number.
+    """
+    reference, spec = job.reference, job.spec
+    job.say("measuring quality")
+    found = [runner.run(batch) for batch in reference.samples]
+    singles = [runner.run(batch) for batch in reference.singles]
+    largest = compare(
+        spec,
+        [*reference.samples, *reference.singles],
+        [*found, *singles],
+        [*reference.outputs, *reference.single_outputs],
+        lossless=lossless,
+    )
+    quality, outputs = spec.model.quality, reference.outputs
+    main = _score(spec, quality.metric, "quality.metric", found, outputs, job.batched)
+    also = [
+        _score(spec, hook, f"quality.also.{place}", found, outputs, job.batched)
+        for place, hook in enumerate(quality.also)
+    ]
+    low, high = bootstrap_drop(*main.items) if main.items else (None, None)
+    return Measured(
+        metric=main.name,
+        value=main.value,
+        reference=main.reference,
+        max_difference=largest,
+        samples=sum(map(count_items, reference.samples)),
+        drop_low=low,
+        drop_high=high,
+        also={score.name: (score.value, score.reference) for score in also},
+        differences=differences(found, outputs),
+        against=reference.name,
+    )
+
+
+def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
+    """The 95 % interval of mean(reference) - mean(found), both float [items].
+
+    Paired bootstrap: items are drawn with replacement, both scores of an item together (Efron and
+    Tibshirani 1993, chapter 13); percentiles of 2000 seeded draws.
+    """
+    import numpy as np
+
+    drop = np.asarray(reference, dtype=np.float64) - np.asarray(found, dtype=np.float64)
+    random = np.random.default_rng(0)
+    means = [drop[random.integers(0, len(drop), len(drop))].mean() for _ in range(_RESAMPLES)]
+    outside = (1 - _LEVEL) / 2
+    low, high = np.quantile(means, (outside, 1 - outside))
+    return float(low), float(high)
+
+
+def _score(
+    spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
+) -> _Score:  # fmt: skip
+    if hook is None:
+        cosines = item_cosines(found, wanted, batched)
+        ones = cosines * 0 + 1
+        return _Score("cosine", float(cosines.mean()), 1.0, (cosines, ones))
+    function = load_hook(spec, hook, field)
+    value, base = function(found, wanted), function(wanted, wanted)
+    name = hook.split(":")[1]
+    items = sum(map(count_items, found))
+    figures, bases = _numbers(value), _numbers(base)
+    if not figures or len(figures) != len(bases) or not all(map(math.isfinite, figures + bases)):
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned {_short(value)}, and {_short(base)} for the reference",
+            wanted="a finite number, more is better; or an array with one for each item",
+            todo="correct the function: NaN and infinity cannot be held against a bar",
+        )
+    if len(figures) == 1:
+        return _Score(name, figures[0], bases[0])
+    if len(figures) != items:
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned {len(figures)} scores for {items} items",
+            wanted="one score for each item, or one number for all",
+        )
+    import numpy as np
+
+    both = np.array(figures), np.array(bases)
+    return _Score(name, float(both[0].mean()), float(both[1].mean()), both)
+
+
+def _numbers(value: Any) -> list[float]:
+    """A number, or a one-dimensional array of them; empty for anything else."""
+    import numpy as np
+
+    try:
+        array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        return []
+    return [float(one) for one in array] if array.ndim == 1 else []
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,31 @@
+"""What every runtime gives: a network that runs on batches, and says where its time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tritonkit.export.samples import Batch
+
+__all__ = ["OperatorTime", "Runner"]
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """Time of one operator in one run: its name in the graph, its kind, milliseconds."""
+
+    name: str
+    kind: str
+    ms: float
+
+
+class Runner(Protocol):
+    """An opened network."""
+
+    def run(self, batch: Batch) -> Batch:
+        """Outputs by name, batch axis first."""
+        ...
+
+    def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
+        """Mean time of each operator over `repeats` runs, by the runtime's own profiler."""
+        ...

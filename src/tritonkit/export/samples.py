@@ -1,0 +1,196 @@
+"""Inputs on which a network is checked: the spec's own real data, or seeded random arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.hooks import load_hook
+from tritonkit.spec import Spec
+
+__all__ = [
+    "NUMPY_DTYPES",
+    "Batch",
+    "batches",
+    "checked_batches",
+    "count_items",
+    "dummy_batch",
+    "first_items",
+    "single_items",
+]
+
+Batch = dict[str, Any]
+"""Tensor name -> numpy array, batch axis first; numpy itself is imported where arrays are made."""
+
+# BF16 has no numpy dtype and BYTES no fixed one: networks that take them need a samples hook.
+NUMPY_DTYPES = {
+    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
+    "FP16": "float16", "FP32": "float32", "FP64": "float64",
+}  # fmt: skip
+_MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
+
+
+def batches(spec: Spec, signature: Signature) -> list[Batch]:
+    """The spec's real samples, at most `quality.max_samples`, or random ones of several batch and
+    axis sizes."""
+    quality = spec.model.quality
+    if quality.samples is not None:
+        field = "quality.samples"
+        found = load_hook(spec, quality.samples, field)()
+        given = [found] if isinstance(found, dict) else found
+        real = checked_batches(spec, signature, given, field, quality.samples)
+        return real if quality.max_samples is None else first_items(real, quality.max_samples)
+    sizes = (1, 3) if signature.batched else (1,)
+    return [
+        dummy_batch(spec, signature, size, largest, seed)
+        for seed, (size, largest) in enumerate((s, f) for s in sizes for f in (False, True))
+    ]
+
+
+def checked_batches(
+    spec: Spec, signature: Signature, found: Any, field: str, hook: str
+) -> list[Batch]:
+    """What a hook returned, held against the network's inputs and copied in C order."""
+    if (
+        not isinstance(found, Sequence)
+        or not found
+        or not all(isinstance(batch, dict) for batch in found)
+    ):
+        empty = isinstance(found, Sequence) and not found
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned " + ("no batch" if empty else type(found).__name__),
+            wanted="a list of batches, each a dict of input name -> array with the batch axis first",
+        )
+    return [_checked(spec, signature, place, batch, field) for place, batch in enumerate(found)]
+
+
+def first_items(given: Sequence[Batch], count: int) -> list[Batch]:
+    """The first `count` items, the last batch cut."""
+    kept: list[Batch] = []
+    for batch in given:
+        left = count - sum(map(count_items, kept))
+        if left <= 0:
+            break
+        kept.append({name: array[:left] if array.ndim else array for name, array in batch.items()})
+    return kept
+
+
+def single_items(given: Sequence[Batch], batched: bool, count: int = 2) -> list[Batch]:
+    """The first items alone: a network that only works at the exported batch size fails on them."""
+    if not batched:
+        return []
+    first = given[0]
+    return [
+        {n: a[i : i + 1] for n, a in first.items()} for i in range(min(count, count_items(first)))
+    ]
+
+
+def count_items(batch: Batch) -> int:
+    """Items of a batch; 1 for arrays without an axis."""
+    array = next(iter(batch.values()))
+    return int(array.shape[0]) if array.ndim else 1
+
+
+def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: str) -> Batch:
+    """One batch of the hook, copied in C order; BuildError names the first input that does not fit."""
+    import numpy as np
+
+    where = f"{spec.file} {field}"
+    names = [tensor.name for tensor in signature.inputs]
+    if set(batch) != set(names):
+        raise BuildError(
+            where, found=f"batch {place} has the names {sorted(map(str, batch))}", wanted=f"{names}"
+        )
+    counts: set[int] = set()
+    for tensor in signature.inputs:
+        array = batch[tensor.name]
+        if not isinstance(array, np.ndarray) or not _fits(array, tensor, signature.batched):
+            shape = [*(["batch"] if signature.batched else []), *tensor.shape]
+            raise BuildError(
+                where,
+                found=f"batch {place} has {_described(array)} for {tensor.name}",
+                wanted=f"a numpy array of {tensor.dtype} {shape}, -1 for any size",
+            )
+        counts.update(array.shape[:1] if signature.batched else ())
+    if len(counts) > 1 or 0 in counts:
+        raise BuildError(
+            where,
+            found=f"batch {place} has inputs of {sorted(counts)} items",
+            wanted="the same number of items in every input, at least 1",
+        )
+    return {name: np.array(batch[name], order="C") for name in names}
+
+
+def _fits(array: Any, tensor: TensorInfo, batched: bool) -> bool:
+    """Dtype and shape; a network's BYTES may come as text or bytes, BF16 as whatever holds it."""
+    shape = array.shape[1:] if batched else array.shape
+    known = NUMPY_DTYPES.get(tensor.dtype)
+    dtype_fits = (
+        array.dtype == known if known else tensor.dtype == "BF16" or array.dtype.kind in "OSU"
+    )
+    return (
+        dtype_fits
+        and array.ndim == len(tensor.shape) + batched
+        and all(size in (-1, got) for size, got in zip(tensor.shape, shape, strict=True))
+    )
+
+
+def _described(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return f"a {type(value).__name__}"
+    return f"a {type(value).__name__} of {getattr(value, 'dtype', '?')} {list(shape)}"
+
+
+def dummy_batch(spec: Spec, signature: Signature, size: int, largest: bool, seed: int = 0) -> Batch:
+    """Random arrays [size, ...]; free axes take their largest or smallest size, at most 64."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    lead = (size,) if signature.batched else ()
+    return {
+        tensor.name: _random(random, tensor, lead + _sizes(spec, tensor, largest))
+        for tensor in signature.inputs
+    }
+
+
+def _sizes(spec: Spec, tensor: TensorInfo, largest: bool) -> tuple[int, ...]:
+    free = spec.model.network.free_axes
+    sizes = []
+    for position, size in enumerate(tensor.shape):
+        axis = free.get(tensor.axes[position]) if tensor.axes else None
+        if size >= 0:
+            sizes.append(size)
+        elif axis is not None:
+            sizes.append(min(axis.max, max(axis.min, 64)) if largest else max(axis.min, 2))
+        else:
+            sizes.append(7 if largest else 3)
+    return tuple(sizes)
+
+
+def _random(random: Any, tensor: TensorInfo, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    if tensor.dtype not in NUMPY_DTYPES:
+        raise BuildError(
+            f"input {tensor.name}",
+            found=f"no data can be made up for {tensor.dtype}",
+            todo="give real data with quality.samples",
+        )
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise BuildError(
+            f"input {tensor.name}",
+            found=f"a shape of {list(shape)}",
+            wanted=f"at most {_MOST_ELEMENTS} elements where data is made up",
+            todo="correct the shape, or give real data with quality.samples",
+        )
+    dtype = NUMPY_DTYPES[tensor.dtype]
+    if tensor.dtype.startswith("FP"):
+        return np.asarray(random.standard_normal(shape), dtype)
+    # Small indices are valid for any embedding table and any class count.
+    return np.asarray(random.integers(0, 2, shape), dtype)

@@ -1,0 +1,163 @@
+"""A PyTorch network from its factory, with its weights, ready to be exported and to be compared with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.hooks import blame, load_hook
+from tritonkit.export.samples import Batch
+from tritonkit.export.weights import Weights
+from tritonkit.extras import need
+from tritonkit.spec import Spec, resolve_file
+from tritonkit.text import first_line
+
+__all__ = ["SEED", "load_teacher", "load_trained", "make_module", "run_module", "run_outputs"]
+
+SEED = 0
+
+
+def load_trained(spec: Spec, weights: Weights, say: Callable[[str], None]) -> Any:
+    """The network in evaluation mode: made by its factory, then trained or given its weights."""
+    network = spec.model.network
+    assert network.torch is not None  # noqa: S101  the caller chose this source
+    module = make_module(spec, network.torch, "network.torch")
+    if network.weights is not None:
+        file = resolve_file(network.weights, spec, "network.weights")
+        _load_weights(need("torch", "build"), module, file, spec)
+    return _trained(spec, module, network.train, "network", weights, say).eval()
+
+
+def load_teacher(spec: Spec, weights: Weights, say: Callable[[str], None]) -> Any:
+    """`optimize.teacher` in evaluation mode, trained."""
+    teacher = spec.model.optimize.teacher
+    assert teacher is not None  # noqa: S101  the caller has looked
+    module = make_module(spec, teacher.torch, "optimize.teacher.torch")
+    return _trained(spec, module, teacher.train, "teacher", weights, say).eval()
+
+
+def make_module(spec: Spec, hook: str, field: str) -> Any:
+    """What a factory of the model's folder returns, with every generator seeded."""
+    torch = need("torch", "build")
+    _seed(torch)
+    module = load_hook(spec, hook, field)()
+    if not isinstance(module, torch.nn.Module):
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned {type(module).__name__}",
+            wanted="a torch.nn.Module",
+        )
+    return module
+
+
+def _trained(
+    spec: Spec, module: Any, hook: str | None, name: str, weights: Weights, say: Callable[[str], None]
+) -> Any:  # fmt: skip
+    if hook is None:
+        return module
+    state = weights.find(name)
+    if state is not None:
+        module.load_state_dict(state)
+        return module
+    say(f"training the {name}")
+    field = "network.train" if name == "network" else f"optimize.{name}.train"
+    load_hook(spec, hook, field)(module)
+    weights.store(name, module.state_dict())
+    return module
+
+
+def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
+    """Outputs of the module for one batch, under the names the spec gives them."""
+    names = list(spec.model.network.outputs)
+    results = run_outputs(spec, module, batch)
+    if len(results) != len(names):
+        raise BuildError(
+            f"{spec.file} network.outputs",
+            found=f"{len(names)} names for {len(results)} outputs of the module",
+            wanted="one name per output, in the order the module returns them",
+        )
+    return dict(zip(names, results, strict=True))
+
+
+def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
+    """Outputs of the module as arrays, in its order.
+
+    The spec's inputs are the module's positional arguments, in their order.
+    """
+    torch = need("torch", "build")
+    tensors = [torch.from_numpy(batch[name]) for name in spec.model.network.inputs]
+    with blame(spec, "network.torch", "running the module on the samples"), torch.no_grad():
+        found = module(*tensors)
+    if isinstance(found, dict):
+        found = list(found.values())
+    results = found if isinstance(found, tuple | list) else [found]
+    if other := [result for result in results if not isinstance(result, torch.Tensor)]:
+        raise BuildError(
+            f"{spec.file} network.torch",
+            found=f"the module returned a {type(other[0]).__name__} among its outputs",
+            wanted="a tensor, or a tuple, list or dict of tensors",
+        )
+    # numpy has no bfloat16; float32 holds each of its values.
+    return [(r.float() if r.dtype == torch.bfloat16 else r).numpy() for r in results]
+
+
+def _seed(torch: Any) -> None:
+    """Make training and initialisation repeatable."""
+    import numpy as np
+
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+def _load_weights(torch: Any, module: Any, file: Path, spec: Spec) -> None:
+    """Load a .safetensors file, or a checkpoint without running code from it."""
+    where = f"{spec.file} network.weights"
+    try:
+        if file.suffix == ".safetensors":
+            state = need("safetensors.torch", "build").load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            state = state.get("state_dict", state) if isinstance(state, dict) else state
+    except BuildError:
+        raise
+    except Exception as error:
+        raise BuildError(
+            where,
+            found=f"{file.name} cannot be read: {first_line(error)}",
+            wanted="a .safetensors file, or a checkpoint of tensors only",
+            todo="save it again with safetensors.torch.save_file or torch.save(module.state_dict(), ...)",
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise BuildError(
+            where,
+            found=f"{file.name} holds a {type(state).__name__}",
+            wanted="the names of module.state_dict(), each with its tensor",
+        )
+    missing, unexpected = _fit(module, state, where)
+    if missing or unexpected:
+        raise BuildError(
+            where,
+            found=f"{len(missing)} weights are missing and {len(unexpected)} are unknown to the module",
+            wanted="the names of module.state_dict()",
+            details="\n".join(
+                [f"missing: {n}" for n in missing[:5]] + [f"unknown: {n}" for n in unexpected[:5]]
+            ),
+        )
+
+
+def _fit(module: Any, state: dict[str, Any], where: str) -> tuple[list[str], list[str]]:
+    try:
+        result = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise BuildError(
+            where, found="weights of other shapes than the module's", details=str(error)
+        ) from error
+    # Buffers that the module computes itself are saved by some writers and not by others.
+    buffers = {name for name, _ in module.named_buffers()}
+    missing = [name for name in result.missing_keys if name not in buffers]
+    unexpected = [n for n in result.unexpected_keys if not n.endswith("position_ids")]
+    return missing, unexpected

@@ -1,0 +1,121 @@
+"""PyTorch -> ONNX by the torch.export exporter, with the batch and the named axes free."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.samples import Batch
+from tritonkit.extras import need
+from tritonkit.spec import Spec
+
+__all__ = ["dynamic_shapes", "explain", "export_onnx", "quiet"]
+
+
+def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Path) -> None:
+    """Write `module` as an ONNX file.
+
+    `example` has at least 2 items and 2 elements along each free axis: torch.export takes a size of
+    0 or 1 for a constant (https://pytorch.org/docs/stable/export.html, 0/1 specialisation).
+    BuildError when the network cannot be traced, for one whose output shape depends on data too.
+    """
+    torch = need("torch", "build")
+    need("onnxscript", "build")
+    network = spec.model.network
+    tensors = tuple(torch.from_numpy(example[name]) for name in network.inputs)
+    try:
+        with quiet():
+            program = torch.onnx.export(
+                module,
+                tensors,
+                dynamo=True,
+                dynamic_shapes=dynamic_shapes(torch, spec, batched),
+                input_names=list(network.inputs),
+                output_names=list(network.outputs),
+                opset_version=network.opset,
+                verbose=False,
+            )
+    except Exception as error:
+        raise explain(spec, error) from error
+    _hold_to_static_outputs(spec, program)
+    program.save(file, external_data=False)
+
+
+def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:
+    """Per input, in order: axis -> torch.export.Dim; an axis of the same name is the same size everywhere."""
+    network = spec.model.network
+    # Without bounds: the file may not depend on max_batch_size, which can change without a build.
+    batch = torch.export.Dim("batch")
+    axes = {
+        name: torch.export.Dim(name, min=a.min, max=a.max) for name, a in network.free_axes.items()
+    }
+    lead = 1 if batched else 0
+    shapes = []
+    for tensor in network.inputs.values():
+        free = {0: batch} if batched else {}
+        for position, size in enumerate(tensor.shape):
+            if isinstance(size, str):
+                free[position + lead] = axes[size]
+        shapes.append(free)
+    return tuple(shapes)
+
+
+def _hold_to_static_outputs(spec: Spec, program: Any) -> None:
+    """Every output size is a number or follows from input sizes."""
+    known = {"batch", *spec.model.network.free_axes}
+    for output in program.model.graph.outputs:
+        for position, size in enumerate(output.shape or ()):
+            symbols = set(re.findall(r"[A-Za-z_]\w*", str(getattr(size, "value", size)) or ""))
+            if unknown := symbols - known - {"None"}:
+                raise _data_dependent(
+                    spec, f"output {output.name} axis {position} ({unknown.pop()})"
+                )
+
+
+def _data_dependent(spec: Spec, what: str) -> BuildError:
+    return BuildError(
+        f"{spec.file} network.torch",
+        found=f"the shape of {what} depends on the data, not only on the input's shape",
+        wanted="output shapes that follow from input shapes: a batch must have one shape",
+        todo="return a fixed-size result with a mask or a count (for example topk instead of nonzero)",
+    )
+
+
+def explain(spec: Spec, error: Exception) -> BuildError:
+    """The first cause of an export's failure, in a line, with the exporter's own words below."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if "DataDependent" in type(cause).__name__ or "data-dependent" in str(cause):
+        explained = _data_dependent(spec, "a value inside the network")
+        explained.details = "\n".join(str(cause).splitlines()[:8])
+        return explained
+    lines = [line for line in str(cause).splitlines() if line.strip()]
+    return BuildError(
+        f"{spec.file} network.torch",
+        found=f"torch.export could not trace it: {type(cause).__name__}: {lines[0] if lines else ''}",
+        wanted="a network without control flow on tensor values, whose free axes are those of the spec",
+        todo="see the lines below; an axis that must be fixed is a number in network.inputs",
+        details="\n".join(lines[1:12]),
+    )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the exporter's notes about libraries it does not need out of a person's terminal."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

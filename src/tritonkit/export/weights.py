@@ -1,0 +1,84 @@
+"""Trained weights, kept from build to build: training is what takes longest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import write_whole
+from tritonkit.errors import TritonkitError
+from tritonkit.export.artifact import sha256_file
+from tritonkit.export.fingerprint import folder_digests, tool_versions
+from tritonkit.extras import need
+from tritonkit.spec import Spec
+from tritonkit.text import first_line
+
+__all__ = ["Weights"]
+
+
+class Weights:
+    """The weights of one spec's modules, as files of tensors alone; each file's name ends with its SHA-256.
+
+    Args:
+        folder: the cache's place for this spec.
+        fresh: forget what was trained before.
+        warn: is told of a file that is damaged.
+    """
+
+    def __init__(
+        self, folder: Path, spec: Spec, *, fresh: bool = False,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self._spec = spec
+        self._fresh = fresh
+        self._warn = warn
+        self._made: set[str] = set()
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """The weights of a module that was trained from the same code and data; None without.
+
+        torch reads numbers as they come: of a file with a flipped bit it says nothing.
+        """
+        if self._fresh and name not in self._made:
+            return None
+        for file in sorted(self._folder.glob(f"{self._stem(name)}-*.pt")):
+            try:
+                if sha256_file(file) != file.stem.rpartition("-")[2]:
+                    raise ValueError("its content is not what its hash says")
+                state: dict[str, Any] = need("torch", "build").load(file, weights_only=True)
+            except TritonkitError:
+                raise
+            except Exception as error:
+                self._warn(f"{file} is damaged and not used: {first_line(error)}")
+                continue
+            return state
+        return None
+
+    def store(self, name: str, state: dict[str, Any]) -> None:
+        """Keep weights, in place of older ones of that name."""
+        for old in self._folder.glob(f"weights-{name}-*"):
+            old.unlink(missing_ok=True)
+        # Through memory: of a full disk torch tells as positions in an archive, or ends the process.
+        content = io.BytesIO()
+        need("torch", "build").save(state, content)
+        digest = hashlib.sha256(content.getbuffer()).hexdigest()
+        write_whole(self._folder / f"{self._stem(name)}-{digest}.pt", content.getbuffer())
+        self._made.add(name)
+
+    def _stem(self, name: str) -> str:
+        network, optimize = self._spec.model.network, self._spec.model.optimize
+        tools = tool_versions(self._spec)
+        facts = {
+            "network": network.model_dump(mode="json"),
+            "teacher": optimize.teacher and optimize.teacher.model_dump(),
+            "folder": folder_digests(self._spec.folder, skip={self._spec.file.name}),
+            "tools": {key: tools.get(key) for key in ("numpy", "python", "torch", "machine")},
+            "code": sha256_file(Path(__file__).with_name("torch_module.py")),
+        }
+        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return f"weights-{name}-{key}"

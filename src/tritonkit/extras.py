@@ -1,0 +1,56 @@
+"""The one door through which heavy libraries enter; one that is missing or broken is told as that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import import_module, metadata
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.text import first_line
+
+__all__ = ["need"]
+
+
+def need(module: str, extra: str) -> Any:
+    """Import a heavy library where it is used.
+
+    BuildError where it is not installed, with the pip extra that brings it, or where its import fails.
+    """
+    # torch's threads (libgomp's) spin while they wait for each other unless told otherwise before the
+    # first import: on cores that others use too, a training step was seen to take 40 times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        return import_module(module)
+    except MemoryError:
+        raise
+    except Exception as error:  # a library that does not fit raises whatever its import meets
+        package = module.partition(".")[0]
+        missing = isinstance(error, ModuleNotFoundError) and error.name == package
+        raise (_missing if missing else _broken)(module, extra, error) from error
+
+
+def _missing(module: str, extra: str, error: Exception) -> BuildError:
+    target = "setup" if extra == "build" else "optimise"
+    clone = "" if extra == "tflite" else f", or run `make {target}` in a clone"
+    return BuildError(
+        f"import {module}",
+        found=f"the package {module.partition('.')[0]} is not installed",
+        todo=f"pip install 'tritonkit[{extra}]'{clone}",
+    )
+
+
+def _broken(module: str, extra: str, error: Exception) -> BuildError:
+    """The package is there, and its import ends in an error: a missing library or dependency, say."""
+    package = module.partition(".")[0]
+    name = metadata.packages_distributions().get(package, [package])[0]
+    with contextlib.suppress(metadata.PackageNotFoundError):  # on the path, installed by no pip
+        name = f"{name}=={metadata.version(name)}"
+    return BuildError(
+        f"import {module}",
+        found=f"{package} is installed and broken: {type(error).__name__}: {first_line(error)}",
+        wanted="a package that can be imported",
+        todo=f"reinstall it: pip install --force-reinstall --no-deps '{name}';"
+        f" what it needs beside it comes with pip install 'tritonkit[{extra}]'",
+    )

@@ -1,0 +1,144 @@
+"""A model folder looked at from outside: what is in it, what would run, what would be served. Runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tritonkit.errors import TritonkitError
+from tritonkit.export.artifact import Artifact, Signature, TensorInfo
+from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
+from tritonkit.export.onnx_file import hold_against_spec, read_signature
+from tritonkit.optimize.make import PYTHON
+from tritonkit.optimize.variants import AUTO, parse
+from tritonkit.render.plan import plan_models
+from tritonkit.render.values import ModelPlan, Target
+from tritonkit.spec import FileReference, PackageFile, Spec, resolve_file
+from tritonkit.spec.contents import FolderFile, PythonUse, list_files, python_uses
+
+__all__ = ["Inspection", "inspect_model"]
+
+# The file of a form by which its backend is known; Triton serves none of `tflite`.
+_MAIN_FILES = {
+    "onnx": "model.onnx",
+    "openvino": "model.xml",
+    "tensorrt": "model.plan",
+    "torchscript": "model.pt",
+    "torch": "model.py",
+    PYTHON: "model.py",
+}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is known of a model folder without running anything of it."""
+
+    spec: Spec
+    files: tuple[FolderFile, ...]
+    python: tuple[PythonUse, ...]
+    onnx: OnnxFacts | None
+    models: tuple[ModelPlan, ...]
+    """The Triton models that a build would write, in the order of the pipeline."""
+    unknown: tuple[str, ...]
+    """What cannot be said without running it, or would be refused."""
+
+    @property
+    def variant(self) -> str:
+        """The form of the network that is served."""
+        return PYTHON if self.spec.model.network.python else self.spec.model.serving.variant
+
+    @property
+    def network(self) -> dict[str, str]:
+        """Where the network comes from: key of `network` -> what stands there."""
+        network = self.spec.model.network
+        given = {"torch": network.torch, "onnx": network.onnx, "python": network.python}
+        given |= {"train": network.train, "weights": network.weights}
+        return {key: _text(value) for key, value in given.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "model": self.spec.name,
+            "folder": str(self.spec.folder),
+            "network": self.network,
+            "variant": self.variant,
+            "pipeline": [step.name if step else "network" for step in self.spec.steps],
+            "files": [asdict(file) for file in self.files],
+            "python": [asdict(use) for use in self.python],
+            "onnx": None if self.onnx is None else asdict(self.onnx),
+            "models": [_model_facts(plan) for plan in self.models],
+            "unknown": list(self.unknown),
+        }
+
+
+def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
+    """Look at a model folder: its files are read or parsed, none is imported, unpickled or run.
+
+    What a build would refuse is said under `unknown`, in a line each.
+    """
+    unknown: list[str] = []
+    facts, signature = None, None
+    try:
+        facts, signature = _signature(spec)
+    except TritonkitError as error:
+        unknown.append(_line(error))
+    models: tuple[ModelPlan, ...] = ()
+    if signature is not None:
+        try:
+            models = _models(spec, signature, target, cores)
+        except TritonkitError as error:
+            unknown.append(_line(error))
+        if spec.model.serving.variant == AUTO:
+            unknown.append("serving.variant is auto: a build measures the variants to choose one")
+    return Inspection(spec, list_files(spec), python_uses(spec), facts, models, tuple(unknown))
+
+
+def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
+    """What the network takes and gives, by its ONNX file or else by the spec."""
+    network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
+    if network.onnx is None:
+        inputs, outputs = (
+            tuple(TensorInfo.of(name, tensor) for name, tensor in tensors.items())
+            for tensors in (network.inputs, network.outputs)
+        )
+        return None, Signature(inputs, outputs, batched)
+    where = f"{spec.file} network.onnx"
+    file = resolve_file(network.onnx, spec, "network.onnx")
+    facts, model = read_onnx(file, where)
+    return facts, hold_against_spec(read_signature(model, where, batched), spec, file.name)
+
+
+def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:
+    """The plan of an artifact that is not there yet: its signature and its main file say enough."""
+    python = spec.model.network.python is not None
+    variant = PYTHON if python else spec.model.serving.variant
+    if variant == AUTO:
+        return ()
+    if not python:
+        parse(variant, f"{spec.file} serving.variant")
+    main = _MAIN_FILES.get(variant.rpartition("+")[2].partition("-")[0], "model.onnx")
+    planned = Artifact(spec.name, variant, spec.folder, {main: ""}, signature, None, "", {})
+    return plan_models(spec, planned, target, cores)
+
+
+def _text(reference: FileReference) -> str:
+    if isinstance(reference, PackageFile):
+        return f"{reference.file} of the package {reference.package}"
+    return reference
+
+
+def _line(error: TritonkitError) -> str:
+    wanted = f"; wanted: {error.wanted}" if error.wanted else ""
+    return f"{error.where}: {error.found}{wanted}"
+
+
+def _model_facts(plan: ModelPlan) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "backend": plan.backend or "ensemble",
+        "max_batch_size": plan.max_batch_size,
+        "instances": sum(group.count for group in plan.instances),
+        "inputs": [str(tensor) for tensor in plan.inputs],
+        "outputs": [str(tensor) for tensor in plan.outputs],
+        "notes": list(plan.notes),
+    }

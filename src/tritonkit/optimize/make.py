@@ -1,0 +1,204 @@
+"""Build one variant of a spec, or find it in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonkit.disk import is_of_writing, try_writing, unwritable
+from tritonkit.errors import BuildError, SpecError, TritonkitError
+from tritonkit.export.artifact import Artifact, Signature, TensorInfo, sha256_file
+from tritonkit.export.cache import Cache
+from tritonkit.export.fingerprint import fingerprint, tool_versions
+from tritonkit.export.hooks import blame
+from tritonkit.export.job import Job
+from tritonkit.export.onnx_file import check_file, hold_against_spec, read_signature
+from tritonkit.export.quality import measure
+from tritonkit.export.weights import Weights
+from tritonkit.optimize.gpu import find_gpu
+from tritonkit.optimize.runtimes import RUNTIMES
+from tritonkit.optimize.variants import FORMS, PLAIN, parse
+from tritonkit.spec import Spec, resolve_file
+from tritonkit.text import first_line
+
+__all__ = ["PYTHON", "BuildPlan", "build", "job_of", "plan"]
+
+PYTHON = "python"
+_RESERVED = ("artifact.json", "manifest.json", "timing.json")
+_EXTRAS = {
+    "build": (),
+    "optimise": (
+        "nncf",
+        "onnxconverter-common",
+        "onnxslim",
+        "openvino",
+        "torch-pruning",
+        "torchao",
+    ),
+    "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
+    "tflite": ("ai-edge-litert", "litert-torch"),
+}
+"""The distributions of a pip extra, whose versions count for what is made with it."""
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What a build of one variant will do: nothing when `cached` holds the artifact."""
+
+    spec: Spec
+    variant: str
+    source_hash: str
+    tools: dict[str, str]
+    cached: Artifact | None
+
+
+def plan(spec: Spec, cache: Cache, force: bool = False, variant: str | None = None) -> BuildPlan:
+    """Decide without doing: which variant (the served one by default), under which hash, and whether
+    it lies in the cache."""
+    if spec.model.network.python:
+        variant, code, extra = PYTHON, frozenset[Path](), "build"
+    else:
+        variant = variant or spec.model.serving.variant
+        transform, form = parse(variant, f"{spec.file} serving.variant")
+        made = [form.make, *([transform.make] if transform else [])]
+        code = frozenset(Path(sys.modules[make.__module__].__file__ or "") for make in made)
+        extra = transform.extra if transform else form.extra
+    try:
+        tools = tool_versions(spec, _EXTRAS[extra])
+        if extra == "tensorrt":
+            tools["gpu"] = find_gpu() or "none"  # a plan is for the GPU it was built on
+        source_hash = fingerprint(spec, variant, tools, code)
+    except OSError as error:
+        raise SpecError(
+            str(error.filename or spec.folder),
+            found=f"it cannot be read: {error.strerror or error}",
+            todo="correct its permissions, or take it out of the model's folder",
+        ) from error
+    cached = None if force else cache.find(spec.name, variant, source_hash)
+    return BuildPlan(spec, variant, source_hash, tools, cached)
+
+
+def job_of(
+    spec: Spec, cache: Cache, variant: str = PLAIN, *, threads: int = 1, fresh: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Job:  # fmt: skip
+    """What the variants of a spec are made from; those of a transform share one, too."""
+    transform, _ = (None, None) if spec.model.network.python else parse(variant, str(spec.file))
+    plain = variant.partition("+")[0] if transform else PLAIN
+    weights = Weights(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
+    job: Job
+
+    def base() -> Artifact:
+        return build(plan(spec, cache, variant=plain), cache, job)
+
+    job = Job(spec, weights, base, threads=threads, say=say, transform=transform)
+    return job
+
+
+def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
+    """The planned artifact, measured against its reference. Whether it is good enough is the gate's to say.
+
+    BuildError where it cannot be made or does not do what the reference does.
+    """
+    if what.cached is not None:
+        return what.cached
+    job = job or job_of(what.spec, cache, what.variant)
+    if what.variant != PYTHON and parse(what.variant, str(what.spec.file))[1] is not FORMS[PLAIN]:
+        _ = job.base  # made first: a workplace empties the others of its model
+    with cache.workplace(what.spec.name) as folder:
+        try:
+            # What a person's Python prints is no part of a command's own output, such as --json.
+            with contextlib.redirect_stdout(sys.stderr):
+                artifact = _build_in(folder, what, job)
+            return cache.store(artifact)
+        except MemoryError as error:
+            raise BuildError(
+                str(what.spec.file),
+                found=f"there is not enough memory: {error}",
+                wanted="room for the network and a few items of its input",
+                todo="correct the shapes, or build on a larger machine",
+            ) from error
+        except OSError as error:
+            raise unwritable(folder.parent, error) from error
+
+
+def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
+    spec, measured = what.spec, None
+    notes: tuple[str, ...] = ()
+    if what.variant == PYTHON:
+        signature = _copy_python(spec, folder)
+    else:
+        _, form = parse(what.variant, str(spec.file))
+        notes = _made(job, what, folder)
+        signature = _signature(job, what, folder)
+        if form.runtime is not None:
+            where = f"{spec.file} variant {what.variant}"
+            runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            measured = measure(job, runner, lossless=form.lossless and not job.transformed)
+    files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
+    return Artifact(
+        spec.name, what.variant, folder, files, signature, measured, what.source_hash, what.tools, notes
+    )  # fmt: skip
+
+
+def _made(job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
+    """Let the form write its files; what a library stumbles over is told as that."""
+    _, form = parse(what.variant, str(what.spec.file))
+    try:
+        return (*form.make(job, folder), *job.notes)
+    except (TritonkitError, MemoryError):
+        raise
+    except Exception as error:
+        if is_of_writing(error):
+            raise
+        try_writing(folder.parent, Path(tempfile.gettempdir()))
+        raise BuildError(
+            f"{what.spec.file} variant {what.variant}",
+            found=f"it cannot be made: {type(error).__name__}: {first_line(error)}",
+            wanted="a network that the variant's libraries can take",
+            todo="choose another variant",
+            details="".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip(),
+        ) from error
+
+
+def _signature(job: Job, what: BuildPlan, folder: Path) -> Signature:
+    """What the FP32 file takes and gives; every other form keeps that."""
+    spec = what.spec
+    _, form = parse(what.variant, str(spec.file))
+    if form is not FORMS[PLAIN]:
+        return job.base.signature
+    where = f"{spec.file} network.{'torch' if spec.model.network.torch else 'onnx'}"
+    signature = read_signature(check_file(folder / "model.onnx", where), where, job.batched)
+    name = "the exported file" if spec.model.network.torch else job.source.name
+    return hold_against_spec(signature, spec, name)
+
+
+def _copy_python(spec: Spec, folder: Path) -> Signature:
+    """A model.py for Triton's Python backend: copied with its files, described by the spec alone."""
+    network = spec.model.network
+    assert network.python is not None  # noqa: S101  the caller chose this source
+    source = resolve_file(network.python, spec, "network.python")
+    with blame(spec, "network.python", f"compiling {source.name}"):
+        compile(source.read_bytes(), source.name, "exec")
+    shutil.copyfile(source, folder / "model.py")
+    for reference in network.files:
+        source = resolve_file(reference, spec, "network.files")
+        if source.name in _RESERVED or (folder / source.name).exists():
+            raise SpecError(
+                f"{spec.file} network.files",
+                found=f"{source.name!r} is there already, or kept for the build's own file",
+                wanted="names of their own, because all files lie in one version folder",
+            )
+        shutil.copyfile(source, folder / source.name)
+
+    inputs, outputs = (
+        tuple(TensorInfo.of(name, tensor) for name, tensor in tensors.items())
+        for tensors in (network.inputs, network.outputs)
+    )
+    return Signature(inputs, outputs, spec.model.serving.max_batch_size != 0)

@@ -1,0 +1,36 @@
+"""Who is told how a build gets on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tritonkit.optimize.make import BuildPlan
+    from tritonkit.optimize.results import Result
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Told what a build does, in order; this one does nothing with it."""
+
+    def waiting(self) -> None:
+        """Another build of the same project goes on, and this one waits until it has ended."""
+
+    def start(self, plan: BuildPlan) -> None:
+        """A variant is about to be made; not called for what the cache holds."""
+
+    def runs(self, plan: BuildPlan) -> None:
+        """The Python of the model's folder may run now; told for each variant that needs it."""
+
+    def say(self, text: str) -> None:
+        """What it is at, in a short phrase."""
+
+    def warn(self, text: str) -> None:
+        """Something a person should know of, such as a damaged file in the cache."""
+
+    def done(self, result: Result) -> None:
+        """A variant is made, or failed, or was in the cache."""
+
+    def publishing(self) -> None:
+        """All is made and good enough; what comes now writes the repository."""

@@ -1,0 +1,203 @@
+"""The variants of a spec side by side: made or not, how good, how fast, and whether one may be published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tritonkit.errors import GateError, TritonkitError
+from tritonkit.export.artifact import Artifact
+from tritonkit.export.cache import Cache
+from tritonkit.export.gate import Verdict, judge, refuse
+from tritonkit.export.job import Job
+from tritonkit.export.timing import Timing, find_timing, time_runner
+from tritonkit.optimize.make import PYTHON, BuildPlan, build, job_of, plan
+from tritonkit.optimize.progress import Progress
+from tritonkit.optimize.runtimes import RUNTIMES
+from tritonkit.optimize.variants import AUTO, PLAIN, parse, variant_names
+from tritonkit.spec import Spec
+
+__all__ = ["Result", "choose", "evaluate", "wanted_variants"]
+
+SERVED_RUNTIMES = ("onnxruntime", "openvino")
+"""What `auto` chooses among: engines that every server has on a CPU."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One variant of one model. Without an artifact there is a `problem`, or it was a dry run."""
+
+    model: str
+    variant: str
+    cached: bool
+    artifact: Artifact | None = None
+    timing: Timing | None = None
+    verdict: Verdict | None = None
+    problem: TritonkitError | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether it was made, measured where there is something to measure, and may be published."""
+        return self.measured and self.verdict is not None and self.verdict.passed
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was held against the reference: a plan for another machine was not."""
+        artifact = self.artifact
+        return artifact is not None and (artifact.quality is not None or self.variant == PYTHON)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        facts: dict[str, Any] = {
+            "model": self.model,
+            "variant": self.variant,
+            "cached": self.cached,
+        }
+        if self.artifact is not None:
+            quality = self.artifact.quality
+            facts |= {
+                "size_bytes": self.artifact.size_bytes,
+                "source_hash": self.artifact.source_hash,
+                "quality": None if quality is None else asdict(quality),
+                "notes": list(self.artifact.notes),
+            }
+        if self.timing is not None:
+            facts["timing"] = {**asdict(self.timing), "per_s": self.timing.per_s}
+        if self.verdict is not None:
+            facts["passed"] = self.passed
+            facts["measured"] = self.measured
+            facts["within_noise"] = self.verdict.within_noise
+            facts["misses"] = [asdict(miss) for miss in self.verdict.misses]
+        if self.problem is not None:
+            facts["problem"] = str(self.problem)
+        return facts
+
+
+def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[str, ...]:
+    """What to build for a spec: what was asked for (`all`, `spec` or names), what it serves, and
+    onnx-fp32 where others are compared with it."""
+    if spec.model.network.python:
+        return (PYTHON,)
+    serving, quality = spec.model.serving.variant, spec.model.quality
+    compared = quality.max_size_ratio is not None or quality.max_latency_ratio is not None
+    names: list[str] = [PLAIN] if asked or compared or serving == AUTO else []
+    for name in asked:
+        if name == "all":
+            names += [*variant_names(), *spec.model.optimize.variants]
+        elif name == "spec":
+            names += spec.model.optimize.variants
+        else:
+            names.append(name)
+    names += spec.model.optimize.variants if serving == AUTO else [serving]
+    for name in names:
+        parse(name, f"{spec.file} variant")
+    return tuple(dict.fromkeys(names))
+
+
+def evaluate(
+    spec: Spec, variants: Sequence[str], cache: Cache, *, threads: int = 1, force: bool = False,
+    timed: bool = False, dry_run: bool = False, progress: Progress | None = None,
+) -> tuple[Result, ...]:  # fmt: skip
+    """Make and measure each variant; one that cannot be made is a result with its problem.
+
+    Args:
+        variants: names, onnx-fp32 first where the others are to be compared with it.
+        threads: cores that the measurements may use.
+        force: make anew what the cache holds.
+        timed: measure speed too.
+    """
+    progress = progress or Progress()
+    jobs: dict[str, Job] = {}
+    results: list[Result] = []
+    for variant in variants:
+        what = plan(spec, cache, force, variant)
+        if dry_run:
+            results.append(Result(spec.name, what.variant, bool(what.cached), what.cached))
+            continue
+        root = variant.partition("+")[0]
+        if root not in jobs:
+            jobs[root] = job_of(
+                spec, cache, variant, threads=threads, fresh=force, say=progress.say
+            )
+        base = results[0] if results and results[0].variant == PLAIN else None
+        result = _evaluate(what, cache, jobs[root], timed, base, progress)
+        progress.done(result)
+        results.append(result)
+    return tuple(results)
+
+
+def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
+    """The artifact to publish.
+
+    Raises:
+        BuildError: the one the spec names could not be made.
+        GateError: it may not be published; with `auto`, none may.
+    """
+    name = PYTHON if spec.model.network.python else spec.model.serving.variant
+    if name == AUTO:
+        return _fastest(spec, results)
+    result = next(result for result in results if result.variant == name)
+    if result.problem is not None:
+        raise result.problem
+    assert result.artifact is not None  # noqa: S101  made, as there is no problem
+    assert result.verdict is not None  # noqa: S101
+    if not result.verdict.passed:
+        raise refuse(spec, result.artifact, result.verdict)
+    return result.artifact
+
+
+def _evaluate(
+    what: BuildPlan, cache: Cache, job: Job, timed: bool, base: Result | None, progress: Progress
+) -> Result:
+    spec, cached = what.spec, what.cached is not None
+    try:
+        if not cached:
+            progress.runs(what)
+            progress.start(what)
+        artifact = build(what, cache, job)
+        timing = _timing(what, artifact, job, progress) if timed else None
+    except TritonkitError as problem:
+        return Result(spec.name, what.variant, cached, problem=problem)
+    verdict = judge(
+        spec, artifact, base.artifact if base else None, timing, base.timing if base else None
+    )
+    return Result(spec.name, what.variant, cached, artifact, timing, verdict)
+
+
+def _timing(what: BuildPlan, artifact: Artifact, job: Job, progress: Progress) -> Timing | None:
+    """What was measured before, or is now; None for what does not run on this machine."""
+    if what.variant == PYTHON:
+        return None
+    _, form = parse(what.variant, str(what.spec.file))
+    if form.runtime is None:
+        return None
+    found = find_timing(artifact, job.threads)
+    if found is not None:
+        return found
+    progress.runs(what)  # for its samples
+    where = f"{what.spec.file} variant {what.variant}"
+    runner = RUNTIMES[form.runtime](artifact.folder, job.threads, where)
+    return time_runner(job, runner, artifact.folder)
+
+
+def _fastest(spec: Spec, results: Sequence[Result]) -> Artifact:
+    able = [
+        result for result in results
+        if result.passed and parse(result.variant, str(spec.file))[1].runtime in SERVED_RUNTIMES
+    ]  # fmt: skip
+    if not able:
+        tried = "\n".join(
+            f"{r.variant}: {r.problem or (r.verdict and r.verdict.misses and r.verdict.misses[0].found)}"
+            for r in results
+        )
+        raise GateError(
+            f"{spec.file} serving.variant",
+            found="auto, and none of the variants may be published",
+            wanted="one that passes the gate",
+            todo="see what each loses: tritonkit build --variants spec",
+            details=tried,
+        )
+    best = max(able, key=lambda result: result.timing.per_s if result.timing else 0.0)
+    assert best.artifact is not None  # noqa: S101  passed means made
+    return best.artifact

@@ -1,0 +1,102 @@
+"""`onnx-bf16`: weights in BF16, products in FP32.
+
+Of the operators with numbers to compute, ONNX Runtime's CPU provider (1.31) has BF16 kernels for
+LayerNormalization alone, and for those that only move values: a network with BF16 products does not
+load. So weights are BF16 in the file and become FP32 when it is loaded; rows of an embedding, when they
+are looked up. On a GPU it is the same network, which its provider may compute as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.optimize.variants.form import Form
+from tritonkit.optimize.variants.onnx_graph import name_nodes, save, tidy
+from tritonkit.optimize.variants.onnx_layers import Layers
+from tritonkit.optimize.variants.onnx_search import Search
+
+if TYPE_CHECKING:
+    from tritonkit.export.job import Job
+
+__all__ = ["FORMS"]
+
+_WANTED = 0.999
+
+
+def make(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write model.onnx with the layers' weights in BF16.
+
+    With `optimize.calibration`, layers whose weights cost closeness, as long as it is below 0.999, keep
+    them FP32. BuildError where the network has no layer with weights.
+    """
+    model = need("onnx", "build").load(job.onnx)
+    name_nodes(model)
+    layers = Layers(model)
+    if not layers.names:
+        raise BuildError(
+            f"{job.spec.file} network",
+            found="no operator with weights that could be BF16: no Conv, Gemm or MatMul with constant weights",
+            wanted="at least one, for this variant",
+            todo="choose another variant",
+        )
+    notes = ["weights BF16, products FP32: ONNX Runtime's CPU provider has no BF16 products"]
+    floats: tuple[str, ...] = ()
+    if job.spec.model.optimize.calibration is not None:
+        search = Search(job, _WANTED)
+        closeness = search.closeness(written(layers, ()))
+        if closeness < _WANTED:
+            floats = search.leave_out(layers.names, lambda out: written(layers, out)) or ()
+            closeness = search.closeness(written(layers, floats))
+        notes.append(search.said(closeness))
+    if floats:
+        notes.append(f"weights left FP32, because they cost most closeness: {', '.join(floats)}")
+    save(written(layers, floats), folder / "model.onnx")
+    return tuple(notes)
+
+
+FORMS = {"onnx-bf16": Form(make, "onnxruntime")}
+
+
+def written(layers: Layers, floats: Collection[str]) -> Any:
+    """The model with the weights of all layers but `floats` in BF16."""
+    onnx = need("onnx", "build")
+    graph, nodes, constants = layers.graph, [], {}
+    make_node, to = onnx.helper.make_node, onnx.TensorProto.FLOAT
+    for node in graph.nodes:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        nodes.append(copy)
+        if node.name not in layers.names or node.name in floats:
+            continue
+        place = 0 if node.op_type == "Gather" else 1
+        name = f"{node.input[place]}/half"
+        constants[name] = _rounded(graph.float_weight(node.input[place]), name)
+        if node.op_type == "Gather":
+            copy.input[place], copy.output[0] = name, f"{node.output[0]}/half"
+            nodes.append(make_node("Cast", [copy.output[0]], [node.output[0]], to=to))
+        else:
+            copy.input[place] = f"{node.name}/weights"
+            nodes.insert(-1, make_node("Cast", [name], [copy.input[place]], to=to))
+    model = graph.shell()
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(constants.values())
+    used = {name for node in nodes for name in node.input} | graph.outputs
+    model.graph.initializer.extend(t for name, t in graph.weights.items() if name in used)
+    tidy(model)
+    return model
+
+
+def _rounded(array: Any, name: str) -> Any:
+    """A BF16 constant: the upper half of each float32, to the nearest, ties to even."""
+    import numpy as np
+
+    onnx = need("onnx", "build")
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return onnx.helper.make_tensor(
+        name, onnx.TensorProto.BFLOAT16, array.shape, upper.tobytes(), raw=True
+    )

@@ -1,0 +1,255 @@
+"""Write a float network with 8-bit weights: computing in bytes, or only stored so.
+
+Weights are int8, symmetric, with a scale per output channel; activations uint8 with a zero point: the
+pair for which ONNX Runtime's x86 kernels are fastest (with int8 activations, 1.31 leaves a third of
+ResNet-50's convolutions FP32). A product is written in one of three ways:
+
+- static: QuantizeLinear / DequantizeLinear pairs with ranges known beforehand, placed where the runtime
+  melts them into the operators beside them: behind a Relu, around residual sums;
+- dynamic: the range of the activation is found at each run;
+- packed: weights are bytes in the file, made float when it is loaded; the product is FP32.
+
+onnxruntime.quantization is not used for this, because it takes Relu out of the file, so that no layer
+beside it can be left FP32, and needs seconds for each of the many attempts that finding those takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tritonkit.extras import need
+from tritonkit.optimize.variants.onnx_graph import shorten, tidy
+from tritonkit.optimize.variants.onnx_layers import Layers, channel_axis
+
+__all__ = ["Bytes", "Weights"]
+
+_INT32 = 2**31 - 1
+
+
+class Weights:
+    """int8 weights of a model's layers, each found once.
+
+    Args:
+        layers: of the model.
+        largest: weight in bytes: 127, or 63 for x86 CPUs without VNNI, whose sums of two products saturate.
+    """
+
+    def __init__(self, layers: Layers, largest: int = 127) -> None:
+        self._graph = layers.graph
+        self._largest = largest
+        self._found: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def of(self, name: str, axis: int) -> tuple[Any, Any]:
+        """int8 weights of the float shape, and float32 scales [size of `axis`]."""
+        import numpy as np
+
+        if (name, axis) not in self._found:
+            weight = self._graph.float_weight(name)
+            others = tuple(i for i in range(weight.ndim) if i != axis)
+            scale = np.abs(weight).max(axis=others).astype(np.float64) / self._largest
+            scale = np.where(scale == 0, 1.0, scale).astype(np.float32)
+            self._found[name, axis] = self.rounded(name, axis, scale), scale
+        return self._found[name, axis]
+
+    def rounded(self, name: str, axis: int, scale: Any) -> Any:
+        """int8 weights in steps of the given scales."""
+        import numpy as np
+
+        weight = self._graph.float_weight(name)
+        whole = np.rint(weight / _along(scale, axis, weight.ndim))
+        return np.clip(whole, -self._largest, self._largest).astype(np.int8)
+
+
+def _along(vector: Any, axis: int, rank: int) -> Any:
+    """[n] -> [1, ..., n, ..., 1], to be multiplied with a tensor along `axis`."""
+    return vector.reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """value = (byte - zero) * step."""
+
+    step: float
+    zero: int
+
+    @classmethod
+    def of(cls, low: float, high: float) -> _Scale:
+        """The uint8 scale that holds low..high, and zero exactly."""
+        low, high = min(low, 0.0), max(high, 0.0)
+        step = (high - low) / 255 or 1.0
+        return cls(step, round(-low / step))
+
+
+class Bytes:
+    """One 8-bit model on its way.
+
+    Args:
+        layers: of the float model, which stays as it is.
+        weights: of those layers.
+        ranges: of activations (low, high), for the static way; None for the dynamic one.
+        floats: layers whose products stay FP32, with packed weights; lookups among them keep float tables.
+    """
+
+    def __init__(
+        self, layers: Layers, weights: Weights, ranges: Mapping[str, tuple[float, float]] | None,
+        floats: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self._layers = layers
+        self._all_weights = weights
+        self._ranges = ranges or {}
+        self._dynamic = ranges is None
+        self._floats = set(floats)
+        self._named = {*layers.products, *layers.lookups}
+        stored = {} if self._dynamic else layers.stored(self._floats)
+        self._stored = {name: source for name, source in stored.items() if source in self._ranges}
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._made: dict[tuple[str, ...], Any] = {}
+
+    def write(self) -> Any:
+        """The model, with its inputs, outputs and layers called as before, and all else shortly."""
+        onnx = need("onnx", "build")
+        graph = self._layers.graph
+        for node in graph.nodes:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            if node.name not in self._named:
+                copy.name = ""
+            self._place(copy, node)
+        model = graph.shell()
+        model.graph.node.extend(self._nodes)
+        model.graph.initializer.extend(self._constants)
+        used = {name for node in self._nodes for name in node.input} | graph.outputs
+        model.graph.initializer.extend(t for name, t in graph.weights.items() if name in used)
+        tidy(model)
+        shorten(model)
+        return model
+
+    def _place(self, copy: Any, node: Any) -> None:
+        """Add a node, with what must stand before and behind it."""
+        if node.name in self._layers.lookups and node.name not in self._floats:
+            self._lookup(copy)
+            return
+        for index, name in enumerate(node.input):
+            if name in self._stored:
+                copy.input[index] = self._pair(name)
+        if node.name in self._layers.products:
+            if node.name in self._floats or (self._dynamic and node.op_type == "Conv"):
+                copy.input[1] = self._packed(node.input[1], channel_axis(node) or 0)
+            elif self._dynamic:
+                self._find_range(copy)
+                return
+            elif node.input[0] in self._ranges:
+                self._multiply(copy, node)
+        self._nodes.append(copy)
+        for index, name in enumerate(node.output):
+            if name in self._stored and name in self._layers.graph.outputs:
+                # What the graph gives keeps its name; what the float node gives takes another.
+                copy.output[index] = self._name()
+                self._pair(name, copy.output[index], name)
+
+    def _multiply(self, copy: Any, node: Any) -> None:
+        """The static way: pairs on the input, the weights and the bias."""
+        import numpy as np
+
+        axis = channel_axis(node) or 0
+        weight, scale = self._all_weights.of(node.input[1], axis)
+        copy.input[0] = self._pair(node.input[0])
+        step = self._scale(node.input[0]).step
+        if len(node.input) > 2 and node.input[2]:
+            bias = self._layers.graph.float_weight(node.input[2])
+            # A bias is an int32 in steps of both scales: where it would not fit, the weights' grow.
+            least = np.abs(bias) * (1.001 / _INT32 / step)
+            if (least > scale).any():
+                scale = np.maximum(scale, least).astype(np.float32)
+                weight = self._all_weights.rounded(node.input[1], axis, scale)
+            both = (scale.astype(np.float64) * step).astype(np.float32)
+            whole = np.rint(bias / both.astype(np.float64)).astype(np.int32)
+            # The zero point of an int32 may be left out, and is a tenth of a small file.
+            names = [self._constant(whole), self._constant(both)]
+            copy.input[2] = self._add("DequantizeLinear", names, axis=0)
+        names = [self._constant(a) for a in (weight, scale, np.zeros(scale.shape, np.int8))]
+        copy.input[1] = self._add("DequantizeLinear", names, axis=axis)
+
+    def _scale(self, name: str) -> _Scale:
+        return _Scale.of(*self._ranges[self._stored.get(name, name)])
+
+    def _pair(self, name: str, made: str = "", out: str = "") -> str:
+        """The tensor `name` having been bytes; `made` is what gives it, if that has another name."""
+        import numpy as np
+
+        if ("pair", name) not in self._made:
+            found = self._scale(name)
+            scale = self._constant(np.array(found.step, np.float32))
+            zero = self._constant(np.array(found.zero, np.uint8))
+            stored = self._add("QuantizeLinear", [made or name, scale, zero])
+            self._made["pair", name] = self._add("DequantizeLinear", [stored, scale, zero], out)
+        return str(self._made["pair", name])
+
+    def _find_range(self, copy: Any) -> None:
+        """The dynamic way, in the operators that ONNX Runtime melts into one: [..., in] -> [..., out].
+
+        DynamicQuantizeLinear finds the range of the whole tensor; the sums of products are int32.
+        """
+        import numpy as np
+
+        onnx = need("onnx", "build")
+        axis = channel_axis(copy) or 0
+        weight, scale = self._all_weights.of(copy.input[1], axis)
+        if axis == 0:  # a Gemm whose weights lie transposed
+            weight = np.ascontiguousarray(weight.T)
+        x = copy.input[0]
+        if ("dynamic", x) not in self._made:
+            parts = [self._name() for _ in range(3)]  # bytes, step, zero
+            self._nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [x], parts))
+            self._made["dynamic", x] = parts
+        stored, step, zero = self._made["dynamic", x]
+        zeros = self._constant(np.zeros(scale.shape, np.int8))
+        names = [stored, self._constant(weight), zero, zeros]
+        total = self._add("MatMulInteger", names, name=copy.name)
+        total = self._add("Cast", [total], to=onnx.TensorProto.FLOAT)
+        both = self._add("Mul", [step, self._constant(scale)])
+        bias = copy.input[2] if len(copy.input) > 2 else ""
+        product = self._add("Mul", [total, both], "" if bias else copy.output[0])
+        if bias:
+            self._add("Add", [product, bias], copy.output[0])
+
+    def _packed(self, name: str, axis: int) -> str:
+        """Float weights made of bytes by operators that a runtime folds on loading, unlike a
+        DequantizeLinear, which it would run each time."""
+        if ("packed", name, str(axis)) not in self._made:
+            weight, scale = self._all_weights.of(name, axis)
+            to = need("onnx", "build").TensorProto.FLOAT
+            floats = self._add("Cast", [self._constant(weight)], to=to)
+            along = self._constant(_along(scale, axis, weight.ndim))
+            self._made["packed", name, str(axis)] = self._add("Mul", [floats, along])
+        return str(self._made["packed", name, str(axis)])
+
+    def _lookup(self, copy: Any) -> None:
+        """Rows of an int8 table, each with a scale of its own: indices [...] -> [..., width]."""
+        table, scale = self._all_weights.of(copy.input[0], 0)
+        index, out = copy.input[1], copy.output[0]
+        rows = self._add("Gather", [self._constant(table), index], name=copy.name)
+        scales = self._add("Gather", [self._constant(scale[:, None]), index])
+        floats = self._add("Cast", [rows], to=need("onnx", "build").TensorProto.FLOAT)
+        self._add("Mul", [floats, scales], out)
+
+    def _add(self, kind: str, inputs: list[str], out: str = "", **attributes: Any) -> str:
+        """A new node's output."""
+        out = out or self._name()
+        make = need("onnx", "build").helper.make_node
+        self._nodes.append(make(kind, inputs, [out], **attributes))
+        return out
+
+    def _constant(self, array: Any) -> str:
+        """A new initializer's name. `tidy` makes equal ones one."""
+        name = self._name()
+        self._constants.append(need("onnx", "build").numpy_helper.from_array(array, name))
+        return name
+
+    def _name(self) -> str:
+        """One that no exporter gives; `shorten` gives it another."""
+        self._made["count",] = self._made.get(("count",), 0) + 1
+        return f"bytes/{self._made['count',]}"

@@ -1,0 +1,147 @@
+"""`onnx-int8-qat`: fine-tuned with 8-bit rounding in the loop, then written as an ONNX file with QDQ operators.
+
+torch.export traces the network, torchao (PT2E) folds batch normalisation and puts fake quantisation where
+`int8_rules` says; what is learnt are the weights, of ranges the moving averages. Weights lie in the file as int8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.hooks import blame
+from tritonkit.export.samples import dummy_batch
+from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
+from tritonkit.extras import need
+from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, to_pairs
+from tritonkit.optimize.variants.form import Form
+from tritonkit.optimize.variants.int8_rules import Int8Rules
+from tritonkit.spec import Spec
+
+if TYPE_CHECKING:
+    from tritonkit.export.job import Job
+
+__all__ = ["FORMS", "make"]
+
+# The network is trained already: its weights move a little, to where rounding hurts less. On digits, longer or
+# larger steps came no closer to the reference, and true targets beside its outputs led away from it.
+_SHARE_OF_EPOCHS = 0.25
+_SHARE_OF_LEARNING_RATE = 0.02
+_RANGES_STAND_STILL_AFTER = 0.5  # of those epochs: weights settle for ranges that no longer move
+
+
+def make(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write model.onnx, whose layers hold int8 weights and run in ONNX Runtime's integer kernels.
+
+    BuildError for an ONNX file, without `optimize.training`, or where no layer can be quantised.
+    """
+    spec = job.spec
+    pairs = to_pairs(spec, job.training)
+    reference, student, rules = job.module(), *_prepared(job)
+    settings = _settings(spec)
+    with blame(spec, "optimize.training", "fine-tuning with 8-bit rounding"):
+        fit(
+            student,
+            lambda inputs: outputs_of(reference, inputs),
+            pairs,
+            settings,
+            job.say,
+            lambda epoch: _hold_ranges(student, epoch / settings.epochs),
+        )
+    job.say("writing the int8 file")
+    with _quiet():
+        finished = need("torchao.quantization.pt2e.quantize_pt2e", "optimise").convert_pt2e(student)
+    example = dummy_batch(spec, job.signature, 3, largest=True)
+    export_onnx(spec, finished, example, job.batched, folder / "model.onnx")
+    _make_small(folder / "model.onnx")
+    return (f"{rules.layers} layers in int8, fine-tuned for {settings.epochs} epochs",)
+
+
+def _settings(spec: Spec) -> Settings:
+    """The spec's, for a network that is trained already, to give the reference's outputs alone."""
+    given = Settings.of(spec)
+    return replace(
+        given,
+        epochs=math.ceil(given.epochs * _SHARE_OF_EPOCHS),
+        learning_rate=given.learning_rate * _SHARE_OF_LEARNING_RATE,
+        alpha=1.0,
+    )
+
+
+def _prepared(job: Job) -> tuple[Any, Int8Rules]:
+    """The network's graph with fake quantisation in it, and the rules by which that was placed."""
+    torch = need("torch", "build")
+    spec = job.spec
+    with _quiet():
+        pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimise")
+        rules = Int8Rules()
+    example = dummy_batch(spec, job.signature, 3, largest=True)
+    inputs = tuple(torch.from_numpy(example[name]) for name in spec.model.network.inputs)
+    shapes = dynamic_shapes(torch, spec, job.batched)
+    try:
+        with _quiet():
+            program = torch.export.export(job.module(), inputs, dynamic_shapes=shapes)
+            prepared = pt2e.prepare_pt2e(program.module(check_guards=False), rules)
+    except Exception as error:
+        raise explain(spec, error) from error
+    if not rules.layers:
+        raise BuildError(
+            f"{spec.file} network.torch",
+            found="no convolution or linear layer, whose weights could be int8",
+            wanted="at least one, for this variant",
+            todo="choose another variant",
+        )
+    return prepared, rules
+
+
+def _make_small(file: Path) -> None:
+    """Take out what no runtime needs: where each operator came from in Python, which would be half of a
+    small int8 file, and the zero points of biases, which are zero by definition."""
+    onnx = need("onnx", "build")
+    model = onnx.load(file)
+    graph = model.graph
+    for part in (*graph.node, *graph.input, *graph.output, graph, model):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    graph.ClearField("value_info")
+    biases = {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.INT32}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in biases:
+            del node.input[2:]
+    used = {name for node in graph.node for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    graph.ClearField("initializer")
+    graph.initializer.extend(kept)
+    onnx.save(model, file)
+
+
+def _hold_ranges(student: Any, done: float) -> None:
+    """Stop the moving averages once that share of the epochs is over."""
+    if done >= _RANGES_STAND_STILL_AFTER:
+        student.apply(need("torchao.quantization.pt2e", "optimise").disable_observer)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torchao's notes about kernels for GPUs, and about its own deprecations, out of a terminal."""
+    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimise")}

@@ -1,0 +1,145 @@
+"""`tensorrt-fp32`, `tensorrt-fp16`, `tensorrt-int8`: serialized plans.
+
+Beside a GPU the plan is built by `tensorrt`, measured, and served by Triton's tensorrt backend. Without
+one the same converter runs with `tensorrt_rtx`: the network parses, its profiles hold, and a plan for
+TensorRT-RTX's own runtime lies in the cache, kept beside and never served.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.optimize.variants.form import Form
+from tritonkit.optimize.variants.tensorrt_build import Plan, build_plan
+from tritonkit.optimize.variants.tensorrt_library import Library, choose_library, serves_here
+from tritonkit.optimize.variants.tensorrt_onnx import PRECISIONS, typed_network
+from tritonkit.optimize.variants.tensorrt_profiles import Profile, Range, profiles
+from tritonkit.spec import Spec
+
+if TYPE_CHECKING:
+    from tritonkit.export.artifact import Signature
+    from tritonkit.export.job import Job
+
+__all__ = ["FORMS", "read_plan_profiles", "trtexec_command"]
+
+RECORD = "plan.json"
+NETWORK = "network.onnx"
+
+
+def make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
+    """Write the plan, and plan.json that says what it is for; without a GPU also network.onnx, from
+    which the real plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
+    library = choose_library()
+    spec, signature = job.spec, job.signature
+    wanted = profiles(spec, signature)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        file = Path(scratch if library.gpu else folder) / NETWORK
+        typed, notes = typed_network(job, precision, file, thorough=library.gpu is not None)
+        job.say(f"building with {library.name}")
+        # Beside the model's artifacts, so that later builds find it.
+        timing = folder.parent / f"timing-{library.name.replace(' ', '-')}.cache"
+        plan = build_plan(spec, library, typed, wanted, timing)
+    with (folder / library.file).open("wb") as stream:
+        stream.write(plan.data)
+    facts = {"library": library.name, "precision": precision, **plan.facts()}
+    facts |= {"tensorrt": spec.model.optimize.tensorrt.model_dump(mode="json")}
+    (folder / RECORD).write_text(json.dumps(facts, indent=1) + "\n")
+    return (*_notes(spec, library, plan, precision), *notes)
+
+
+def _form(precision: str) -> Form:
+    def make_one(job: Job, folder: Path) -> tuple[str, ...]:
+        return make(job, folder, precision)
+
+    return Form(make_one, "tensorrt" if serves_here() else None, extra="tensorrt")
+
+
+FORMS = {f"tensorrt-{precision}": _form(precision) for precision in PRECISIONS}
+
+
+def _notes(spec: Spec, library: Library, plan: Plan, precision: str) -> tuple[str, ...]:
+    count = len(plan.profiles)
+    about = f"{count} optimization profile{'' if count == 1 else 's'}" if count else "fixed shapes"
+    asked = spec.model.optimize.tensorrt
+    if library.gpu:
+        flag = "--backend-config=tensorrt,version-compatible=true"
+        more = (f"Triton loads it with {flag} only",) if asked.version_compatible else ()
+        return (f"built by {library.name} on {library.gpu}: {about}", *more)
+    left_out = [
+        name
+        for name, given in (
+            ("version_compatible", asked.version_compatible),
+            ("hardware_compatibility", asked.hardware_compatibility != "none"),
+        )
+        if given
+    ]
+    return (
+        f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
+        f" {', '.join(plan.capabilities)}, {about}; it is kept beside and not served",
+        "for a plan that Triton serves, on the GPU machine:"
+        f" pip install tensorrt && tritonkit build {spec.name} --variants tensorrt-{precision} --target gpu",
+        *((f"{' and '.join(left_out)}: left to that build",) if left_out else ()),
+    )
+
+
+def read_plan_profiles(file: Path) -> tuple[Profile, ...]:
+    """The profiles of a plan: from the plan itself where its runtime can open it, which takes a GPU,
+    else those that the builder's configuration held, from plan.json beside it."""
+    if file.name == "model.plan" and serves_here():
+        return _profiles_of(choose_library().module, file)
+    record = json.loads((file.parent / RECORD).read_text())
+    return tuple(
+        {
+            name: Range(*(tuple(shapes[key]) for key in ("min", "opt", "max")))
+            for name, shapes in each.items()
+        }
+        for each in record["profiles"]
+    )
+
+
+def _profiles_of(trt: Any, file: Path) -> tuple[Profile, ...]:
+    from tritonkit.optimize.runtimes.tensorrt_gpu import open_plan
+
+    engine = open_plan(trt, file, str(file))
+    names = [engine.get_tensor_name(place) for place in range(engine.num_io_tensors)]
+    inputs = [n for n in names if engine.get_tensor_mode(n) == trt.TensorIOMode.INPUT]
+    return tuple(
+        {name: Range(*map(tuple, engine.get_tensor_profile_shape(name, p))) for name in inputs}
+        for p in range(engine.num_optimization_profiles)
+    )
+
+
+def trtexec_command(
+    spec: Spec, signature: Signature, variant: str, onnx: Path, plan: Path = Path("model.plan")
+) -> list[str]:
+    """The `trtexec` command line, as a list of arguments, that builds the variant's plan from its
+    typed ONNX file: network.onnx of a build without a GPU; for tensorrt-fp32, onnx-fp32's model.onnx.
+
+    Sizes of the memory limit are in bytes ("B"; trtexec's samples/common/sampleOptions.cpp).
+    """
+    if variant not in FORMS:
+        raise BuildError(
+            f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(FORMS)
+        )
+    asked = spec.model.optimize.tensorrt
+    command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--stronglyTyped"]
+    for place, profile in enumerate(profiles(spec, signature)):
+        command.append(f"--profile={place}")
+        for key in ("min", "opt", "max"):
+            shapes = ",".join(
+                f"{name}:{'x'.join(map(str, getattr(shape, key)))}"
+                for name, shape in profile.items()
+            )
+            command.append(f"--{key}Shapes={shapes}")
+    if asked.memory_limit is not None:
+        command.append(f"--memPoolSize=workspace:{asked.memory_limit}B")
+    if asked.hardware_compatibility != "none":
+        level = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
+        command.append(f"--hardwareCompatibilityLevel={level[asked.hardware_compatibility]}")
+    if asked.version_compatible:
+        command.append("--versionCompatible")
+    return [*command, "--timingCacheFile=timing.cache", "--skipInference"]

@@ -1,0 +1,187 @@
+"""The whole of a build: specs in, a repository that Triton loads out. Whoever reads `tritonkit build` starts here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonkit.disk import unwritable
+from tritonkit.errors import RenderError
+from tritonkit.export import Artifact, Cache
+from tritonkit.machine import cores as machine_cores
+from tritonkit.optimize.make import PYTHON
+from tritonkit.optimize.progress import Progress
+from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
+from tritonkit.publish.existing import recorded_cores
+from tritonkit.publish.publish import Change, Rendered, drift, publish
+from tritonkit.render.config import render_config
+from tritonkit.render.plan import plan_models
+from tritonkit.render.values import Target
+from tritonkit.spec import Spec, load_all, load_every
+
+__all__ = ["Repository", "build_repository", "check_repository", "default_out"]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A model repository on disk, and how a build brought it there."""
+
+    path: Path
+    results: tuple[Result, ...]
+    served: dict[str, str]
+    """Model -> the variant that was published."""
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+
+def default_out(root: Path, target: Target) -> Path:
+    """`model_repository/`, whose text is tracked, for the CPU; a folder beside it for GPUs."""
+    return root / ("model_repository" if target == "cpu" else f"model_repository_{target}")
+
+
+def build_repository(
+    root: Path,
+    names: Sequence[str] = (),
+    *,
+    target: Target = "cpu",
+    out: Path | None = None,
+    cores: int | None = None,
+    variants: Sequence[str] = (),
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Repository:
+    """Build what changed, hold it to the gate, render it, publish it.
+
+    Args:
+        names: folders of `models/`; by default all that are not marked `default: false`.
+        cores: of the machine that will serve; this one's by default.
+        variants: what to build beside the one that is served: names, `spec` or `all`. They are
+            timed; one that cannot be made or loses too much is a result like the others.
+        force: build anew what the cache holds.
+        dry_run: nothing is built and nothing written.
+
+    Raises:
+        GateError: the variant to be served is not good enough; what was published stays.
+    """
+    progress = progress or Progress()
+    # Resolved now: a model's Python may change the working folder.
+    out = (out or default_out(root, target)).resolve()
+    specs = load_all(root, tuple(names))
+    cache = Cache(root / ".tritonkit" / "cache", progress.warn)
+    served: list[tuple[Spec, Artifact]] = []
+    results: list[Result] = []
+    with contextlib.nullcontext() if dry_run else _one_at_a_time(root, progress):
+        for spec in specs:
+            found = _evaluate(spec, cache, variants, force, dry_run, progress)
+            results += found
+            artifact = _planned(found, spec) if dry_run else choose(spec, found)
+            if artifact is not None:
+                served.append((spec, artifact))
+        rendered = [
+            model
+            for spec, artifact in served
+            for model in _render(spec, artifact, root, target, cores or machine_cores())
+        ]
+        _refuse_twins(rendered)
+        if not dry_run:
+            progress.publishing()
+        changes = publish(
+            out, rendered, dry_run=dry_run, all_specs=not names and not dry_run,
+            keep=_on_request(root),
+        )  # fmt: skip
+    notes = tuple(note for model in rendered for note in model.plan.notes)
+    chosen = {spec.name: artifact.variant for spec, artifact in served}
+    return Repository(out, tuple(results), chosen, tuple(changes), notes)
+
+
+def check_repository(
+    root: Path, names: Sequence[str] = (), *, target: Target = "cpu", out: Path | None = None,
+    cores: int | None = None, progress: Progress | None = None,
+) -> dict[str, tuple[str, str]]:  # fmt: skip
+    """Tracked texts that a fresh render would change: path -> (text now, fresh text).
+
+    Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
+    that are not in the cache are built there; the repository is not written.
+    """
+    progress = progress or Progress()
+    out = (out or default_out(root, target)).resolve()
+    cache = Cache(root / ".tritonkit" / "cache", progress.warn)
+    rendered = []
+    with _one_at_a_time(root, progress):
+        for spec in load_all(root, tuple(names)):
+            artifact = choose(spec, _evaluate(spec, cache, (), False, False, progress))
+            count = cores or recorded_cores(out, spec.name) or machine_cores()
+            rendered += _render(spec, artifact, root, target, count)
+    _refuse_twins(rendered)
+    return drift(out, rendered, all_specs=not names, keep=_on_request(root))
+
+
+def _evaluate(
+    spec: Spec, cache: Cache, variants: Sequence[str], force: bool, dry_run: bool,
+    progress: Progress,
+) -> tuple[Result, ...]:  # fmt: skip
+    wanted = wanted_variants(spec, variants)
+    # Whatever has company is compared with it.
+    timed = len(wanted) > 1
+    return evaluate(
+        spec, wanted, cache, threads=machine_cores(), force=force, timed=timed, dry_run=dry_run,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _planned(results: Sequence[Result], spec: Spec) -> Artifact | None:
+    """What a dry run can show of the artifact to be served: nothing, where it is not built yet."""
+    serving = spec.model.serving.variant
+    return next((r.artifact for r in results if r.variant in (serving, PYTHON)), None)
+
+
+def _on_request(root: Path) -> frozenset[str]:
+    """The specs that are built only when they are named; what they published stays."""
+    return frozenset(spec.name for spec in load_every(root) if not spec.model.default)
+
+
+def _render(
+    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int
+) -> list[Rendered]:
+    source = str(spec.file.relative_to(root))
+    return [
+        Rendered(model, render_config(model, source=source, target=target, cores=cores), artifact)
+        for model in plan_models(spec, artifact, target, cores)
+    ]
+
+
+def _refuse_twins(models: Sequence[Rendered]) -> None:
+    """Two Triton models of one name: `net` with a step `top_k` beside a spec called `net_top_k`."""
+    owners: dict[str, str] = {}
+    for model in models:
+        name, spec = model.plan.name, model.artifact.model
+        if name in owners:
+            raise RenderError(
+                f"models/{spec}",
+                found=f"a Triton model called {name!r}, as models/{owners[name]} has one",
+                wanted="one model of a name",
+                todo="rename the spec, or give its step a `name`",
+            )
+        owners[name] = spec
+
+
+@contextlib.contextmanager
+def _one_at_a_time(root: Path, progress: Progress) -> Iterator[None]:
+    """Let a second build wait for the first; the lock goes with the process that holds it."""
+    file = root / ".tritonkit" / "build.lock"
+    try:
+        file.parent.mkdir(exist_ok=True)
+        lock = file.open("w")
+    except OSError as error:
+        raise unwritable(file, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,65 @@
+"""`manifest.json` in each version folder: what the version is made of and how good it was; in each model's
+folder: what lies beside the versions. `integrity.verify` holds the files against both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tritonkit.export import Artifact, sha256_file
+from tritonkit.render.values import ModelPlan
+
+__all__ = ["FILE_NAME", "describe", "describe_beside", "is_whole", "read"]
+
+FILE_NAME = "manifest.json"
+
+
+def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], version: int) -> str:
+    """The manifest's text: `files` maps each file of the version to its sha256."""
+    facts: dict[str, Any] = {
+        "model": plan.name,
+        "version": version,
+        "spec": artifact.model,
+        "files": dict(files),
+        "sizes": {name: plan.version_files[name].stat().st_size for name in sorted(files)},
+        "tools": artifact.tools,
+    }
+    if any(Path(source).is_relative_to(artifact.folder) for source in plan.version_files.values()):
+        facts["variant"] = artifact.variant
+        facts["source_hash"] = artifact.source_hash
+        facts["quality"] = artifact.quality and asdict(artifact.quality)
+    return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+
+
+def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
+    """The text for a model's folder: `files` lie beside its versions, such as config.pbtxt and labels."""
+    facts = {
+        "model": plan.name,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        "sizes": {name: len(data) for name, data in files.items()},
+    }
+    return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+
+
+def read(version_folder: Path) -> dict[str, Any] | None:
+    """The manifest of a version, or None when there is none that can be read."""
+    try:
+        facts = json.loads((version_folder / FILE_NAME).read_text())
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and isinstance(facts.get("files"), dict) else None
+
+
+def is_whole(version_folder: Path, files: Mapping[str, str]) -> bool:
+    """Whether the version holds exactly these files, unharmed."""
+    facts = read(version_folder)
+    if facts is None or facts["files"] != dict(files):
+        return False
+    try:
+        return all(sha256_file(version_folder / name) == digest for name, digest in files.items())
+    except OSError:
+        return False

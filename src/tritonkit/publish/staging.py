@@ -1,0 +1,206 @@
+"""Put finished folders in place of old ones, each by one rename, so that none is ever half there."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from tritonkit.disk import sync, sync_tree, write_whole
+from tritonkit.errors import PublishError
+
+__all__ = ["Staging", "recover"]
+
+_COMMIT = "commit.json"
+_HIDDEN = ".staging"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,300}")  # a spec's name, `_` and a step's
+_MOST_BYTES = 1 << 20
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class Staging:
+    """A folder on the repository's file system in which the next state of models is made.
+
+    Triton takes every folder of a repository's root for a model, hidden ones too, so the staging
+    folder lies beside the repository. Where the repository is a mount of its own, it lies inside
+    a model's folder, where Triton ignores what is not a number.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = _place(out)
+
+    def __enter__(self) -> Staging:
+        recover(self.out)
+        # Nobody else may write what the next start would put in place.
+        self.folder.mkdir(mode=0o700, parents=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Ctrl-C between two models: what was decided is finished, as after a kill.
+        if kind is KeyboardInterrupt and (self.folder / _COMMIT).is_file():
+            _finish(self.folder, self.out)
+        _clear(self.folder)
+
+    def new(self, model: str) -> Path:
+        """An empty folder for the next state of a model."""
+        path = self.folder / model
+        path.mkdir()
+        return path
+
+    def commit(self, models: Sequence[str]) -> None:
+        """Put the staged models in place, in order.
+
+        From the moment the commit record is written, a publish that is killed is finished by
+        `recover`; before it, nothing has changed. Each step is on the disk before the next.
+        """
+        record = {name: (self.folder / name).stat().st_ino for name in models}
+        sync_tree(self.folder)
+        sync(self.folder.parent)
+        write_whole(self.folder / _COMMIT, json.dumps(record).encode())
+        _finish(self.folder, self.out)
+
+
+def recover(out: Path) -> bool:
+    """Finish or undo what a killed publish left; whether there was anything.
+
+    PublishError, with nothing moved, where it is not what a publish of tritonkit leaves.
+    """
+    # The place depends on what the repository holds, which a publish changes: look in all of them.
+    places = [_beside(out), out / _HIDDEN, *sorted(out.glob(f"*/{_HIDDEN}"))]
+    # A model's folder that is a link leads out of the repository, and nothing is staged there.
+    found = [place for place in places if place.is_dir() and not place.parent.is_symlink()]
+    for folder in found:
+        _refuse_strangers(folder, out)
+    for folder in found:
+        if (folder / _COMMIT).exists():
+            _finish(folder, out)
+        _clear(folder)
+    return bool(found)
+
+
+def _clear(folder: Path) -> None:
+    """Remove a staging folder, its record first: half a folder with a record is not what was staged."""
+    with contextlib.suppress(OSError):
+        (folder / _COMMIT).unlink(missing_ok=True)
+        sync(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_strangers(folder: Path, out: Path) -> None:
+    """A staging folder may hold what is served next: it is taken from nobody but who owns the repository."""
+    state = folder.lstat()
+    if stat.S_ISLNK(state.st_mode):
+        raise _strange(folder, folder, "it is a symbolic link")
+    if state.st_uid not in (os.geteuid(), out.stat().st_uid):
+        raise _strange(folder, folder, f"it belongs to user {state.st_uid}")
+    if state.st_mode & stat.S_IWOTH:
+        raise _strange(folder, folder, "every user may write into it")
+
+
+def _strange(folder: Path, where: Path, found: str) -> PublishError:
+    return PublishError(
+        str(where),
+        found=found,
+        wanted="what a publish that was killed leaves: names of models, and a folder for each",
+        todo=f"look at {folder} and remove it: what was served before is still in place",
+    )
+
+
+def _read_record(folder: Path, out: Path) -> dict[str, int]:
+    """Model -> inode of its staged folder. PublishError where a name or folder leads anywhere else."""
+    file = folder / _COMMIT
+    try:
+        if file.is_symlink() or file.stat().st_size > _MOST_BYTES:
+            raise ValueError("a link, or too large")
+        record = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        raise _strange(folder, file, "it is not a record of a publish") from None
+    if not isinstance(record, dict):
+        raise _strange(folder, file, "it is not a record of a publish")
+    for name, inode in record.items():
+        if not _NAME.fullmatch(name) or type(inode) is not int:
+            raise _strange(folder, file, f"{name!r}: {inode!r} is no model and its inode")
+        staged, final = folder / name, out / name
+        for path in (staged, final):
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                raise _strange(folder, path, "it is a symbolic link, or no folder")
+        if not staged.is_dir() and not _is_in_place(final, inode):
+            raise _strange(folder, staged, "it is missing")
+    return record
+
+
+def _is_in_place(final: Path, inode: int) -> bool:
+    """Whether a model was already put in place before a kill."""
+    return final.is_dir() and final.stat().st_ino == inode
+
+
+def _finish(folder: Path, out: Path) -> None:
+    for name, inode in _read_record(folder, out).items():
+        final = out / name
+        if not final.is_dir():
+            (folder / name).rename(final)
+        elif not _is_in_place(final, inode):
+            _replace(folder / name, final)
+        sync(out)
+    sync(folder)
+
+
+def _replace(staged: Path, final: Path) -> None:
+    if staged.is_relative_to(final):
+        _replace_within(staged, final)
+    else:
+        _exchange(staged, final)
+
+
+def _replace_within(staged: Path, final: Path) -> None:
+    """Replace the content of the folder that hosts the staging: whole parts, the config last."""
+    kept = {part.name for part in staged.iterdir()}
+    for part in sorted(staged.iterdir(), key=lambda path: path.name == "config.pbtxt"):
+        target = final / part.name
+        if part.is_dir() and target.is_dir():
+            if part.name.isdigit() and (target / "manifest.json").is_file():
+                continue  # an older version, which stays as it is
+            _exchange(part, target)
+        else:
+            part.replace(target)
+        sync(final)
+    for old in final.iterdir():
+        if old.name.isdigit() and old.name not in kept and not old.is_symlink():
+            shutil.rmtree(old)
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Swap two folders in one step (Linux renameat2), or in two where the file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = libc.renameat2(
+        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+    )
+    if code == 0:
+        return
+    problem = ctypes.get_errno()
+    if problem not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise OSError(problem, os.strerror(problem), str(second))
+    aside = first.with_name(f"{first.name}.old")
+    second.rename(aside)
+    first.rename(second)
+    aside.rename(first)
+
+
+def _place(out: Path) -> Path:
+    if not out.exists() or out.stat().st_dev == out.parent.stat().st_dev:
+        return _beside(out)
+    configs = out.glob("*/config.pbtxt")
+    models = sorted(path.parent for path in configs if not path.parent.is_symlink())
+    return (models[0] if models else out) / _HIDDEN
+
+
+def _beside(out: Path) -> Path:
+    return out.parent / f".{out.name}.staging"

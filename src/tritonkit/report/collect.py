@@ -1,0 +1,187 @@
+"""What the cache holds of each model: variants with their figures, and where the slowest one's time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import GateError, SpecError, UsageError
+from tritonkit.export.artifact import Artifact
+from tritonkit.export.cache import Cache
+from tritonkit.export.gate import judge
+from tritonkit.export.timing import Timing, find_timing
+from tritonkit.optimize.make import PYTHON, plan
+from tritonkit.optimize.results import Result, choose, wanted_variants
+from tritonkit.optimize.variants import AUTO, PLAIN, parse, variant_names
+from tritonkit.report.operators import Operators, profile_variant, slowest
+from tritonkit.spec import Spec, load_all, load_every
+
+__all__ = ["ModelReport", "collect", "pareto"]
+
+_NEVER = "not built"
+_EARLIER = "built before its spec, data, code or tools changed"
+_PLACE = re.compile(r"(.+)-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """One model: what was built of it, and what was not and why."""
+
+    model: str
+    description: str
+    file: str
+    results: tuple[Result, ...]
+    served: str | None
+    """The variant that is published; None where `auto` finds none that passes."""
+    missing: dict[str, str] = field(default_factory=dict)
+    operators: Operators | None = None
+    max_drop: float = 0.01
+    at_least: float | None = None
+
+    @property
+    def front(self) -> tuple[str, ...]:
+        """The variants that pass and that no other passing one beats in both quality and latency."""
+        return pareto(self.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "model": self.model,
+            "served": self.served,
+            "front": list(self.front),
+            "variants": [result.to_dict() for result in self.results],
+            "not_built": self.missing,
+            "operators": None if self.operators is None else asdict(self.operators),
+        }
+
+
+def collect(
+    root: Path,
+    names: Sequence[str] = (),
+    *,
+    threads: int,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[ModelReport, ...]:
+    """Read what was built for the specs as they are now; nothing is built or measured anew but the
+    profile of each model's slowest variant.
+
+    Args:
+        names: folders of `models/`; by default all of which something is built.
+        threads: those of the timings, which count only for as many.
+        say: is told what takes a while, in short phrases.
+
+    Raises:
+        UsageError: nothing is built, of all models or of a named one.
+    """
+    cache = Cache(root / ".tritonkit" / "cache", say)
+    specs = load_all(root, tuple(names)) if names else load_every(root)
+    reports = []
+    for spec in specs:
+        say(f"{spec.name}: reading the cache")
+        report = _read(spec, cache, threads, say)
+        if names and not report.results:
+            raise _nothing(f"model {spec.name}", spec.name, report.missing)
+        if report.results:
+            reports.append(report)
+    if not reports:
+        raise _nothing(str(cache.folder), " ".join(spec.name for spec in specs), {})
+    return tuple(reports)
+
+
+def pareto(results: Iterable[Result]) -> tuple[str, ...]:
+    """Names of the passing variants beaten by none in both quality and latency, fastest first."""
+    able = [r for r in results if r.passed and r.timing and r.artifact and r.artifact.quality]
+
+    def figures(result: Result) -> tuple[float, float]:
+        assert result.timing and result.artifact and result.artifact.quality  # noqa: S101, PT018
+        return result.timing.batch1_ms, -result.artifact.quality.value
+
+    front: list[str] = []
+    best = float("inf")
+    for result in sorted(able, key=figures):
+        if figures(result)[1] < best:
+            best = figures(result)[1]
+            front.append(result.variant)
+    return tuple(front)
+
+
+def _read(spec: Spec, cache: Cache, threads: int, say: Callable[[str], None]) -> ModelReport:
+    results: list[Result] = []
+    missing: dict[str, str] = {}
+    base: Artifact | None = None
+    base_timing: Timing | None = None
+    there = _there(cache, spec.name)
+    for variant in _known(spec, there):
+        what = plan(spec, cache, variant=variant)
+        artifact = what.cached
+        if artifact is None:
+            missing[variant] = _EARLIER if variant in there else _NEVER
+            continue
+        timing = find_timing(artifact, threads)
+        if variant == PLAIN:
+            base, base_timing = artifact, timing
+        verdict = judge(spec, artifact, base, timing, base_timing)
+        results.append(Result(spec.name, variant, True, artifact, timing, verdict))
+    operators = None
+    if (slow := slowest(results)) is not None:
+        say(f"{spec.name}: profiling {slow.variant}")
+        operators = profile_variant(spec, cache, slow, threads)
+    return ModelReport(
+        spec.name,
+        spec.model.description,
+        f"models/{spec.name}/{spec.file.name}",
+        tuple(results),
+        _served(spec, results),
+        missing,
+        operators,
+        spec.model.quality.max_drop,
+        spec.model.quality.at_least,
+    )
+
+
+def _known(spec: Spec, there: Set[str]) -> tuple[str, ...]:
+    """Every variant there is, those the spec names, and compositions that lie in the cache."""
+    if spec.model.network.python:
+        return (PYTHON,)
+    serving = spec.model.serving.variant
+    names = [*variant_names(), *spec.model.optimize.variants]
+    names += [] if serving == AUTO else [serving]
+    for name in sorted(there):
+        with contextlib.suppress(SpecError):  # of a variant that is no more
+            parse(name, "")
+            names.append(name)
+    return tuple(dict.fromkeys(names))
+
+
+def _there(cache: Cache, model: str) -> set[str]:
+    """Variants of which some state lies in the cache."""
+    found = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
+    return {match[1] for match in found if match}
+
+
+def _served(spec: Spec, results: Sequence[Result]) -> str | None:
+    """The variant that a build publishes of these."""
+    if spec.model.network.python:
+        return PYTHON
+    if spec.model.serving.variant != AUTO:
+        named = next((r for r in results if r.variant == spec.model.serving.variant), None)
+        return named.variant if named and named.passed else None
+    among = wanted_variants(spec, ())
+    try:
+        return choose(spec, [result for result in results if result.variant in among]).variant
+    except GateError:
+        return None
+
+
+def _nothing(where: str, names: str, missing: dict[str, str]) -> UsageError:
+    earlier = ", only of earlier states" if _EARLIER in missing.values() else ""
+    return UsageError(
+        where,
+        found=f"nothing is built of it as it is now{earlier}",
+        wanted="variants to report on",
+        todo=f"tritonkit build {names} --variants all",
+    )

@@ -1,0 +1,73 @@
+"""Reports as one HTML page: values in, text out. Whatever came from elsewhere is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tritonkit
+from tritonkit.report.collect import ModelReport
+from tritonkit.report.environment import Machine
+from tritonkit.report.rows import figure
+from tritonkit.report.sections import section
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from markupsafe import Markup
+
+__all__ = ["render"]
+
+
+def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> str:
+    """The page: text that needs no other file and no address to be shown.
+
+    Args:
+        machine: the one that measured.
+        written: when, for people.
+    """
+    return _template().render(
+        sections=[section(report) for report in reports],
+        machine=machine,
+        written=written,
+        version=tritonkit.__version__,
+        tools=_tools(reports),
+    )
+
+
+def _tools(reports: Sequence[ModelReport]) -> dict[str, str]:
+    """Versions of what made the variants, several where they differ."""
+    versions: dict[str, list[str]] = {}
+    for report in reports:
+        for result in report.results:
+            for name, version in (result.artifact.tools if result.artifact else {}).items():
+                known = versions.setdefault(name, [])
+                known += [] if version in known else [version]
+    return {name: ", ".join(found) for name, found in sorted(versions.items())}
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"breakable": _breakable, "figure": figure, "percent": _percent}
+    return environment.get_template("report.html.j2")
+
+
+def _breakable(variant: str) -> Markup:
+    """A variant's name that may go on in the next line after its plus, escaped."""
+    from markupsafe import Markup, escape
+
+    return Markup("+<wbr>").join(map(escape, variant.split("+")))
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}".replace("%", " %") if share >= 0.0005 or share == 0 else "< 0.1 %"

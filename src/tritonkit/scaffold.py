@@ -1,0 +1,268 @@
+"""Write a model folder for a network a person already has: `tritonkit new`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tritonkit.disk import sync, sync_tree
+from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
+from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.onnx_file import check_file, read_signature
+from tritonkit.export.samples import NUMPY_DTYPES, dummy_batch
+from tritonkit.export.torch_module import make_module, run_outputs
+from tritonkit.extras import need
+from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor
+
+__all__ = ["new_from_onnx", "new_from_torch", "parse_input"]
+
+_INPUT = re.compile(r"(?P<name>[^=]+)=(?P<dtype>[A-Z0-9]+):(?P<shape>.*)")
+_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)\((?P<min>\d+)-(?P<max>\d+)\)")
+_DTYPE_NAMES = {name: dtype for dtype, name in NUMPY_DTYPES.items()}
+
+
+def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
+    """`pixels=FP32:3,224,224` or `ids=INT64:length(2-256)`: name, tensor without the batch axis,
+    and the free axes it names."""
+    match = _INPUT.fullmatch(text)
+    if match is None or match["dtype"] not in NUMPY_DTYPES:
+        raise UsageError(
+            f"--input {text}",
+            found="it cannot be read",
+            wanted="NAME=DTYPE:SHAPE, such as pixels=FP32:3,224,224 or ids=INT64:length(2-256)",
+        )
+    shape: list[int | str] = []
+    axes: dict[str, FreeAxis] = {}
+    with _told_as(f"--input {text}"):
+        for size in filter(None, match["shape"].split(",")):
+            axis = _AXIS.fullmatch(size.strip())
+            if axis is not None:
+                axes[axis["name"]] = FreeAxis(min=int(axis["min"]), max=int(axis["max"]))
+                shape.append(axis["name"])
+            elif size.strip().isdecimal():
+                shape.append(int(size))
+            else:
+                raise UsageError(
+                    f"--input {text}",
+                    found=f"size {size!r}",
+                    wanted="a number, or NAME(MIN-MAX) for a free axis",
+                )
+        return match["name"], Tensor(dtype=match["dtype"], shape=tuple(shape)), axes  # type: ignore[arg-type]
+
+
+@contextmanager
+def _told_as(where: str) -> Iterator[None]:
+    """What the spec's rules refuse is a mistake on the command line here."""
+    try:
+        yield
+    except ValueError as error:  # pydantic's ValidationError is one
+        problems = error.errors() if isinstance(error, ValidationError) else [{"msg": str(error)}]
+        found, _, wanted = (
+            str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
+        )
+        raise UsageError(where, found=found, wanted=wanted or "what model.yaml may hold") from None
+
+
+def new_from_onnx(root: Path, name: str, file: Path) -> Path:
+    """A folder below `models/` that serves an ONNX file; it batches if the file's axis 0 is free."""
+    _refuse_taken(root, name)
+    if not file.is_file():
+        raise UsageError("--onnx", found=f"there is no file {file}")
+    model = check_file(file, "--onnx")
+    signature = read_signature(model, "--onnx", batched=False)
+    batched = all(t.shape and t.shape[0] == -1 for t in (*signature.inputs, *signature.outputs))
+    settings: dict[str, Any] = {"network": {"onnx": file.name}}
+    if not batched:
+        settings["serving"] = {"max_batch_size": 0}
+    return _write(root, name, settings, {file.name: file})
+
+
+def new_from_torch(
+    root: Path, name: str, factory: str, inputs: Sequence[str], weights: Path | None, here: Path
+) -> Path:
+    """A folder below `models/` for `module:factory`, a Python file in `here` or an installed module.
+
+    The network is run once on made-up data to learn its outputs.
+    """
+    _refuse_taken(root, name)
+    if not inputs:
+        raise UsageError(
+            "--input",
+            found="none is given",
+            wanted="the inputs of the network, such as --input pixels=FP32:3,224,224",
+        )
+    if weights is not None and not weights.is_file():
+        raise UsageError("--weights", found=f"there is no file {weights}")
+    tensors: dict[str, Tensor] = {}
+    axes: dict[str, FreeAxis] = {}
+    for text in inputs:
+        tensor_name, tensor, found = parse_input(text)
+        if tensor_name in tensors or any(axes.get(n, a) != a for n, a in found.items()):
+            raise UsageError(
+                f"--input {text}",
+                found="its name, or one of its axes with another range, was given before",
+                wanted="each input once, and one range for a free axis",
+            )
+        tensors[tensor_name] = tensor
+        axes |= found
+    hook, code = _factory_code(factory, here)
+    files = {weights.name: weights} if weights else {}
+    network: dict[str, Any] = {"torch": hook}
+    if weights is not None:
+        network["weights"] = weights.name
+    network["inputs"] = {n: {"dtype": t.dtype, "shape": list(t.shape)} for n, t in tensors.items()}
+    if axes:
+        network["free_axes"] = {n: {"min": a.min, "max": a.max} for n, a in axes.items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            with _told_as(f"--torch {factory}"):
+                network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes)
+        except TritonkitError as error:
+            error.where = f"--torch {factory}"  # the scratch folder is gone when this is read
+            error.todo = "correct --input, or the Python of the network"
+            raise
+    return _write(root, name, {"network": network}, files, code)
+
+
+def _refuse_taken(root: Path, name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,127}", name):
+        raise UsageError(
+            f"NAME {name!r}",
+            found="not a model's name",
+            wanted="a letter, then at most 127 letters, digits, _ and -",
+        )
+    if (root / "models" / name).exists():
+        raise UsageError(
+            f"models/{name}",
+            found="it is there already",
+            todo="choose another name, or edit its model.yaml",
+        )
+
+
+def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
+    """The hook for model.yaml, and the Python file behind it."""
+    module, separator, function = factory.partition(":")
+    if not separator or not function.isidentifier():
+        raise UsageError(
+            f"--torch {factory}",
+            found="it cannot be read",
+            wanted="module:factory, such as network:build",
+        )
+    file = here / f"{module.replace('.', '/')}.py"
+    if file.is_file():
+        if not file.stem.isidentifier():
+            raise UsageError(
+                f"--torch {factory}",
+                found=f"{file.name} cannot be imported under that name",
+                wanted="a file named with letters, digits and _",
+            )
+        return f"{file.stem}:{function}", {file.name: file.read_bytes()}
+    try:
+        known = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        known = None
+    if known is None:
+        raise UsageError(
+            f"--torch {factory}",
+            found=f"no file {file} and no installed module {module}",
+            todo="name a file here or an installed module",
+        )
+    text = f'"""The network of {module}."""\n\nfrom {module} import {function}\n\n__all__ = ["{function}"]\n'
+    return f"network:{function}", {"network.py": text.encode()}
+
+
+def _probe(
+    folder: Path, name: str, hook: str, code: Mapping[str, bytes],
+    inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis],
+) -> dict[str, Any]:  # fmt: skip
+    """Outputs of the network as a spec writes them, by running it at two sizes of each free axis."""
+    need("torch", "build")
+    for file, text in code.items():
+        (folder / file).write_bytes(text)
+    network = Network(
+        torch=hook,
+        inputs=dict(inputs),
+        free_axes=dict(axes),
+        outputs={"unknown": Tensor(dtype="FP32", shape=())},
+    )
+    spec = Spec(folder, ModelFile(name=name, network=network, serving=Serving()))
+    signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
+    module = make_module(spec, str(network.torch), "network.torch").eval()
+    small = run_outputs(spec, module, dummy_batch(spec, signature, 2, largest=False))
+    batch = dummy_batch(spec, signature, 2, largest=True)
+    large = run_outputs(spec, module, batch)
+    sizes: dict[int, set[str]] = {}
+    for tensor_name, tensor in inputs.items():
+        for size, axis in zip(batch[tensor_name].shape[1:], tensor.shape, strict=True):
+            if isinstance(axis, str):
+                sizes.setdefault(size, set()).add(axis)
+    if [a.ndim for a in small] != [a.ndim for a in large]:
+        raise BuildError(
+            "",
+            found="the number of outputs or of their axes depends on the sizes of the input",
+            wanted="the same outputs for every input",
+        )
+    return {
+        f"output_{index}": _output(first, second, sizes)
+        for index, (first, second) in enumerate(zip(small, large, strict=True))
+    }
+
+
+def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, Any]:
+    """An output as a spec writes it; an axis that grew has the name of the one input axis of its size."""
+    if str(large.dtype) not in _DTYPE_NAMES:
+        raise BuildError(
+            "", found=f"an output of {large.dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}"
+        )
+    shape: list[int | str] = []
+    for first, second in zip(small.shape[1:], large.shape[1:], strict=True):
+        names = sizes.get(second, set())
+        shape.append(
+            int(second) if first == second else next(iter(names)) if len(names) == 1 else -1
+        )
+    return {"dtype": _DTYPE_NAMES[str(large.dtype)], "shape": shape}
+
+
+def _write(
+    root: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    files: Mapping[str, Path],
+    code: Mapping[str, bytes] | None = None,
+) -> Path:
+    """The folder, complete or not at all."""
+    import yaml
+
+    text = "# yaml-language-server: $schema=../../docs/model.schema.json\n" + yaml.safe_dump(
+        {"name": name, **settings}, sort_keys=False, default_flow_style=None, width=100
+    )
+    folder = root / "models" / name
+    staged = folder.with_name(f".{name}-{os.getpid()}")  # a hidden folder is no model
+    try:
+        staged.mkdir()
+        (staged / "model.yaml").write_text(text, encoding="utf-8")
+        for file, content in (code or {}).items():
+            (staged / file).write_bytes(content)
+        for file, source in files.items():
+            shutil.copyfile(source, staged / file)
+        sync_tree(staged)
+        staged.rename(folder)
+        sync(folder.parent)
+    except OSError as error:
+        raise SpecError(
+            str(folder),
+            found=f"it cannot be written: {error.strerror or error}",
+            todo="free space, or correct the permissions of models/",
+        ) from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return folder

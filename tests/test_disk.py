@@ -1,0 +1,117 @@
+"""A disk that takes no more, while each kind of file is written: told as that, nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.conftest import WriteModel
+from tests.optimize.test_make import LINEAR, TORCH
+from tritonkit.disk import try_writing, write_whole
+from tritonkit.errors import BuildError
+from tritonkit.export import Cache
+from tritonkit.export.timing import Timing
+from tritonkit.optimize import evaluate
+from tritonkit.optimize.variants import FORMS, Form
+
+# A file may not grow past the limit, which is how a full disk looks to whoever writes: the call fails.
+# Instead of minutes of compiling, torch writes a package of zeros.
+LIMITED = """
+import json, resource, signal, sys
+from pathlib import Path
+import torch, torch._inductor
+from tritonkit.export import Cache
+from tritonkit.optimize import evaluate
+from tritonkit.spec import load
+
+def pack(program, *, package_path, inductor_configs):
+    torch.save(torch.zeros(5000), package_path)
+
+root, variant = Path(sys.argv[1]), sys.argv[2]
+spec, cache = load(root / "models" / "net", root), Cache(root / "cache")
+evaluate(spec, ["onnx-fp32"], cache)
+torch._inductor.aoti_compile_and_package = pack
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+(result,) = evaluate(spec, [variant], cache)
+print("RESULT" + json.dumps(result.problem.to_dict()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["torchscript", "torch-compile", "openvino-fp32"])
+def test_a_full_disk_is_told_as_that(write_model: WriteModel, root: Path, variant: str) -> None:
+    """torch's own writers end the process, OpenVINO's throws an iostream error: neither is seen."""
+    write_model(TORCH, network__py=LINEAR)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(root), variant],
+        capture_output=True, text=True, check=False, env={**os.environ, "CXX": sys.executable},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    problem = json.loads(done.stdout.rpartition("RESULT")[2])
+    assert problem["where"] == str(root / "cache" / "net")
+    assert problem["found"] == "it cannot be written: File too large"
+    assert "free space" in problem["do"]
+    left = {path.name.rpartition("-")[0] for path in (root / "cache" / "net").iterdir()}
+    assert left == {"onnx-fp32"}
+
+
+def test_an_older_file_stays_where_the_new_one_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no unfinished one lies beside it."""
+    file = tmp_path / "weights.pt"
+    write_whole(file, b"old")
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(file, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.pt"]
+    assert file.read_bytes() == b"old"
+
+
+def test_a_folder_that_takes_files_is_left_as_it_was(tmp_path: Path) -> None:
+    """One that does not is named."""
+    try_writing(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BuildError, match="cannot be written: No such file"):
+        try_writing(tmp_path, tmp_path / "gone")
+
+
+def test_a_library_that_does_not_load_later_is_no_full_disk(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dlopen's failure is an OSError, too."""
+
+    def make(job: object, folder: Path) -> tuple[str, ...]:
+        raise OSError("libtbb.so.12: cannot open shared object file")
+
+    monkeypatch.setitem(FORMS, "stumbling", Form(make, "onnxruntime"))
+    spec = write_model(TORCH, network__py=LINEAR)
+    _, bad = evaluate(spec, ["onnx-fp32", "stumbling"], Cache(root / "cache"))
+    assert bad.problem is not None
+    assert bad.problem.found.startswith("it cannot be made: OSError: libtbb.so.12")
+
+
+def test_figures_that_cannot_be_kept_are_shown_all_the_same(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The artifact is in the cache by then; the times are measured again next time."""
+    spec, cache = write_model(TORCH, network__py=LINEAR), Cache(root / "cache")
+    evaluate(spec, ["onnx-fp32"], cache)
+    monkeypatch.setattr(Path, "write_text", fill)
+    (result,) = evaluate(spec, ["onnx-fp32"], cache, timed=True)
+    assert isinstance(result.timing, Timing)
+
+
+def fill(file: Path, content: bytes | str) -> NoReturn:
+    """Write a part, as on a disk that becomes full."""
+    with file.open("wb") as stream:
+        stream.write(b"par")
+    raise OSError(errno.ENOSPC, "No space left on device")

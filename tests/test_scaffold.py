@@ -1,0 +1,127 @@
+"""`tritonkit new`: the folders it writes build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.optimize.test_make import RELU, onnx_file
+from tritonkit.errors import BuildError, SpecError, UsageError
+from tritonkit.export import Cache
+from tritonkit.optimize import build, plan
+from tritonkit.scaffold import new_from_onnx, new_from_torch, parse_input
+from tritonkit.spec import load
+
+
+def test_an_onnx_folder_builds(root: Path, tmp_path: Path) -> None:
+    """The file is copied, and the spec that names it builds as it is."""
+    file = tmp_path / "relu.onnx"
+    file.write_bytes(onnx_file(RELU, ["batch", 4]))
+    spec = load(new_from_onnx(root, "relu", file), root)
+    cache = Cache(root / "cache")
+    assert build(plan(spec, cache), cache).signature.batched
+
+
+def test_an_onnx_file_without_batch_axis_gets_max_batch_size_0(root: Path, tmp_path: Path) -> None:
+    """A fixed first axis is told from the file."""
+    file = tmp_path / "relu.onnx"
+    file.write_bytes(onnx_file(RELU, [2, 4], [2, 4]))
+    assert load(new_from_onnx(root, "relu", file), root).model.serving.max_batch_size == 0
+
+
+def test_a_torch_folder_from_a_file_here_builds(root: Path, tmp_path: Path) -> None:
+    """The Python file is copied, and outputs are learned by running the network."""
+    (tmp_path / "mynet.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def forward(self, x, ids):\n        return x.mean(dim=1), ids * 2\n"
+        "def build():\n    return Net()\n"
+    )
+    inputs = ["x=FP32:length(2-32),3", "ids=INT64:length(2-32)"]
+    spec = load(new_from_torch(root, "mynet", "mynet:build", inputs, None, tmp_path), root)
+    outputs = spec.model.network.outputs
+    assert outputs["output_0"].shape == (3,)
+    assert outputs["output_1"].dtype == "INT64"
+    assert outputs["output_1"].shape == ("length",)
+    cache = Cache(root / "cache")
+    assert build(plan(spec, cache), cache).signature.outputs[1].shape == (-1,)
+
+
+def test_a_torch_folder_from_an_installed_module_builds(root: Path, tmp_path: Path) -> None:
+    """A factory in a package is imported, not copied."""
+    spec = load(
+        new_from_torch(root, "ident", "torch.nn:Identity", ["x=FP32:4"], None, tmp_path), root
+    )
+    assert "from torch.nn import Identity" in (spec.folder / "network.py").read_text()
+
+
+def test_a_taken_name_is_refused(root: Path, tmp_path: Path) -> None:
+    """Nothing is overwritten."""
+    file = tmp_path / "relu.onnx"
+    file.write_bytes(onnx_file(RELU, ["batch", 4]))
+    new_from_onnx(root, "relu", file)
+    with pytest.raises(UsageError, match="there already"):
+        new_from_onnx(root, "relu", file)
+
+
+def test_a_broken_file_leaves_no_folder(root: Path, tmp_path: Path) -> None:
+    """What is no ONNX file is refused before anything is written."""
+    file = tmp_path / "broken.onnx"
+    file.write_bytes(b"not onnx")
+    with pytest.raises(BuildError, match="not a whole ONNX file"):
+        new_from_onnx(root, "broken", file)
+    assert not list((root / "models").iterdir())
+
+
+@pytest.mark.parametrize("text", ["x", "x=FLOAT:3", "x=FP32:3,oops", "=FP32:3"])
+def test_an_input_that_cannot_be_read_shows_an_example(text: str) -> None:
+    """The option says how it is written."""
+    with pytest.raises(UsageError, match=r"wanted: (NAME=DTYPE:SHAPE|a number)"):
+        parse_input(text)
+
+
+LINEAR = "import torch\ndef build(): return torch.nn.Linear(4, 2)\n"
+BY_SIZE = (
+    "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+    "        return x if x.shape[1] < 4 else (x, x)\ndef build(): return Net()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("factory", "inputs", "code", "said"),
+    [
+        ("my-net:build", ["x=FP32:4"], LINEAR, "cannot be imported"),
+        ("net:build", ["x=FP32:a(5-2)"], LINEAR, "min below max"),
+        ("net:build", ["x=FP32:0"], LINEAR, "at least 1"),
+        ("net:build", ["x=FP32:batch(2-9)"], LINEAR, "not `batch`"),
+        ("net:build", ["x=FP32:4", "x=FP32:5"], LINEAR, "each input once"),
+        ("net:build", ["x=FP32:a(2-9)"], BY_SIZE, "depends on the sizes"),
+    ],
+)
+def test_what_cannot_become_a_spec_names_the_option(
+    root: Path, tmp_path: Path, factory: str, inputs: list[str], code: str, said: str
+) -> None:
+    """Each mistake ends in an error about the command line, and leaves no folder."""
+    (tmp_path / f"{factory.split(':')[0]}.py").write_text(code)
+    with pytest.raises((UsageError, BuildError)) as caught:
+        new_from_torch(root, "net", factory, inputs, None, tmp_path)
+    assert said in str(caught.value)
+    assert caught.value.where.startswith("--")
+    assert not list((root / "models").iterdir())
+
+
+def test_code_is_copied_byte_for_byte(root: Path, tmp_path: Path) -> None:
+    """A Python file may declare another encoding than UTF-8."""
+    code = b"# -*- coding: latin-1 -*-\n# \xe9\n" + LINEAR.encode()
+    (tmp_path / "net.py").write_bytes(code)
+    folder = new_from_torch(root, "net", "net:build", ["x=FP32:4"], None, tmp_path)
+    assert (folder / "net.py").read_bytes() == code
+
+
+def test_a_models_folder_that_cannot_be_written_is_told(root: Path, tmp_path: Path) -> None:
+    """No traceback where models/ is missing."""
+    file = tmp_path / "relu.onnx"
+    file.write_bytes(onnx_file(RELU, ["batch", 4]))
+    (root / "models").rmdir()
+    with pytest.raises(SpecError, match="cannot be written"):
+        new_from_onnx(root, "relu", file)
