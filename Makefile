@@ -9,7 +9,7 @@ BIN = .venv/bin
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile --ignore tests/server --ignore tests/loadtest \
 	--ignore tests/deploy --ignore tests/variants --ignore tests/hostile
 
-.PHONY: help setup optimise demo test docker lint unit oldest check audit clean
+.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,7 +19,7 @@ help:
 	@echo "make oldest the client's tests with the oldest tritonclient it is for"
 	@echo "make audit  bandit, and pip-audit over both environments"
 	@echo "make setup  the two Python environments that both need"
-	@echo "make optimise  what \`tritonkit build --variants all\` needs beside them"
+	@echo "make optimize  what \`tritonkit build --variants all\` needs beside them"
 
 setup:
 	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-server/.ready
@@ -38,11 +38,13 @@ setup:
 	@.venv-server/bin/python python_backends/native/build.py --venv .venv-server
 	@touch $@
 
-optimise: .venv/.optimise
+optimize: .venv/.optimize
 
-.venv/.optimise: .venv/.ready
+optimise: optimize # as it was called before 0.2
+
+.venv/.optimize: .venv/.ready
 	@echo "Adding OpenVINO, NNCF, TensorRT-RTX and LiteRT to .venv (a minute or two, 1.5 GB) ..."
-	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)" -e ".[optimise,tensorrt]"
+	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)" -e ".[optimize,tensorrt]"
 	@touch $@
 
 demo: setup
@@ -53,10 +55,10 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-unit: optimise
+unit: optimize
 	@$(BIN)/python -m pytest $(WITHOUT_SERVER) -m "not slow"
 
-test: lint optimise
+test: lint optimize
 	@$(BIN)/python -m pytest $(WITHOUT_SERVER)
 	@$(BIN)/python -m pytest tests/server tests/hostile tests/loadtest tests/variants
 

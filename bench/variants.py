@@ -1,4 +1,4 @@
-"""What optimising brings: the fastest variant over the plain network, served and in process."""
+"""What optimizing brings: the fastest variant over the plain network, served and in process."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _smaller(digits: Sequence[Result]) -> list[Ratio]:
 
 
 def _parameters(result: Result) -> int:
-    """Learnt numbers in an ONNX file: its float initializers of rank 1 and above."""
+    """Learned numbers in an ONNX file: its float initializers of rank 1 and above."""
     import math
 
     import onnx

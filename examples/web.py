@@ -57,7 +57,7 @@ async def failed(request: Request, error: ClientError) -> JSONResponse:
 
 @app.post("/digits")
 async def digits(request: Request) -> dict[str, Any]:
-    """The three best labels for the picture in the body, and how many travelled with it."""
+    """The three best labels for the picture in the body, and how many traveled with it."""
     model = await request.app.state.client.model("digits")
     reply = await model.predict(image=await request.body())
     return {

@@ -13,7 +13,7 @@ from tritonkit.extras import need
 def refused(module: str) -> BuildError:
     """The error of a library that cannot be used."""
     with pytest.raises(BuildError) as caught:
-        need(module, "optimise")
+        need(module, "optimize")
     return caught.value
 
 
@@ -28,7 +28,7 @@ def test_a_missing_package_names_its_extra() -> None:
     """Also where a module inside of it was asked for."""
     error = refused("no_such_engine.inside")
     assert error.found == "the package no_such_engine is not installed"
-    assert "pip install 'tritonkit[optimise]'" in error.todo
+    assert "pip install 'tritonkit[optimize]'" in error.todo
 
 
 @pytest.mark.parametrize(

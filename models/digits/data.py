@@ -30,7 +30,7 @@ def split() -> tuple[Array, Array, Array, Array]:
 
 
 def to_bytes(images: Array) -> Array:
-    """scikit-learn's grey levels 0..16 as bytes 0..255."""
+    """scikit-learn's gray levels 0..16 as bytes 0..255."""
     return np.round(images * (255 / 16)).astype(np.uint8)
 
 

@@ -44,12 +44,12 @@ def _fit(layer: nn.Linear, features: torch.Tensor) -> None:
     groups = torch.tensor([group(kind) for kind in SEEN])
     wanted = nn.functional.one_hot(groups, GROUPS).double()
     mean = features.mean(dim=0)
-    centred = features - mean
-    products = centred @ centred.T  # [pictures, pictures]
+    centered = features - mean
+    products = centered @ centered.T  # [pictures, pictures]
     size = products.diagonal().mean()
     ridge = RIDGE * size * torch.eye(len(SEEN))
     solved = torch.linalg.solve(products + ridge, wanted - wanted.mean(dim=0))
     weight = torch.randn(layer.weight.shape, dtype=torch.double) * (SPREAD / size.sqrt())
-    weight[:: CLASSES // GROUPS][:GROUPS] = MARGIN * (centred.T @ solved).T
+    weight[:: CLASSES // GROUPS][:GROUPS] = MARGIN * (centered.T @ solved).T
     layer.weight.copy_(weight)
     layer.bias.copy_(-weight @ mean)

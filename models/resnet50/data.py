@@ -10,7 +10,7 @@ BATCH = 8
 HELD_OUT = (200, 3)  # count and seed; calibrate.py has seed 1
 CALIBRATION = (64, 2)
 TRAINING = (512, 4)
-TRAINING_BATCH = 16  # of which batch normalisation takes its statistics
+TRAINING_BATCH = 16  # of which batch normalization takes its statistics
 
 
 def held_out_batches() -> list[Batch]:
@@ -24,7 +24,7 @@ def calibration_batches() -> list[Batch]:
 
 
 def training_batches() -> list[tuple[Batch, None]]:
-    """512 more pictures in batches of 16, labelled by nobody: what is learnt are the network's answers."""
+    """512 more pictures in batches of 16, labeled by nobody: what is learned are the network's answers."""
     return [(batch, None) for batch in _batches(*TRAINING, TRAINING_BATCH)]
 
 

@@ -1,4 +1,4 @@
-"""Pictures made by rule: ten textures in five pairs of colours, no two alike.
+"""Pictures made by rule: ten textures in five pairs of colors, no two alike.
 
 They stand in for photographs where only speed is measured, and whether two forms of one network
 agree: smooth parts, edges, fine texture and noise all occur.
@@ -12,7 +12,7 @@ Array = np.ndarray
 Random = np.random.Generator
 
 SIDE = 224  # pixels
-COLOURS = (  # two RGB colours each, 0..1
+COLORS = (  # two RGB colors each, 0..1
     ((0.85, 0.20, 0.15), (0.98, 0.90, 0.60)),
     ((0.10, 0.25, 0.70), (0.75, 0.90, 0.98)),
     ((0.05, 0.45, 0.15), (0.90, 0.85, 0.30)),
@@ -24,13 +24,13 @@ COLOURS = (  # two RGB colours each, 0..1
 def picture(kind: int, random: Random, side: int = SIDE) -> Array:
     """A picture of one of the `KINDS`: uint8 [3, side, side], red first.
 
-    kind: texture + 10 x pair of colours, 0..49. Position, size, angle, shades, light and noise are
+    kind: texture + 10 x pair of colors, 0..49. Position, size, angle, shades, light and noise are
     drawn from `random`.
     """
-    texture, colours = TEXTURES[kind % len(TEXTURES)], COLOURS[kind // len(TEXTURES)]
+    texture, colors = TEXTURES[kind % len(TEXTURES)], COLORS[kind // len(TEXTURES)]
     rows, columns = np.mgrid[0:side, 0:side].astype(np.float32) / side  # [side, side] each, 0..1
-    mix = np.clip(texture(rows, columns, random), 0, 1)  # 0: first colour, 1: second
-    first, second = (np.array(c) + random.normal(0, 0.04, 3) for c in colours)
+    mix = np.clip(texture(rows, columns, random), 0, 1)  # 0: first color, 1: second
+    first, second = (np.array(c) + random.normal(0, 0.04, 3) for c in colors)
     values = first[:, None, None] * (1 - mix) + second[:, None, None] * mix
     light = (
         1 + random.uniform(-0.3, 0.3) * (rows - 0.5) + random.uniform(-0.3, 0.3) * (columns - 0.5)
@@ -46,7 +46,7 @@ def pictures(count: int, seed: int) -> Array:
 
 
 def group(kind: int) -> int:
-    """Which of the `GROUPS` a kind is in: its colours, and how fine its texture is."""
+    """Which of the `GROUPS` a kind is in: its colors, and how fine its texture is."""
     return kind // len(TEXTURES) * 3 + FINENESS[kind % len(TEXTURES)]
 
 
@@ -125,8 +125,8 @@ TEXTURES: tuple[Callable[[Array, Array, Random], Array], ...] = (
     stripes, checks, rings, discs, boxes, clouds, grain, ramp, cells, ripples,
 )  # fmt: skip
 FINENESS = (1, 0, 1, 0, 0, 0, 2, 0, 0, 1)  # 0 large parts, 1 waves, 2 grain
-KINDS = len(TEXTURES) * len(COLOURS)
-GROUPS = 3 * len(COLOURS)
+KINDS = len(TEXTURES) * len(COLORS)
+GROUPS = 3 * len(COLORS)
 
 
 def _along(rows: Array, columns: Array, angle: float) -> Array:

@@ -16,7 +16,7 @@ STD = (0.229, 0.224, 0.225)
 BRANCH = 0.2  # a new block's share beside its shortcut: the sum of 16 blocks does not blow up
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """Bytes to what the convolutions take; inside the network, so that clients send bytes."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Normalise(nn.Module):
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [batch, 3, height, width] -> float32, `(pixels / 255 - mean) / std`."""
-        # Sub and Div, which ONNX Runtime's quantiser leaves in float; Mul and Add it would round.
+        # Sub and Div, which ONNX Runtime's quantizer leaves in float; Mul and Add it would round.
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
 
@@ -63,7 +63,7 @@ class ResNet50(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.normalise = Normalise()
+        self.normalize = Normalize()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
@@ -76,7 +76,7 @@ class ResNet50(nn.Module):
 
     def features(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [batch, 3, 224, 224] -> what the last layer sees, float32 [batch, 2048]."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalise(pixels)))))
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(pixels)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return x.mean(dim=(2, 3))
 

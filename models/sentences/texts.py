@@ -1,4 +1,4 @@
-"""Sentences of real prose that every Python carries: its licence, its reference, its docstrings.
+"""Sentences of real prose that every Python carries: its license, its reference, its docstrings.
 
 They are found at run time and chosen by their hashes, so that Pythons of other versions, whose
 texts differ in places, still choose mostly the same ones.
@@ -23,12 +23,12 @@ PROSE = re.compile(r"[A-Z][a-z]*,?(?:[ -]\(?[A-Za-z]+(?:'[a-z]+)?\)?[,;:]?){5,}[
 
 
 def choose(start: int, stop: int) -> list[str]:
-    """Sentences `start` to `stop`: the licence's, then the others, each in the order of their SHA-256.
+    """Sentences `start` to `stop`: the terms's, then the others, each in the order of their SHA-256.
 
     ValueError where this Python carries too few.
     """
-    licence = _sentences(_licence())
-    known = licence + [s for s in _sentences(_documentation()) if s not in licence]
+    terms = _sentences(_license())
+    known = terms + [s for s in _sentences(_documentation()) if s not in terms]
     if len(known) < stop:
         raise ValueError(f"this Python carries {len(known)} sentences of prose, wanted {stop}")
     return known[start:stop]
@@ -46,7 +46,7 @@ def _sentences(texts: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda sentence: hashlib.sha256(sentence.encode()).digest())
 
 
-def _licence() -> Iterator[str]:
+def _license() -> Iterator[str]:
     file = LIBRARY / "LICENSE.txt"
     if file.is_file():  # a few distributions leave it out
         yield file.read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class RequestError(Exception):
-    """One request cannot be answered; its neighbours in the batch can."""
+    """One request cannot be answered; its neighbors in the batch can."""
 
 
 class Engine(Protocol):

@@ -1,7 +1,7 @@
 """What the adapters of all steps share; the publisher copies it beside each `model.py`.
 
 A step's `model.py` keeps to three things: read its settings, read a request, hand arrays to its
-core. A `ValueError` about a request becomes that request's own error response; its neighbours in
+core. A `ValueError` about a request becomes that request's own error response; its neighbors in
 the same `execute()` are answered.
 """
 

@@ -32,7 +32,7 @@ def need(module: str, extra: str) -> Any:
 
 
 def _missing(module: str, extra: str, error: Exception) -> BuildError:
-    target = "setup" if extra == "build" else "optimise"
+    target = "setup" if extra == "build" else "optimize"
     clone = "" if extra == "tflite" else f", or run `make {target}` in a clone"
     return BuildError(
         f"import {module}",

@@ -22,7 +22,7 @@ from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
 
-# Sets the window's title, clears the screen, colours, shows text backwards, begins a line anew, and is
+# Sets the window's title, clears the screen, colors, shows text backwards, begins a line anew, and is
 # markup of rich.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2066\rx\u2028[red][link=http://e]y[/]"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2066\rx\u2028[red][link=http://e]y[/]"
@@ -109,7 +109,7 @@ def test_json_is_ascii_and_whole(address: str) -> None:
 
 @pytest.mark.parametrize("model", ["m", "bad"])
 def test_a_real_terminal_gets_no_escape_but_ours(address: str, model: str) -> None:
-    """On a pseudo-terminal the only escapes are the bold and the colour of our own words."""
+    """On a pseudo-terminal the only escapes are the bold and the color of our own words."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tritonkit.cli", "call", model, "--input", "x=1"]
     with subprocess.Popen(

@@ -86,7 +86,7 @@ def test_bad_inputs_are_refused_before_sending(inputs: dict[str, Any], says: str
 
 
 def test_an_unknown_output_is_refused_with_the_nearest_name() -> None:
-    """A misspelt output never leaves the machine."""
+    """A misspelled output never leaves the machine."""
     with pytest.raises(InvalidInput, match="did you mean score"):
         checked_outputs(signature(), ["scores"])
 

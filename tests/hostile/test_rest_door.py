@@ -144,7 +144,7 @@ def test_inference_and_questions_pass(
 def test_all_else_is_closed(
     door: Door, upstream: Upstream, method: str, path: str, status: int
 ) -> None:
-    """What changes the server, and every path that is not known, ends here however it is spelt."""
+    """What changes the server, and every path that is not known, ends here however it is spelled."""
     answer = door.ask(method, path, "admin-key: secret", JSON, body=None)
     assert answer.status == status
     if method != "HEAD":

@@ -71,14 +71,14 @@ def test_a_torchvision_checkpoint_has_the_same_names(network: Any) -> None:
         assert state[name].shape == shape, name
 
 
-def test_bytes_are_normalised_inside() -> None:
+def test_bytes_are_normalized_inside() -> None:
     """The first operation gives (x / 255 - mean) / std of ImageNet, per channel."""
-    normalise = folder_module("resnet50", "network").Normalise()
+    normalize = folder_module("resnet50", "network").Normalize()
     pixels = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
     mean, std = (
         torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     )
-    torch.testing.assert_close(normalise(pixels), (pixels / 255 - mean) / std)
+    torch.testing.assert_close(normalize(pixels), (pixels / 255 - mean) / std)
 
 
 def test_pictures_are_the_same_for_a_seed_and_differ_within_it(data: ModuleType) -> None:
@@ -110,7 +110,7 @@ def test_training_pictures_have_no_labels(
     """Batches of 16 without targets, of pictures that are neither held out nor calibrated with."""
     count, seed = data.TRAINING
     assert seed not in {data.HELD_OUT[1], data.CALIBRATION[1]}
-    assert count % data.TRAINING_BATCH == 0, "batch normalisation sees no small batch"
+    assert count % data.TRAINING_BATCH == 0, "batch normalization sees no small batch"
     monkeypatch.setattr(data, "TRAINING", (32, seed))
     batches = data.training_batches()
     assert [batch["pixels"].shape for batch, _ in batches] == 2 * [(16, 3, 224, 224)]

@@ -159,7 +159,7 @@ def test_a_model_of_another_spec_is_never_replaced(out: Path, tmp_path: Path) ->
         publish(out, [rendered(tmp_path / "a", b"two")])
 
 
-def test_odd_neighbours_do_no_harm(out: Path, tmp_path: Path) -> None:
+def test_odd_neighbors_do_no_harm(out: Path, tmp_path: Path) -> None:
     """Configurations that are folders or no text belong to somebody else."""
     (out / "net1" / "config.pbtxt").mkdir(parents=True)
     (out / "net2").mkdir()

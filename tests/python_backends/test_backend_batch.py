@@ -185,7 +185,7 @@ GOOD = {"a": floats(1, 2), "b": floats(1, 2)}
         ({**GOOD, "b": floats(2, 2)}, "inputs differ in batch size: {'a': 1, 'b': 2}"),
     ],
 )
-def test_bad_request_is_named_and_its_neighbour_answered(
+def test_bad_request_is_named_and_its_neighbor_answered(
     inputs: dict[str, np.ndarray], message: str
 ) -> None:
     """The error has model, input, found and wanted; the good request beside it succeeds."""

@@ -24,10 +24,10 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
 
 
 def handmade_png(
-    width: int, height: int, depth: int, colour: int, rows: bytes, chunks: bytes = b""
+    width: int, height: int, depth: int, color: int, rows: bytes, chunks: bytes = b""
 ) -> bytes:
     """A PNG of kinds Pillow does not write; `rows` is the data with its filter bytes."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     data = chunk(b"IDAT", zlib.compress(rows))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunks + data + chunk(b"IEND", b"")
 
@@ -78,7 +78,7 @@ def test_bytes_are_the_values_that_floats_are_made_of(kind: str, channels: int) 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
 def test_modes_without_alpha_keep_black_and_white(mode: str) -> None:
-    """Bilevel, grey, palette and RGB files all give black 0 and white 255 in RGB and in grey."""
+    """Bilevel, gray, palette and RGB files all give black 0 and white 255 in RGB and in gray."""
     image = Image.new("L", (2, 1))
     image.putpixel((1, 0), 255)
     data = encoded(image.convert(mode))
@@ -90,7 +90,7 @@ def test_modes_without_alpha_keep_black_and_white(mode: str) -> None:
 @pytest.mark.parametrize(("background", "shows"), [("white", 255), ("black", 0)])
 @pytest.mark.parametrize("mode", ["LA", "RGBA", "P"])
 def test_transparent_pixels_show_the_background(mode: str, background: str, shows: int) -> None:
-    """Clear pixels take the background, whatever colour hides beneath; opaque ones keep theirs."""
+    """Clear pixels take the background, whatever color hides beneath; opaque ones keep theirs."""
     image = Image.new("RGBA", (2, 1), (90, 90, 90, 255))
     image.putpixel((0, 0), (200, 200, 200, 0))
     data = encoded(image.quantize(4) if mode == "P" else image.convert(mode))
@@ -100,13 +100,13 @@ def test_transparent_pixels_show_the_background(mode: str, background: str, show
 
 
 def test_half_transparent_pixel_is_mixed() -> None:
-    """Black at half opacity over white is mid grey."""
+    """Black at half opacity over white is mid gray."""
     data = encoded(Image.new("RGBA", (1, 1), (0, 0, 0, 128)))
     pixels = decode_image(data, Settings(height=1, width=1, **RAW))
     np.testing.assert_allclose(pixels, 127, atol=1)
 
 
-def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
+def test_sixteen_bit_gray_is_scaled_not_clipped() -> None:
     """0, half and full of a 16-bit PNG become 0, 128 and 255."""
     values = np.array([[0, 32896, 65535]], dtype=np.uint16)
     data = encoded(Image.fromarray(values))
@@ -114,7 +114,7 @@ def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
     np.testing.assert_array_equal(pixels, [[[0, 128, 255]]])
 
 
-def test_sixteen_bit_grey_with_a_transparent_value() -> None:
+def test_sixteen_bit_gray_with_a_transparent_value() -> None:
     """The one 16-bit value that tRNS names as clear shows the background."""
     rows = b"\x00" + struct.pack(">HH", 1000, 30000)
     data = handmade_png(2, 1, 16, 0, rows, chunk(b"tRNS", struct.pack(">H", 1000)))
@@ -122,12 +122,12 @@ def test_sixteen_bit_grey_with_a_transparent_value() -> None:
     np.testing.assert_array_equal(pixels, [[[255, round(30000 / 257)]]])
 
 
-@pytest.mark.parametrize(("colour", "samples"), [(2, 3), (4, 2), (6, 4)])
-def test_sixteen_bit_colour_and_alpha(colour: int, samples: int) -> None:
-    """16-bit RGB, grey with alpha and RGBA come out in 0..255."""
-    pixel = [0x4000] * (samples - 1) + [0xFFFF if colour in (4, 6) else 0x4000]
+@pytest.mark.parametrize(("color", "samples"), [(2, 3), (4, 2), (6, 4)])
+def test_sixteen_bit_color_and_alpha(color: int, samples: int) -> None:
+    """16-bit RGB, gray with alpha and RGBA come out in 0..255."""
+    pixel = [0x4000] * (samples - 1) + [0xFFFF if color in (4, 6) else 0x4000]
     rows = b"\x00" + struct.pack(f">{samples}H", *pixel)
-    data = handmade_png(1, 1, 16, colour, rows)
+    data = handmade_png(1, 1, 16, color, rows)
     pixels = decode_image(data, Settings(height=1, width=1, **RAW))
     np.testing.assert_allclose(pixels, 64, atol=1)
 

@@ -62,16 +62,16 @@ def chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def png(width: int, height: int, depth: int, colour: int, more: bytes = b"") -> bytes:
+def png(width: int, height: int, depth: int, color: int, more: bytes = b"") -> bytes:
     """A black PNG, of which a huge one is small; `more` are chunks in front of the pixels."""
-    row = (width * CHANNELS[colour] * depth + 7) // 8 + 1
+    row = (width * CHANNELS[color] * depth + 7) // 8 + 1
     packed = zlib.compressobj(6)
     at_once = max(MIB // row, 1)
     parts = [
         packed.compress(bytes(row * min(at_once, height - start)))
         for start in range(0, height, at_once)
     ]
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     content = b"".join([*parts, packed.flush()])
     start = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
     return start + more + chunk(b"IDAT", content) + chunk(b"IEND", b"")
@@ -133,7 +133,7 @@ def test_what_would_take_too_much_is_refused_by_its_header(
         (lambda: jpeg((3000, 3000), progressive=True, subsampling=0), 6),
     ],
     ids=[
-        "RGB", "RGB turned", "RGBA", "grey with alpha", "16 bit",
+        "RGB", "RGB turned", "RGBA", "gray with alpha", "16 bit",
         "16 bit, one clear", "palette with alpha", "CMYK", "progressive",
     ],
 )  # fmt: skip
@@ -187,7 +187,7 @@ def test_endless_parts_are_refused(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "WEBP", "TIFF"])
 def test_several_frames_are_refused(kind: str) -> None:
     """An animated PNG says so; the other formats of several frames are no PNG or JPEG."""
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "green")]
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue", "green")]
     file = io.BytesIO()
     frames[0].save(file, kind, save_all=True, append_images=frames[1:])
     message = "several frames" if kind == "PNG" else "not a PNG or JPEG"
@@ -318,7 +318,7 @@ def test_the_whole_batch_counts(model: Any) -> None:
 
 
 def test_one_bad_image_fails_its_own_request(model: Any) -> None:
-    """Too large, cut short or no image at all: the neighbours are answered, each decoded once."""
+    """Too large, cut short or no image at all: the neighbors are answered, each decoded once."""
     good = png(5, 5, 8, 2)
     bad = [png(40, 40, 8, 2), good[:-30], b"text"]
     answers = model.execute([Request(good), *map(Request, bad), Request(good, good)])

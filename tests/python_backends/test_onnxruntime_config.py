@@ -29,7 +29,7 @@ def parameters(**values: str) -> dict[str, Any]:
 
 
 def test_defaults_are_those_of_the_native_backend() -> None:
-    """With nothing configured: ONNX Runtime's own thread counts, sequential, all optimisations."""
+    """With nothing configured: ONNX Runtime's own thread counts, sequential, all optimizations."""
     options = session_options({})
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (0, 0)
     assert options.execution_mode == ort.ExecutionMode.ORT_SEQUENTIAL
@@ -45,7 +45,7 @@ def test_worker_threads_do_not_spin() -> None:
 
 
 def test_parameters_reach_the_session() -> None:
-    """Threads, mode, arena, pattern and the two raw entries are honoured."""
+    """Threads, mode, arena, pattern and the two raw entries are honored."""
     config = parameters(
         intra_op_thread_count="3",
         inter_op_thread_count="2",

@@ -185,7 +185,7 @@ def test_failing_run_blames_the_guilty_request_only(fixed: tuple[int, ...]) -> N
         (floats(1, 3).astype(np.float64), "model 'm', input 'x': found float64, wanted float32"),
     ],
 )
-def test_bad_request_is_named_and_its_neighbour_answered(array: np.ndarray, message: str) -> None:
+def test_bad_request_is_named_and_its_neighbor_answered(array: np.ndarray, message: str) -> None:
     """The error has model, input, found and wanted; the good request beside it succeeds."""
     bad, good = ask(network(twice, config()), array, floats(1, 3))
     assert message in str(bad)

@@ -16,7 +16,7 @@ def parameters(**values: str) -> dict[str, Any]:
 
 
 def test_defaults_are_those_of_the_native_backend() -> None:
-    """Inference mode and optimised execution on, threads and the executor left to PyTorch."""
+    """Inference mode and optimized execution on, threads and the executor left to PyTorch."""
     assert read_options({}) == Options(0, 0, True, True, None, None, None)
 
 

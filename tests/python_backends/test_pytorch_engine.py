@@ -52,7 +52,7 @@ def test_requests_are_merged() -> None:
     assert second["y"].shape == (3, 2)
 
 
-def test_one_bad_request_does_not_fail_its_neighbours() -> None:
+def test_one_bad_request_does_not_fail_its_neighbors() -> None:
     """PyTorch's last line goes to the request it is about."""
 
     def call(a: Any, b: Any) -> Any:

@@ -158,7 +158,7 @@ def test_a_listed_sample_names_every_input(tmp_path: Path) -> None:
 
 
 def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
-    """A misspelt example name would silently turn warm-up off."""
+    """A misspelled example name would silently turn warm-up off."""
     model = {
         "name": "net",
         "network": {

@@ -43,7 +43,7 @@ def test_ensembles_in_a_circle_end(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:
-    """A misspelt model is the caller's mistake, and what was meant is said."""
+    """A misspelled model is the caller's mistake, and what was meant is said."""
     write_repository(tmp_path, {"digits": ModelText()})
     with pytest.raises(UsageError, match="'digits'"):
         read_models(tmp_path, ["digts"])

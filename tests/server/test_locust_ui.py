@@ -18,15 +18,15 @@ from tests.loadtest.conftest import free_port
 DRAWN = """
 return Array.from(document.querySelectorAll('canvas')).map(canvas => {
   const data = canvas.getContext('2d').getImageData(0, 60, canvas.width, canvas.height - 60).data;
-  let coloured = 0;
+  let colored = 0;
   for (let i = 0; i < data.length; i += 4) {
     const [r, g, b, a] = data.slice(i, i + 4);
-    if (a > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 80) coloured += 1;
+    if (a > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 80) colored += 1;
   }
-  return coloured;
+  return colored;
 });
 """
-"""Pixels of each chart, below its legend, that are neither white, black nor grey: its lines."""
+"""Pixels of each chart, below its legend, that are neither white, black nor gray: its lines."""
 
 
 @pytest.fixture

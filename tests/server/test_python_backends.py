@@ -405,7 +405,7 @@ def items(*values: bytes) -> np.ndarray:
 
 
 def png(*values: int) -> bytes:
-    """A grey 2 x 3 picture of these six values."""
+    """A gray 2 x 3 picture of these six values."""
     file = io.BytesIO()
     Image.fromarray(np.array(values, dtype=np.uint8).reshape(2, 3)).save(file, "PNG")
     return file.getvalue()
@@ -633,7 +633,7 @@ def test_pipeline_of_steps_and_network(client: Client) -> None:
 
 
 def test_bad_picture_fails_alone_through_the_pipeline(client: Client) -> None:
-    """In an ensemble, too, the neighbours of a bad picture are answered."""
+    """In an ensemble, too, the neighbors of a bad picture are answered."""
     good, bad = {"image": items(png(*SIX))}, {"image": items(b"")}
     answers = ask_together(client, "pipeline", [good, bad, good, good])
     assert [isinstance(answer, dict) for answer in answers] == [True, False, True, True]

@@ -40,14 +40,14 @@ example: {image: {file: seven.png}}
 
 def always(digit: int) -> bytes:
     """An ONNX file that takes every image for the same digit."""
-    favour = [float(number == digit) for number in range(10)]
+    favor = [float(number == digit) for number in range(10)]
     nodes = [
-        helper.make_node("Constant", [], ["favour"], value_floats=favour),
+        helper.make_node("Constant", [], ["favor"], value_floats=favor),
         helper.make_node("Constant", [], ["all"], value_ints=[1, 2, 3]),
         helper.make_node("Constant", [], ["flat"], value_ints=[-1, 1]),
         helper.make_node("ReduceMin", ["pixels", "all"], ["low"], keepdims=0),
         helper.make_node("Reshape", ["low", "flat"], ["column"]),
-        helper.make_node("Add", ["column", "favour"], ["logits"]),
+        helper.make_node("Add", ["column", "favor"], ["logits"]),
     ]
     graph = helper.make_graph(
         nodes, "g",

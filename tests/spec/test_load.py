@@ -37,7 +37,7 @@ def refused(write_model: WriteModel, text: str, **files: str) -> SpecError:
 
 
 def test_an_unknown_key_names_its_line_and_the_nearest(write_model: WriteModel) -> None:
-    """A misspelt key is refused with file, line, path and a suggestion."""
+    """A misspelled key is refused with file, line, path and a suggestion."""
     error = refused(write_model, TORCH + "serving:\n  max_bacth_size: 4\n")
     assert error.where.endswith("models/net/model.yaml:8 serving.max_bacth_size")
     assert "max_batch_size" in error.wanted

@@ -1,4 +1,4 @@
-"""8-bit rounding learnt in training: the file's operators, its distance from the reference, and refusals."""
+"""8-bit rounding learned in training: the file's operators, its distance from the reference, and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def training():
     random = np.random.default_rng(0)
     return [({"x": random.standard_normal((16, 3, 16, 16)).astype(np.float32)}, None) for _ in range(4)]
 """
-# Normalisation, a residual addition, pooling, dropout and a layer without bias: what rules must see through.
+# Normalization, a residual addition, pooling, dropout and a layer without bias: what rules must see through.
 RESIDUAL = """
 import torch
 from torch import nn
@@ -69,11 +69,11 @@ def job_of(write_model: WriteModel, folder: Path, network: str, spec: str = SPEC
     return Job(written, Weights(folder, written), no_artifact)
 
 
-def optimised_operators(file: Path) -> Counter[str]:
+def optimized_operators(file: Path) -> Counter[str]:
     """What ONNX Runtime makes of the file."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.optimized_model_filepath = str(file.with_suffix(".optimised"))
+    options.optimized_model_filepath = str(file.with_suffix(".optimized"))
     ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     graph = onnx.load(options.optimized_model_filepath).graph
     return Counter(node.op_type for node in graph.node)
@@ -84,7 +84,7 @@ def test_every_layer_runs_in_integer_kernels(write_model: WriteModel, tmp_path: 
     job = job_of(write_model, tmp_path, RESIDUAL, SPEC.replace("40", "1"))
     notes = make(job, tmp_path)
     file = tmp_path / "model.onnx"
-    found = optimised_operators(file)
+    found = optimized_operators(file)
     assert notes == ("6 layers in int8, fine-tuned for 1 epochs",)
     assert found["QLinearConv"] == 5
     assert found["QLinearAdd"] == 2
@@ -126,7 +126,7 @@ def test_the_file_gives_what_the_network_gives(write_model: WriteModel, tmp_path
 
 
 def test_a_network_without_layers_is_refused(write_model: WriteModel, tmp_path: Path) -> None:
-    """Nothing to quantise is an error of its own, and leaves no file."""
+    """Nothing to quantize is an error of its own, and leaves no file."""
     nothing = "from torch import nn\ndef build():\n    return nn.Flatten()\n"
     with pytest.raises(BuildError) as caught:
         make(job_of(write_model, tmp_path, nothing), tmp_path / "out")

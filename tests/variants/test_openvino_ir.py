@@ -247,13 +247,13 @@ def test_layers_that_lose_too_much_stay_fp32(write_model: WriteModel, tmp_path: 
     assert left[0] in notes[1]
 
 
-def test_network_without_anything_to_quantise(write_model: WriteModel, tmp_path: Path) -> None:
+def test_network_without_anything_to_quantize(write_model: WriteModel, tmp_path: Path) -> None:
     """There is no weight and no matrix product: the variant is refused."""
     network = "from torch import nn\ndef build():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
     job = make_job(write_model, tmp_path, network, spec=SPEC.replace("[5]", "[3]"))
     with pytest.raises(BuildError) as caught:
         made(make_int8, job, tmp_path / "int8")
-    assert "no operator to quantise" in caught.value.found
+    assert "no operator to quantize" in caught.value.found
 
 
 def test_calibration_is_asked_for(write_model: WriteModel, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_wide_table_scrolls_in_its_box_and_keeps_its_first_column(show: Show) 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_stands_out_from_its_background(show: Show, scheme: str) -> None:
-    """At least 4.5 to 1 in both colour schemes, and the dark one is dark."""
+    """At least 4.5 to 1 in both color schemes, and the dark one is dark."""
     chrome = show(1280, scheme)
     contrast, text = chrome.execute_script(CONTRASTS)
     assert contrast >= 4.5, text

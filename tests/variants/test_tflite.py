@@ -98,7 +98,7 @@ def test_int8_is_smaller_close_and_takes_floats(write_model: WriteModel, root: P
 
 
 def test_a_network_without_products_cannot_be_int8(write_model: WriteModel, root: Path) -> None:
-    """The quantiser leaves it as it is, which is said."""
+    """The quantizer leaves it as it is, which is said."""
     problem = built(spec_of(write_model, SINE, "[4]"), root, "tflite-int8").problem
     assert problem is not None
     assert "no operator" in problem.found

@@ -1,9 +1,9 @@
 """An encoded PNG or JPEG to the pixels a network takes.
 
-Order: header checks, decode, 16 to 8 bit, alpha over the background, grey or RGB, EXIF orientation,
+Order: header checks, decode, 16 to 8 bit, alpha over the background, gray or RGB, EXIF orientation,
 resize (Pillow, anti-aliased), scale, mean and std. `resize="crop"` is the ImageNet evaluation
-transform as torchvision writes it: shorter side to `resize_to`, then the centre. With
-`dtype="UINT8"` the bytes stay as they are: a quarter of the data, for networks that normalise.
+transform as torchvision writes it: shorter side to `resize_to`, then the center. With
+`dtype="UINT8"` the bytes stay as they are: a quarter of the data, for networks that normalize.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Settings:
         """Raise ValueError for values that make no step."""
         for name in ("height", "width", "resize_to", *LIMITS):
             _want(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _want(self.channels in (1, 3), "channels", self.channels, "1 (grey) or 3 (RGB)")
+        _want(self.channels in (1, 3), "channels", self.channels, "1 (gray) or 3 (RGB)")
         _want(self.resize in ("stretch", "crop"), "resize", self.resize, "stretch or crop")
         _want(self.resample in RESAMPLE, "resample", self.resample, f"one of {sorted(RESAMPLE)}")
         _want(self.background in BACKGROUND, "background", self.background, "white or black")
@@ -138,7 +138,7 @@ def decode_image(data: bytes, settings: Settings) -> np.ndarray:
 
 def fitting(counts: Sequence[int], limit: int) -> list[bool]:
     """Which requests of these `decoded_bytes` are taken together: the smaller before the larger, so
-    that no one is turned away for what a neighbour sent."""
+    that no one is turned away for what a neighbor sent."""
     order = sorted(range(len(counts)), key=counts.__getitem__)
     totals = accumulate(counts[index] for index in order)
     fits = {index: total <= limit for index, total in zip(order, totals, strict=True)}
@@ -208,9 +208,9 @@ def _check_resize(size: tuple[int, int], settings: Settings) -> None:
 
 
 def _flat(image: Image.Image, settings: Settings) -> Image.Image:
-    """8-bit grey or RGB with any transparency laid over the background; grey stays grey."""
-    grey = settings.channels == 1 or image.mode[0] in "1LI"
-    mode = "L" if grey else "RGB"
+    """8-bit gray or RGB with any transparency laid over the background; gray stays gray."""
+    gray = settings.channels == 1 or image.mode[0] in "1LI"
+    mode = "L" if gray else "RGB"
     if not image.mode.startswith("I") and not image.has_transparency_data:
         return image if image.mode == mode else image.convert(mode)
     flat = Image.new(mode, image.size)
@@ -235,17 +235,17 @@ def _flat_tile(image: Image.Image, mode: str, settings: Settings) -> Image.Image
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """A 16-bit grey image in 8 bits: 65,535 becomes 255 (Pillow's own convert would clip)."""
+    """A 16-bit gray image in 8 bits: 65,535 becomes 255 (Pillow's own convert would clip)."""
     values = np.asarray(image).astype(np.uint32)
-    grey = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    gray = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
     clear = image.info.get("transparency")
     if isinstance(clear, int):  # PNG's tRNS: this one 16-bit value is transparent
-        grey.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
-    return grey
+        gray.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
+    return gray
 
 
 def _resized(image: Image.Image, settings: Settings) -> Image.Image:
-    """At the wanted size, grey or RGB as wanted."""
+    """At the wanted size, gray or RGB as wanted."""
     size = (settings.width, settings.height)
     image = image.resize(size, RESAMPLE[settings.resample], box=_box(image.size, settings))
     return image.convert("L" if settings.channels == 1 else "RGB")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
+CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by color type; a palette stands for RGB
 MAKE_PIXELS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 TEXTS = (b"tEXt", b"zTXt", b"iTXt")
 PROFILE, XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
@@ -33,10 +33,10 @@ def read_header(data: bytes) -> Header:
     """Size and depth from IHDR, which comes first. ValueError where it does not make an image."""
     if len(data) < 29 or data[8:16] != b"\x00\x00\x00\rIHDR":
         raise ValueError("it does not begin with IHDR")
-    width, height, depth, colour = struct.unpack(">IIBB", data[16:26])
-    if not width or not height or colour not in CHANNELS or depth not in (1, 2, 4, 8, 16):
-        raise ValueError(f"{width} x {height}, bit depth {depth}, colour type {colour}")
-    return Header("PNG", width, height, CHANNELS[colour] * (2 if depth == 16 else 1))
+    width, height, depth, color = struct.unpack(">IIBB", data[16:26])
+    if not width or not height or color not in CHANNELS or depth not in (1, 2, 4, 8, 16):
+        raise ValueError(f"{width} x {height}, bit depth {depth}, color type {color}")
+    return Header("PNG", width, height, CHANNELS[color] * (2 if depth == 16 else 1))
 
 
 def pixels_only(data: bytes) -> tuple[bytes, int]:

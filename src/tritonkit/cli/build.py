@@ -69,7 +69,7 @@ def command(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Optimised forms to build and compare beside the served one: names with commas, "
+            help="Optimized forms to build and compare beside the served one: names with commas, "
             "`spec` (those of model.yaml) or `all`.",
         ),
     ] = "",
@@ -173,7 +173,7 @@ def _would_run(root: Path, repository: Repository) -> dict[str, tuple[str, ...]]
     found = {
         name: build_python(
             load(root / "models" / name, root),
-            optimised=any(r.variant != PLAIN for r in made if r.model == name),
+            optimized=any(r.variant != PLAIN for r in made if r.model == name),
         )
         for name in dict.fromkeys(result.model for result in made)
     }

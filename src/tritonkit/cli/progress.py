@@ -41,7 +41,7 @@ class Announcing(Progress):
         from tritonkit.spec.contents import build_python
 
         spec = plan.spec
-        files = build_python(spec, optimised=plan.variant != PLAIN)
+        files = build_python(spec, optimized=plan.variant != PLAIN)
         if new := [file for file in files if (spec.name, file) not in self._told]:
             note(f"{spec.name}: runs the Python of {spec.folder}: {', '.join(new)}")
         self._told |= {(spec.name, file) for file in new}

@@ -76,7 +76,7 @@ class Measured:
     differences: dict[str, int] = field(default_factory=dict)
     """Output elements by absolute difference: upper edge of each power of ten -> count."""
     against: str = ""
-    """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimisations."""
+    """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimizations."""
 
     @property
     def drop(self) -> float:

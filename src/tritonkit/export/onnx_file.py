@@ -184,12 +184,12 @@ def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
     )
 
 
-def open_session(file: Path, where: str, optimised: bool = True, options: Any = None) -> Any:
+def open_session(file: Path, where: str, optimized: bool = True, options: Any = None) -> Any:
     """An ONNX Runtime session on the CPU; `options` are an onnxruntime.SessionOptions."""
     ort = need("onnxruntime", "build")
     options = options or ort.SessionOptions()
     options.log_severity_level = 3
-    if not optimised:
+    if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])

@@ -21,7 +21,7 @@ class Reference:
     """The network's own outputs for its samples, and for the first items alone.
 
     `name` says what gave them: the PyTorch module, the teacher, or ONNX Runtime with every graph
-    optimisation off.
+    optimization off.
     """
 
     name: str
@@ -42,8 +42,8 @@ class Reference:
             def run(batch: Batch) -> Batch:
                 return run_module(spec, module, batch)
         else:
-            name, where = "ONNX Runtime without optimisations", f"{spec.file} network.onnx"
-            session = open_session(job.source, where, optimised=False)
+            name, where = "ONNX Runtime without optimizations", f"{spec.file} network.onnx"
+            session = open_session(job.source, where, optimized=False)
 
             def run(batch: Batch) -> Batch:
                 return run_session(session, batch, where)

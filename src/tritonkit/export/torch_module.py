@@ -105,7 +105,7 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
 
 
 def _seed(torch: Any) -> None:
-    """Make training and initialisation repeatable."""
+    """Make training and initialization repeatable."""
     import numpy as np
 
     random.seed(SEED)

@@ -23,7 +23,7 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
     """Write `module` as an ONNX file.
 
     `example` has at least 2 items and 2 elements along each free axis: torch.export takes a size of
-    0 or 1 for a constant (https://pytorch.org/docs/stable/export.html, 0/1 specialisation).
+    0 or 1 for a constant (https://pytorch.org/docs/stable/export.html, 0/1 specialization).
     BuildError when the network cannot be traced, for one whose output shape depends on data too.
     """
     torch = need("torch", "build")

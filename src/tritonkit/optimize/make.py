@@ -33,7 +33,7 @@ PYTHON = "python"
 _RESERVED = ("artifact.json", "manifest.json", "timing.json")
 _EXTRAS = {
     "build": (),
-    "optimise": (
+    "optimize": (
         "nncf",
         "onnxconverter-common",
         "onnxslim",

@@ -19,7 +19,7 @@ processor can; our stand-in for Triton's openvino backend reads this entry, and 
 @cache
 def open_core() -> Any:
     """The process's openvino.Core; BuildError where the package is not installed."""
-    return need("openvino", "optimise").Core()
+    return need("openvino", "optimize").Core()
 
 
 def first_reason(error: Exception) -> str:

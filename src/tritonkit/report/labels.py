@@ -28,7 +28,7 @@ class Box:
     bottom: float
 
     @property
-    def centre(self) -> tuple[float, float]:
+    def center(self) -> tuple[float, float]:
         """Its middle."""
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
@@ -125,7 +125,7 @@ def _dots_passed(box: Box, x: float, y: float, dots: Sequence[Box]) -> int:
     """Other points that the line to a box would run over."""
     nearest = box.nearest(x, y)
     return sum(
-        math.dist(dot.centre, (x, y)) > 1 and dot.crossed_by((x, y), nearest) for dot in dots
+        math.dist(dot.center, (x, y)) > 1 and dot.crossed_by((x, y), nearest) for dot in dots
     )
 
 
@@ -160,8 +160,8 @@ def _is_nearer_another(box: Box, x: float, y: float, dots: Sequence[Box]) -> boo
     """Whether a name there would be read as that of another point."""
     own = math.dist((x, y), box.nearest(x, y))
     for dot in dots:
-        gap = math.dist(dot.centre, box.nearest(*dot.centre))
-        if gap <= own + 2 and math.dist(dot.centre, (x, y)) > 1:
+        gap = math.dist(dot.center, box.nearest(*dot.center))
+        if gap <= own + 2 and math.dist(dot.center, (x, y)) > 1:
             return True
     return False
 

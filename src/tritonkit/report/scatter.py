@@ -124,12 +124,12 @@ def _bar_label(bar: Bar, y: float, room: Box, marks: Sequence[Mark]) -> Label:
 def _names(
     marks: Sequence[Mark], room: Box, lines: Sequence[tuple[float, Label]]
 ) -> tuple[Label, ...]:
-    """The variants' names, those with the most neighbours first."""
+    """The variants' names, those with the most neighbors first."""
 
-    def neighbours(mark: Mark) -> int:
+    def neighbors(mark: Mark) -> int:
         return sum(abs(m.x - mark.x) < 90 and abs(m.y - mark.y) < 20 for m in marks)
 
-    ordered = sorted(marks, key=neighbours, reverse=True)
+    ordered = sorted(marks, key=neighbors, reverse=True)
     named = [(_name(mark), mark.x, mark.y) for mark in ordered]
     taken = [Box(room.left, y - 2, room.right, y + 2) for y, _ in lines]
     return place_labels(named, room, FONT, [*taken, *(label.box for _, label in lines)])

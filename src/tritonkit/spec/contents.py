@@ -107,13 +107,13 @@ def python_uses(spec: Spec) -> tuple[PythonUse, ...]:
     return tuple(uses)
 
 
-def build_python(spec: Spec, optimised: bool = False) -> tuple[str, ...]:
+def build_python(spec: Spec, optimized: bool = False) -> tuple[str, ...]:
     """The files that a build of the network runs, as far as imports by name show.
 
     Args:
-        optimised: whether other forms than the plain one are made too.
+        optimized: whether other forms than the plain one are made too.
     """
-    when = {"build", "some variants"} if optimised else {"build"}
+    when = {"build", "some variants"} if optimized else {"build"}
     return tuple(dict.fromkeys(use.file for use in python_uses(spec) if use.when in when))
 
 

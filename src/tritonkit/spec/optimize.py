@@ -1,4 +1,4 @@
-"""`optimize` of model.yaml: what the optimised forms of a network are made with."""
+"""`optimize` of model.yaml: what the optimized forms of a network are made with."""
 
 from __future__ import annotations
 

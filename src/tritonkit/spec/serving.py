@@ -298,7 +298,7 @@ class Serving(Strict):
     """How one Triton model is served. What is left out is chosen from the artifact and the cores."""
 
     variant: str = "onnx-fp32"
-    """Which optimised form of the network is published; `auto`: the fastest that passes the gate."""
+    """Which optimized form of the network is published; `auto`: the fastest that passes the gate."""
     max_batch_size: NaturalInt | None = None
     """Largest batch; 0 for a model without a batch axis."""
     dynamic_batching: DynamicBatching | Literal[False] | None = None

@@ -80,7 +80,7 @@ def test_what_is_no_student_is_refused(
 
 
 def test_a_target_that_is_no_class_is_refused(make_job: MakeJob) -> None:
-    """Labels that count from 1 are told as a mistake, not learnt from."""
+    """Labels that count from 1 are told as a mistake, not learned from."""
     data = DATA.replace("None)", "np.full(16, 3))")
     with pytest.raises(BuildError, match=r"Target 3 is out of bounds"):
         make(make_job(SPEC, network__py=NETWORK, data__py=data))

@@ -39,7 +39,7 @@ def trained(batches: list[Pair], settings: Settings = SETTINGS) -> tuple[nn.Line
     return student, loss
 
 
-def test_without_targets_the_outputs_themselves_are_learnt() -> None:
+def test_without_targets_the_outputs_themselves_are_learned() -> None:
     """A layer comes to give what the teacher's gives."""
     student, loss = trained(pairs(targets=False), replace(SETTINGS, epochs=80))
     assert loss < 1e-3
@@ -67,7 +67,7 @@ def test_the_soft_loss_is_that_of_the_paper() -> None:
     assert found == pytest.approx(float(9.0 * (p * (p / q).log()).sum(1).mean()), rel=1e-4)
 
 
-def test_scores_and_other_outputs_are_learnt_together() -> None:
+def test_scores_and_other_outputs_are_learned_together() -> None:
     """Of two outputs, the class scores get the divergence and the other its squared error."""
 
     class Two(nn.Module):

@@ -113,8 +113,8 @@ def run(network: onnx.ModelProto | Path, x: Array) -> Array:
 
 
 def kinds(network: onnx.ModelProto, folder: Path) -> collections.Counter[str]:
-    """The operators that ONNX Runtime runs: those of its optimised graph."""
-    file = folder / "optimised.onnx"
+    """The operators that ONNX Runtime runs: those of its optimized graph."""
+    file = folder / "optimized.onnx"
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(file)

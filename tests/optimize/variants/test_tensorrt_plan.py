@@ -170,7 +170,7 @@ def test_int8_without_calibration_data_is_refused(write_model: WriteModel, root:
 
 
 def test_a_network_without_products_cannot_be_int8(write_model: WriteModel, root: Path) -> None:
-    """There is nothing to quantise in it, and the message says what there would have to be."""
+    """There is nothing to quantize in it, and the message says what there would have to be."""
     network = model_of([helper.make_node("Relu", ["x"], ["y"])], [3, 8, 8], [3, 8, 8], {})
     problem = built(spec_of(write_model, CALIBRATED, network), root, "tensorrt-int8").problem
     assert problem is not None

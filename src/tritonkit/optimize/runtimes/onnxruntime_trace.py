@@ -21,7 +21,7 @@ _WARM_RUNS = 2
 
 
 def trace_nodes(session: Any, batch: Batch, repeats: int, where: str) -> list[OperatorTime]:
-    """Mean time of each node of the optimised graph over `repeats` runs, in the order they ran.
+    """Mean time of each node of the optimized graph over `repeats` runs, in the order they ran.
 
     Tracing is decided when a session is made, so the file is opened once more with the same options.
     """

@@ -108,7 +108,7 @@ def open_runner(folder: Path, threads: int, where: str) -> OpenVINORunner:
 def _infer(request: Any, batch: Batch) -> None:
     import numpy as np
 
-    tensor = need("openvino", "optimise").Tensor
+    tensor = need("openvino", "optimize").Tensor
     for name, array in batch.items():
         request.set_tensor(name, tensor(np.ascontiguousarray(array)))
     request.infer()

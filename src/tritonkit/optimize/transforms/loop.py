@@ -21,7 +21,7 @@ from tritonkit.spec import Spec
 
 __all__ = ["Pair", "Settings", "fit", "outputs_of", "parameter_count", "to_pairs"]
 
-_GRADIENT_NORM = 5.0  # a step may not be longer: one bad batch cannot undo what was learnt
+_GRADIENT_NORM = 5.0  # a step may not be longer: one bad batch cannot undo what was learned
 _WEIGHT_DECAY = 1e-4
 
 Pair = tuple[tuple[Any, ...], Any]
@@ -58,7 +58,7 @@ def fit(
 ) -> float:
     """Train `student` in place to give what the teacher gives; the mean loss of the last epoch.
 
-    The student stays in the mode it is in: dropout and batch normalisation are the caller's choice.
+    The student stays in the mode it is in: dropout and batch normalization are the caller's choice.
     `teacher_outputs` is asked once per batch. Batches come in another order each epoch, from torch_module.SEED.
     `each_epoch` is called with an epoch's number, from 0, before it.
     BuildError when the loss is no longer a number, or nothing can be trained.
@@ -128,7 +128,7 @@ def outputs_of(module: Any, inputs: tuple[Any, ...]) -> list[Any]:
 
 
 def parameter_count(module: Any) -> int:
-    """Numbers that were learnt."""
+    """Numbers that were learned."""
     return sum(p.numel() for p in module.parameters())
 
 

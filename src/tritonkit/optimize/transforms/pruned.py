@@ -62,7 +62,7 @@ def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
 
     `inputs` are the tensors with which the graph is traced.
     """
-    pruning = need("torch_pruning", "optimise")
+    pruning = need("torch_pruning", "optimize")
     share = spec.model.optimize.channels
     smaller = copy.deepcopy(module).eval()
     kept = list(_kept_layers(spec, smaller))
@@ -158,4 +158,4 @@ def _refused(spec: Spec, why: str) -> BuildError:
     )
 
 
-TRANSFORMS = {"pruned": Transform(make, extra="optimise")}
+TRANSFORMS = {"pruned": Transform(make, extra="optimize")}

@@ -1,4 +1,4 @@
-"""The optimised forms a network can be built in, in a table: a module for each family.
+"""The optimized forms a network can be built in, in a table: a module for each family.
 
 A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-fp32` (`pruned`), or both
 (`distilled+onnx-int8-static`). A new form is a line in its module's FORMS.

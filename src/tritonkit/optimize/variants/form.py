@@ -1,4 +1,4 @@
-"""What an optimised form of a network is: how it is made, and through what it runs."""
+"""What an optimized form of a network is: how it is made, and through what it runs."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ class Int8Rules:
     """Annotates a graph for torchao's `prepare_pt2e`, as its `Quantizer` does.
 
     Weights: int8, symmetric, a scale per output channel. Activations: uint8 with a zero point.
-    Both are fake-quantised with straight-through gradients, as in Jacob et al. 2017
+    Both are fake-quantized with straight-through gradients, as in Jacob et al. 2017
     (https://arxiv.org/abs/1712.05877), their ranges moving averages.
     """
 
     def __init__(self) -> None:
         torch = need("torch", "build")
-        ao = need("torchao.quantization.pt2e", "optimise")
-        self._quantizer = need("torchao.quantization.pt2e.quantizer", "optimise")
+        ao = need("torchao.quantization.pt2e", "optimize")
+        self._quantizer = need("torchao.quantization.pt2e.quantizer", "optimize")
         # Not the fused form: it rounds with other scales in training than the finished file has.
         fake = ao.FakeQuantize
         self._activation = self._quantizer.QuantizationSpec(

@@ -1,4 +1,4 @@
-"""NNCF, OpenVINO's own quantiser, without its progress bars and without its reports over the network."""
+"""NNCF, OpenVINO's own quantizer, without its progress bars and without its reports over the network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def need_nncf() -> Any:
     os.environ[_SILENT] = "1"
     try:
         with quiet():
-            return need("nncf", "optimise")
+            return need("nncf", "optimize")
     finally:
         if before is None:
             del os.environ[_SILENT]
@@ -61,7 +61,7 @@ def smoothing(strength: float) -> dict[str, Any]:
 
 def clipping(share: float) -> dict[str, Any]:
     """Arguments of `quantize`: ranges that leave out a share of an activation's values at each end."""
-    ranges = need("nncf.quantization.range_estimator", "optimise")
+    ranges = need("nncf.quantization.range_estimator", "optimize")
     end = ranges.StatisticsCollectorParameters(
         statistics_type=ranges.StatisticsType.QUANTILE,
         aggregator_type=ranges.AggregatorType.MEAN,
@@ -76,4 +76,4 @@ def clipping(share: float) -> dict[str, Any]:
 
 
 def _advanced() -> Any:
-    return need("nncf.quantization.advanced_parameters", "optimise")
+    return need("nncf.quantization.advanced_parameters", "optimize")

@@ -48,7 +48,7 @@ def _hold_to_static_outputs(job: Job, file: Path) -> None:
     import numpy as np
 
     where, batch = f"{job.spec.file} network.onnx", job.samples[0]
-    session = open_session(file, where, optimised=False)
+    session = open_session(file, where, optimized=False)
     changed = {name: array[::-1] if array.ndim else array for name, array in batch.items()}
     zeros = {name: np.zeros_like(array) for name, array in batch.items() if array.dtype != object}
     first = run_session(session, batch, where)

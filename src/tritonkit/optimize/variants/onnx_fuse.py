@@ -1,4 +1,4 @@
-"""`onnx-fp32-fused`: attention and its neighbours as the single operators that ONNX Runtime has for them.
+"""`onnx-fp32-fused`: attention and its neighbors as the single operators that ONNX Runtime has for them.
 
 ONNX Runtime fuses the smaller patterns itself when it loads a file, and a file of standard operators
 runs everywhere; so only a network with attention is fused beforehand. The fusions are onnxscript's,

@@ -195,7 +195,7 @@ def with_shapes(model: Any) -> Any:
 
 def simplified(model: Any, where: str) -> Any:
     """A copy as ONNX Runtime makes it in standard operators: constants folded, what does nothing left out,
-    batch normalisation in the convolution before it.
+    batch normalization in the convolution before it.
 
     onnxruntime.quantization's quant_pre_process does the same and infers shapes too, which are not needed
     here; given a model in memory it fails without them (1.31).

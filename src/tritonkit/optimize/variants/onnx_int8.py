@@ -132,7 +132,7 @@ def products_saturate() -> bool:
 
 
 def _prepared(job: Job) -> Any:
-    """The network with attention fused, constants folded, batch normalisation in its convolutions, and a
+    """The network with attention fused, constants folded, batch normalization in its convolutions, and a
     name for each operator."""
     onnx = need("onnx", "build")
     model = onnx.load(job.onnx)

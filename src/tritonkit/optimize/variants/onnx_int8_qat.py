@@ -1,7 +1,7 @@
 """`onnx-int8-qat`: fine-tuned with 8-bit rounding in the loop, then written as an ONNX file with QDQ operators.
 
-torch.export traces the network, torchao (PT2E) folds batch normalisation and puts fake quantisation where
-`int8_rules` says; what is learnt are the weights, of ranges the moving averages. Weights lie in the file as int8.
+torch.export traces the network, torchao (PT2E) folds batch normalization and puts fake quantization where
+`int8_rules` says; what is learned are the weights, of ranges the moving averages. Weights lie in the file as int8.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RANGES_STAND_STILL_AFTER = 0.5  # of those epochs: weights settle for ranges th
 def make(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx, whose layers hold int8 weights and run in ONNX Runtime's integer kernels.
 
-    BuildError for an ONNX file, without `optimize.training`, or where no layer can be quantised.
+    BuildError for an ONNX file, without `optimize.training`, or where no layer can be quantized.
     """
     spec = job.spec
     pairs = to_pairs(spec, job.training)
@@ -57,7 +57,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         )
     job.say("writing the int8 file")
     with _quiet():
-        finished = need("torchao.quantization.pt2e.quantize_pt2e", "optimise").convert_pt2e(student)
+        finished = need("torchao.quantization.pt2e.quantize_pt2e", "optimize").convert_pt2e(student)
     example = dummy_batch(spec, job.signature, 3, largest=True)
     export_onnx(spec, finished, example, job.batched, folder / "model.onnx")
     _make_small(folder / "model.onnx")
@@ -76,11 +76,11 @@ def _settings(spec: Spec) -> Settings:
 
 
 def _prepared(job: Job) -> tuple[Any, Int8Rules]:
-    """The network's graph with fake quantisation in it, and the rules by which that was placed."""
+    """The network's graph with fake quantization in it, and the rules by which that was placed."""
     torch = need("torch", "build")
     spec = job.spec
     with _quiet():
-        pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimise")
+        pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimize")
         rules = Int8Rules()
     example = dummy_batch(spec, job.signature, 3, largest=True)
     inputs = tuple(torch.from_numpy(example[name]) for name in spec.model.network.inputs)
@@ -125,7 +125,7 @@ def _make_small(file: Path) -> None:
 def _hold_ranges(student: Any, done: float) -> None:
     """Stop the moving averages once that share of the epochs is over."""
     if done >= _RANGES_STAND_STILL_AFTER:
-        student.apply(need("torchao.quantization.pt2e", "optimise").disable_observer)
+        student.apply(need("torchao.quantization.pt2e", "optimize").disable_observer)
 
 
 @contextlib.contextmanager
@@ -144,4 +144,4 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimise")}
+FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimize")}

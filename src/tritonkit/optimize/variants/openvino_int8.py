@@ -1,9 +1,9 @@
-"""INT8 for OpenVINO by NNCF: calibrated post-training quantisation, held to the network's own answers.
+"""INT8 for OpenVINO by NNCF: calibrated post-training quantization, held to the network's own answers.
 
 Several ways are tried until one is close enough. Attention models have a few activations far larger
 than the rest; smoothing moves that range into the weights, by a strength that suits one network and
 spoils another. What no way brings close enough goes through NNCF's accuracy control, which takes
-quantisation back layer by layer; where that does not help either, activations stay FP32.
+quantization back layer by layer; where that does not help either, activations stay FP32.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import first_reason
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
 from tritonkit.optimize.variants.nncf_library import clipping, need_nncf, quiet, smoothing
-from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantised, layers_in_float
+from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantized, layers_in_float
 from tritonkit.optimize.variants.padding import without_padding
 
-__all__ = ["quantise"]
+__all__ = ["quantize"]
 
 _STRENGTHS = (0.95, 0.8, 0.65)  # of smoothing; the first is NNCF's own
 _OUTLIERS = 1e-5  # share of an activation's values at each end that ranges may leave out
@@ -36,7 +36,7 @@ _CONTROL_STEPS = 24  # layers it may take back
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A quantised model, how it was made, and its mean cosine to FP32 on the calibration data."""
+    """A quantized model, how it was made, and its mean cosine to FP32 on the calibration data."""
 
     model: Any
     way: str
@@ -65,10 +65,10 @@ class _Reference:
         return float(item_cosines([found], [self._outputs[id(batch)]]).mean())
 
 
-def quantise(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
+def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     """The openvino.Model in INT8, with notes for people.
 
-    BuildError for a network without anything to quantise, and for calibration data that do not fit.
+    BuildError for a network without anything to quantize, and for calibration data that do not fit.
     """
     drop = job.spec.model.quality.max_drop
     wanted = min(1 - drop, _CLOSEST)
@@ -78,7 +78,7 @@ def quantise(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
         enough = wanted if way in _COSTLY else 1 - _NEAR * drop
         if tried and max(attempt.closeness for attempt in tried) >= enough:
             break
-        job.say(f"quantising with {way}")
+        job.say(f"quantizing with {way}")
         tried.append(_attempt(reference, way, make))
     best = max(tried, key=lambda attempt: attempt.closeness)
     return best.model, _notes(best, tried)
@@ -121,14 +121,14 @@ def _attempt(reference: _Reference, way: str, make: Callable[[], Any]) -> _Attem
     except Exception as error:  # NNCF's own classes have no common root
         raise BuildError(
             reference.where,
-            found=f"NNCF cannot quantise it with {way}: {first_reason(error)}",
-            wanted="a network that NNCF can quantise",
+            found=f"NNCF cannot quantize it with {way}: {first_reason(error)}",
+            wanted="a network that NNCF can quantize",
             todo="build openvino-bf16 or an onnx variant",
         ) from error
-    if not is_quantised(model):
+    if not is_quantized(model):
         raise BuildError(
             reference.where,
-            found="NNCF finds no operator to quantise in it",
+            found="NNCF finds no operator to quantize in it",
             wanted="convolutions or matrix products",
             todo="build openvino-bf16, or leave this variant out",
         )
@@ -138,7 +138,7 @@ def _attempt(reference: _Reference, way: str, make: Callable[[], Any]) -> _Attem
 def _controlled(job: Job, reference: _Reference, model: Any, settings: dict[str, Any]) -> Any:
     """By NNCF's accuracy control: layers that cost most are taken back until the rest is close enough."""
     nncf = need_nncf()
-    advanced = need("nncf.quantization.advanced_parameters", "optimise")
+    advanced = need("nncf.quantization.advanced_parameters", "optimize")
 
     def closeness(compiled: Any, data: Any) -> tuple[float, list[float]]:
         names = [node.get_any_name() for node in compiled.outputs]
@@ -174,7 +174,7 @@ def _first_items(batches: list[Batch], most: int) -> list[Batch]:
 def _notes(best: _Attempt, tried: list[_Attempt]) -> tuple[str, ...]:
     others = [f"{a.way} {a.closeness:.4f}" for a in tried if a is not best]
     notes = [
-        f"quantised with {best.way}: mean cosine to FP32 {best.closeness:.4f} on the calibration data"
+        f"quantized with {best.way}: mean cosine to FP32 {best.closeness:.4f} on the calibration data"
         + (f" ({', '.join(others)})" if others else "")
     ]
     left, all_layers = layers_in_float(best.model)

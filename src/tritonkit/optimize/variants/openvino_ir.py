@@ -10,7 +10,7 @@ from tritonkit.export.job import Job
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import PRECISION_ENTRY, first_reason, open_core
 from tritonkit.optimize.variants.form import Form
-from tritonkit.optimize.variants.openvino_int8 import quantise
+from tritonkit.optimize.variants.openvino_int8 import quantize
 
 __all__ = ["FORMS", "read_onnx"]
 
@@ -39,15 +39,15 @@ def make_bf16(job: Job, folder: Path) -> tuple[str, ...]:
 
 def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
     """Weights and activations in INT8, with ranges from `optimize.calibration`; the rest computed in FP32."""
-    model, notes = quantise(job, read_onnx(job))
+    model, notes = quantize(job, read_onnx(job))
     _save(model, folder, "f32")
     return notes
 
 
 FORMS: dict[str, Form] = {
-    "openvino-fp32": Form(make_fp32, runtime="openvino", extra="optimise", lossless=True),
-    "openvino-bf16": Form(make_bf16, runtime="openvino", extra="optimise"),
-    "openvino-int8": Form(make_int8, runtime="openvino", extra="optimise"),
+    "openvino-fp32": Form(make_fp32, runtime="openvino", extra="optimize", lossless=True),
+    "openvino-bf16": Form(make_bf16, runtime="openvino", extra="optimize"),
+    "openvino-int8": Form(make_int8, runtime="openvino", extra="optimize"),
 }
 
 
@@ -80,8 +80,8 @@ def halve_weights(model: Any) -> int:
 
     Each is followed by a conversion back, which OpenVINO takes away again where it computes in bfloat16.
     """
-    ov = need("openvino", "optimise")
-    opset = need("openvino.opset13", "optimise")
+    ov = need("openvino", "optimize")
+    opset = need("openvino.opset13", "optimize")
     count = 0
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Constant" or node.get_element_type() != ov.Type.f32:
@@ -110,6 +110,6 @@ def _as_bf16(ov: Any, values: Any) -> Any:
 
 
 def _save(model: Any, folder: Path, precision: Literal["f32", "bf16"]) -> None:
-    ov = need("openvino", "optimise")
+    ov = need("openvino", "optimize")
     model.set_rt_info(precision, PRECISION_ENTRY)
     ov.save_model(model, folder / FILE, compress_to_fp16=False)

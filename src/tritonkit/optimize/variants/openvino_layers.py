@@ -1,10 +1,10 @@
-"""What an openvino.Model is made of, as far as quantisation is concerned."""
+"""What an openvino.Model is made of, as far as quantization is concerned."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["has_attention", "is_quantised", "layers_in_float"]
+__all__ = ["has_attention", "is_quantized", "layers_in_float"]
 
 _LAYERS = (
     "Convolution",
@@ -38,7 +38,7 @@ def has_attention(model: Any) -> bool:
     )
 
 
-def is_quantised(model: Any) -> bool:
+def is_quantized(model: Any) -> bool:
     """Whether a layer works, or weights lie, in whole numbers; rounded pooling alone gains nothing."""
     left, layers = layers_in_float(model)
     return len(left) < layers or any(

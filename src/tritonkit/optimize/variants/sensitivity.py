@@ -7,7 +7,7 @@ from itertools import pairwise
 
 __all__ = ["leave_out"]
 
-# Layers that are tried one at a time; a deeper network's are tried in groups of neighbours.
+# Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
 MOST_TRIALS = 40
 # With more than half of its layers in full precision a network is hardly the smaller form of itself.
 MOST_SHARE = 0.5
@@ -68,7 +68,7 @@ def leave_out(
 
 
 def _groups(layers: Sequence[str]) -> list[list[str]]:
-    """At most `MOST_TRIALS` groups of neighbours, as even as can be."""
+    """At most `MOST_TRIALS` groups of neighbors, as even as can be."""
     count = min(MOST_TRIALS, len(layers))
     edges = [place * len(layers) // count for place in range(count + 1)] if count else []
     return [list(layers[start:stop]) for start, stop in pairwise(edges)]

@@ -1,8 +1,8 @@
 """The ONNX file a TensorRT plan is built from: TensorRT takes the types as the file has them.
 
 Both libraries build strongly typed networks, so precision is decided here: FP32 as it is; FP16 with FP32
-inputs and outputs; INT8 as quantise-dequantise pairs by TensorRT's rules (symmetric, activations per
-tensor, weights per channel, biases not quantised; TensorRT developer guide, "Working with Quantized
+inputs and outputs; INT8 as quantize-dequantize pairs by TensorRT's rules (symmetric, activations per
+tensor, weights per channel, biases not quantized; TensorRT developer guide, "Working with Quantized
 Types"). onnx-int8-static is no use to it: its activations are uint8 with a zero point.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PRECISIONS", "typed_network"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
-_QUANTISED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_QUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _CLOSE = 0.99  # mean cosine on the calibration data from which another method is not tried
 
 
@@ -56,7 +56,7 @@ def _write_fp16(job: Job, file: Path) -> None:
 
 
 def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]:
-    """Quantise with the calibration methods in turn; the first that is close, else the closest."""
+    """Quantize with the calibration methods in turn; the first that is close, else the closest."""
     model = _named(with_shapes(need("onnx", "build").load(job.onnx)))
     layers = _layers(job, model)
     where = f"{job.spec.file} optimize.calibration"
@@ -66,7 +66,7 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
     with tempfile.TemporaryDirectory(dir=file.parent) as place:
         for method in methods:
             tried = Path(place) / f"{method}.onnx"
-            _quantise(model, [node.name for node in layers], ranges.by(method), tried)
+            _quantize(model, [node.name for node in layers], ranges.by(method), tried)
             found[method] = _closeness(job, tried, where)
             if found[method] >= _CLOSE:
                 break
@@ -75,7 +75,7 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
     if found[best] <= 0:
         raise BuildError(
             where,
-            found=f"quantised by {', '.join(found)}, the network gives nothing like its FP32 outputs",
+            found=f"quantized by {', '.join(found)}, the network gives nothing like its FP32 outputs",
             wanted="calibration data like real input",
             todo="look at the data, or choose another variant",
         )
@@ -84,7 +84,7 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
 
 
 def _named(model: Any) -> Any:
-    """The model with a name for each node, by which the quantiser is told what to take."""
+    """The model with a name for each node, by which the quantizer is told what to take."""
     for place, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{place}"
     return model
@@ -96,7 +96,7 @@ def _layers(job: Job, model: Any) -> list[Any]:
     layers = [
         node
         for node in model.graph.node
-        if node.op_type in _QUANTISED
+        if node.op_type in _QUANTIZED
         and node.input[1] in constants
         and node.input[0] not in constants
     ]
@@ -104,18 +104,18 @@ def _layers(job: Job, model: Any) -> list[Any]:
         raise BuildError(
             f"{job.spec.file} network",
             found="no convolution and no matrix product with constant weights is in it",
-            wanted=f"one of {', '.join(_QUANTISED)}: what INT8 makes faster",
+            wanted=f"one of {', '.join(_QUANTIZED)}: what INT8 makes faster",
             todo="choose a floating-point variant",
         )
     return layers
 
 
-def _quantise(
+def _quantize(
     model: Any, layers: list[str], ranges: Mapping[str, tuple[float, float]], file: Path
 ) -> None:
     import numpy as np
 
-    copy = type(model)()  # the quantiser changes what it is given
+    copy = type(model)()  # the quantizer changes what it is given
     copy.CopyFrom(model)
     tools = need("onnxruntime.quantization", "build")
     limits = {name: tuple(map(np.float32, pair)) for name, pair in ranges.items()}
@@ -131,13 +131,13 @@ def _quantise(
             ),
             nodes_to_quantize=layers,
             nodes_to_exclude=[],
-            op_types_to_quantize=list(_QUANTISED),
+            op_types_to_quantize=list(_QUANTIZED),
             extra_options={
                 "ActivationSymmetric": True,
                 "WeightSymmetric": True,
                 "QuantizeBias": False,
                 # TensorRT fuses what lies between a product's inputs and the next pair.
-                "OpTypesToExcludeOutputQuantization": list(_QUANTISED),
+                "OpTypesToExcludeOutputQuantization": list(_QUANTIZED),
             },
         )
         quantizer.quantize_model()

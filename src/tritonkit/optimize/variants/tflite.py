@@ -43,11 +43,11 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
         plain = Path(place) / FILE
         _convert(job, plain)
         job.say(f"calibrating on {len(given)} items")
-        _quantise(plain, folder / FILE, given)
+        _quantize(plain, folder / FILE, given)
     if not (folder / FILE).is_file() or not _has_int8(folder / FILE):
         raise BuildError(
             f"{job.spec.file} network",
-            found="LiteRT's quantiser found no operator in it that it can make INT8",
+            found="LiteRT's quantizer found no operator in it that it can make INT8",
             wanted="convolutions or matrix products with constant weights",
             todo="choose tflite, which keeps it FP32",
         )
@@ -123,7 +123,7 @@ def _items(job: Job) -> list[Batch]:
     return [{n: array[i : i + 1] for n, array in batch.items()} for batch, i in chosen]
 
 
-def _quantise(source: Path, file: Path, given: list[Batch]) -> None:
+def _quantize(source: Path, file: Path, given: list[Batch]) -> None:
     with silenced():
         tools = need("ai_edge_quantizer.quantizer", EXTRA)
         recipe = need("ai_edge_quantizer.recipe", EXTRA)

@@ -99,7 +99,7 @@ FORMS = {
 }
 
 _CONFIG = {
-    # Weights are constants: normalisation folds into them, and they are packed once.
+    # Weights are constants: normalization folds into them, and they are packed once.
     "freezing": True,
     # Threads are the server's to say, not those of the machine that compiled.
     "cpp.dynamic_threads": True,
