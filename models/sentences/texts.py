@@ -18,12 +18,12 @@ MODULES = (  # pure Python, with much to say
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 LENGTHS = (40, 300)  # characters
 END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
-# One capitalised sentence of words: no code, no tables, and no markup, which versions write differently.
+# One capitalized sentence of words: no code, no tables, and no markup, which versions write differently.
 PROSE = re.compile(r"[A-Z][a-z]*,?(?:[ -]\(?[A-Za-z]+(?:'[a-z]+)?\)?[,;:]?){5,}[.!?]")
 
 
 def choose(start: int, stop: int) -> list[str]:
-    """Sentences `start` to `stop`: the terms's, then the others, each in the order of their SHA-256.
+    """Sentences `start` to `stop`: the license's, then the others, each in the order of their SHA-256.
 
     ValueError where this Python carries too few.
     """
