@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.wire.grpc_servers import Answers, body, data_of
 from tritonkit.errors import DeadlineExceeded, UsageError
 from tritonkit.wire.http2 import AsyncHttp2Transport
 
-from .conftest import Answers, Peer, Script, body, data_of
+from .conftest import Peer, Script
 
 
 def test_cancelling_a_task_cancels_its_call(address: str, answers: Answers) -> None:

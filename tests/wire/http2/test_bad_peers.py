@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.wire.kinds import Connect
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -21,7 +22,7 @@ from tritonkit.errors import (
 from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.connection import GRACE_S
 
-from .conftest import Connect, Peer, Script, prefixed
+from .conftest import Peer, Script, prefixed
 
 Play = Callable[[Script], str]
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.wire.grpc_servers import Answers, body, data_of
 from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 from tritonkit.wire.http2 import Http2Transport
-
-from .conftest import Answers, body, data_of
 
 
 @pytest.fixture

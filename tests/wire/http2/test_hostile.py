@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
+from tests.wire.kinds import Connect
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError, ServerUnavailable
 from tritonkit.wire.http2 import frames
@@ -22,7 +23,7 @@ from tritonkit.wire.http2.connection import Connection
 from tritonkit.wire.http2.fields import LARGEST_LIST, RequestFields
 from tritonkit.wire.limits import ANSWER_BYTES, QUESTION_BYTES, AnswerLimit
 
-from .conftest import Connect, Peer, Script, prefixed
+from .conftest import Peer, Script, prefixed
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
+from tests.wire.grpc_servers import Answers, body
+from tests.wire.kinds import Connect
 from tritonkit.client import TLS, AsyncClient, Client, Secret
 from tritonkit.errors import UsageError
 from tritonkit.wire.http2.target import Target, is_credential, is_loopback
-
-from .conftest import Answers, Connect, body
 
 ELSEWHERE = ["triton:8001", "grpc://192.0.2.1:8001", "[fd00::1]:8001", "dns:triton.example:8001"]
 HERE = ["127.0.0.1:8001", "127.8.8.8:8001", "localhost:8001", "[::1]:8001", "dns:localhost:8001"]

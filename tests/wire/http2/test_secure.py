@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.wire.grpc_servers import Answers, body, data_of, grpc_server
+from tests.wire.kinds import Connect
 from tritonkit.errors import ServerUnavailable, UsageError
 from tritonkit.wire.http2 import TLS, Secret, auth_headers
-
-from .conftest import Answers, Connect, body, data_of, grpc_server
 
 OPENSSL = shutil.which("openssl") or "openssl"
 
