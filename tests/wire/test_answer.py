@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import InferenceError
 from tritonkit.wire.answer import Answer, _forms, decode, stream_response
-from tritonkit.wire.tensors import DATATYPES, FIXED, to_raw
+from tritonkit.wire.tensors import FIXED, to_raw
 from tritonkit.wire.varint import number, sized
 
 SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
@@ -35,7 +36,7 @@ def arrays_of(datatype: str) -> st.SearchStrategy[Any]:
 def outputs(draw: st.DrawFn) -> dict[str, tuple[str, Any]]:
     """Datatype and array of a few outputs by name."""
     names = draw(st.lists(st.text(max_size=6), unique=True, max_size=4))
-    datatypes = [draw(st.sampled_from(DATATYPES)) for _ in names]
+    datatypes = [draw(st.sampled_from(list(DATATYPES))) for _ in names]
     return {
         name: (datatype, draw(arrays_of(datatype)))
         for name, datatype in zip(names, datatypes, strict=True)

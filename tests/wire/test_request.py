@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import InvalidInput
 from tritonkit.wire.request import Prepared, Region
 from tritonkit.wire.signature import ModelSignature, TensorSpec
-from tritonkit.wire.tensors import DATATYPES, FIXED, from_raw, to_raw
+from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 
 SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 NAMES = st.text(max_size=20)
@@ -53,7 +54,7 @@ def arrays_of(datatype: str) -> st.SearchStrategy[Any]:
 
 
 @settings(deadline=None)
-@given(data=st.data(), datatypes=st.lists(st.sampled_from(DATATYPES), max_size=4))
+@given(data=st.data(), datatypes=st.lists(st.sampled_from(list(DATATYPES)), max_size=4))
 def test_the_server_reads_what_was_given(data: st.DataObject, datatypes: list[str]) -> None:
     """Names, types, shapes and bytes of any number of inputs of any types arrive, in order."""
     arrays = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.wire.tensors import FIXED
 from tritonkit.wire.varint import FIXED32, FIXED64, SIZED, VARINT, fields, read_varint
 
@@ -18,22 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["typed_array"]
-
-_FIELDS = {
-    "BOOL": 1,
-    "INT8": 2,
-    "INT16": 2,
-    "INT32": 2,
-    "INT64": 3,
-    "UINT8": 4,
-    "UINT16": 4,
-    "UINT32": 4,
-    "UINT64": 5,
-    "FP32": 6,
-    "FP64": 7,
-    "BYTES": 8,
-}
-"""Fields of InferTensorContents; FP16 and BF16 have none."""
 
 _AT_ONCE = 64 * 1024
 """Numbers that are Python objects at a time: those take many times what the array does."""
@@ -46,7 +31,8 @@ def typed_array(contents: bytes, datatype: str, shape: Sequence[int]) -> NDArray
         ValueError: or `IndexError`: the bytes are no such message, do not fill the shape, or hold
             numbers the datatype cannot; or the datatype has no field there.
     """
-    field = _FIELDS.get(datatype)
+    known = DATATYPES.get(datatype)
+    field = known.contents_field if known is not None else None
     if field is None:
         raise ValueError(f"no raw bytes for a tensor of datatype {datatype!r}")
     if datatype == "BYTES":

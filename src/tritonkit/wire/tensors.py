@@ -12,30 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.datatypes import NUMPY_DTYPES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["DATATYPES", "FIXED", "from_raw", "to_raw", "wire_array"]
+__all__ = ["FIXED", "from_raw", "to_raw", "wire_array"]
 
 FIXED: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype("?"),
-    "UINT8": np.dtype("u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
+    name: np.dtype(np.dtype(numpy).newbyteorder("<").str) for name, numpy in NUMPY_DTYPES.items()
 }
-"""The datatypes numpy has a type of its own for."""
-
-DATATYPES = (*FIXED, "BF16", "BYTES")
+"""The datatypes numpy has a type for, little-endian."""
 
 
 def to_raw(array: NDArray[Any], datatype: str) -> bytes:
@@ -55,7 +44,7 @@ def wire_array(array: NDArray[Any], datatype: str) -> NDArray[Any]:
     Args:
         array: any shape, byte order and strides; of the type in `FIXED`, or float32 for BF16 (rounded
             to nearest even), or an object array of bytes for BYTES.
-        datatype: one of `DATATYPES`.
+        datatype: a name of `tritonkit.datatypes.DATATYPES`.
 
     Returns:
         A contiguous array, for `memoryview`, `b"".join` or copying into another; in the array's own
