@@ -20,6 +20,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 hypothesis.settings.register_profile("tritonkit", deadline=None)
 hypothesis.settings.load_profile("tritonkit")
 
+pytest_plugins = ["tests.parts"]
+
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -65,8 +67,7 @@ def write_model(root: Path) -> WriteModel:
 def browser(tmp_path: Path) -> Iterator[Any]:
     """Debian's Chromium with an empty profile."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium is not None, "apt-get install chromium"
-    assert driver is not None, "apt-get install chromium-driver"
+    assert chromium is not None
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

@@ -137,7 +137,7 @@ def maker() -> Maker:
 def start_redis(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
     """Start a redis-server with further options; killed at the end."""
     program = shutil.which("redis-server")
-    assert program is not None, "apt-get install redis-server"
+    assert program is not None
     servers: list[RedisServer] = []
 
     def start(*options: str) -> RedisServer:

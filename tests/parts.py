@@ -1,0 +1,161 @@
+"""The parts of the system that some tests need: how each is found, and what to install.
+
+A test says so with `@pytest.mark.needs("redis")`, or by a fixture of the table. Where the part is absent the
+test is skipped, and one line at the end of the run says what was not tested and what to install. With
+`CI=true` an absent part is a failure instead, so that nobody takes silence for success. A GPU is the
+exception: it can be demanded nowhere.
+
+`conftest.py` loads this module as a pytest plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+SERVER = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")
+"""The server environment."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the system.
+
+    Attributes:
+        title: its name in the line at the end.
+        found: whether this machine has it.
+        install: the command or the step that brings it.
+        fixtures: those that need it; a test with one of them needs no mark.
+        demanded: whether `CI=true` makes its absence a failure.
+    """
+
+    title: str
+    found: Callable[[], bool]
+    install: str
+    fixtures: tuple[str, ...] = ()
+    demanded: bool = True
+
+
+def program(name: str) -> str | None:
+    """A program on PATH, or where Debian has its daemons, which a user's PATH lacks."""
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+
+
+def programs(*names: str) -> Callable[[], bool]:
+    """Whether all these programs are there."""
+    return lambda: all(map(program, names))
+
+
+def answers(*words: str) -> bool:
+    """Whether a program is there and ends with exit code 0."""
+    try:
+        return subprocess.run(words, capture_output=True, check=False, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def docker() -> bool:
+    """Docker, one of the two composes, and a daemon that answers or can be started here."""
+    compose = programs("docker-compose")() or answers("docker", "compose", "version")
+    startable = os.geteuid() == 0 and programs("dockerd")()
+    return programs("docker")() and compose and (startable or answers("docker", "info"))
+
+
+def may_mount() -> bool:
+    """Whether this process has CAP_SYS_ADMIN, which a container's root lacks."""
+    status = Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0]
+    return bool(int(status, 16) >> 21 & 1)
+
+
+def in_server(pattern: str) -> Callable[[], bool]:
+    """Whether the server environment has such a file."""
+    return lambda: any(SERVER.glob(pattern))
+
+
+PARTS = {
+    "chromium": Part(
+        "Chromium", programs("chromium", "chromedriver"), "apt-get install chromium chromium-driver",
+        fixtures=("browser",),
+    ),
+    "docker": Part(
+        "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap",
+        fixtures=("daemon",),
+    ),
+    "envoy": Part("Envoy", in_server("lib/python*/site-packages/envoy*"), "make setup"),
+    "gpu": Part(
+        "NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False
+    ),
+    "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
+    "mount": Part("mounting a file system", may_mount, "run it as root, not in a container"),
+    "nginx": Part("nginx", programs("nginx"), "apt-get install nginx-light"),
+    "openssl": Part("openssl", programs("openssl"), "apt-get install openssl"),
+    "promtool": Part("promtool", programs("promtool"), "apt-get install prometheus"),
+    "redis": Part(
+        "Redis", programs("redis-server"), "apt-get install redis-server", fixtures=("start_redis",)
+    ),
+    "root": Part("root", lambda: os.geteuid() == 0, "run it as root"),
+    "triton": Part(
+        "Triton", lambda: programs("tritonserver")() or
+        in_server("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")(),
+        "make setup", fixtures=("digits_server",),
+    ),
+}  # fmt: skip
+"""By the name that a test gives to `needs`."""
+
+
+@cache
+def is_absent(name: str) -> bool:
+    """Whether this machine lacks a part; looked up once."""
+    return not PARTS[name].found()
+
+
+def needed(item: pytest.Item) -> list[str]:
+    """The parts that a test needs, by its marks and its fixtures."""
+    names = [name for mark in item.iter_markers("needs") for name in mark.args]
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return names + [name for name, part in PARTS.items() if set(part.fixtures) & set(fixtures)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark."""
+    config.addinivalue_line(
+        "markers", "needs(part, ...): parts of the system; the table is tests/parts.py"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose part is absent, or fail it in CI."""
+    for name in needed(item):
+        if not is_absent(name):
+            continue
+        part = PARTS[name]
+        item.user_properties.append(("absent", name))
+        if part.demanded and os.environ.get("CI") == "true":
+            pytest.fail(f"CI=true, and there is no {part.title}: {part.install}", pytrace=False)
+        pytest.skip(f"there is no {part.title}: {part.install}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """One line at the very end that says what was not tested and what to install."""
+    yield
+    skipped = terminalreporter.getreports("skipped")
+    absent = Counter(
+        name for report in skipped for key, name in report.user_properties if key == "absent"
+    )
+    if absent:
+        parts = "; ".join(
+            f"{PARTS[name].title} ({count} tests): {PARTS[name].install}"
+            for name, count in sorted(absent.items())
+        )
+        terminalreporter.write_line(f"Not tested, because it is absent: {parts}", yellow=True)
