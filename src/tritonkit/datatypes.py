@@ -33,6 +33,7 @@ class Datatype:
     onnx: str
     """In `TensorProto.DataType`."""
     torch: str | None
+    """Of the tensor that Triton's pytorch backend makes (ConvertDataTypeToTorchType); None where it has none."""
     contents_field: int | None
     """The field of `InferTensorContents` that holds its elements; None where only raw bytes can."""
 
@@ -49,7 +50,7 @@ _TABLE = (
     Datatype("INT32",  "TYPE_INT32",  4,    "int32",   "INT32",    "int32",    2),
     Datatype("INT64",  "TYPE_INT64",  8,    "int64",   "INT64",    "int64",    3),
     Datatype("FP16",   "TYPE_FP16",   2,    "float16", "FLOAT16",  "float16",  None),
-    Datatype("BF16",   "TYPE_BF16",   2,    None,      "BFLOAT16", "bfloat16", None),
+    Datatype("BF16",   "TYPE_BF16",   2,    None,      "BFLOAT16", None,       None),
     Datatype("FP32",   "TYPE_FP32",   4,    "float32", "FLOAT",    "float32",  6),
     Datatype("FP64",   "TYPE_FP64",   8,    "float64", "DOUBLE",   "float64",  7),
     Datatype("BYTES",  "TYPE_STRING", None, None,      "STRING",   None,       8),

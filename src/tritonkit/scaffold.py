@@ -14,11 +14,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.disk import sync, sync_tree
 from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.onnx_file import check_file, read_signature
-from tritonkit.export.samples import NUMPY_DTYPES, dummy_batch
+from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_module import make_module, run_outputs
 from tritonkit.extras import need
 from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor

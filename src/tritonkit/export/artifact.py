@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tritonkit.spec import DataType, Tensor
+from tritonkit.datatypes import DataType
+from tritonkit.spec import Tensor
 
 __all__ = [
     "Artifact",

@@ -7,19 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tritonkit.datatypes import BY_ONNX
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
-from tritonkit.spec import DataType, Spec, Tensor
+from tritonkit.spec import Spec, Tensor
 
 __all__ = ["check_file", "hold_against_spec", "open_session", "read_signature", "run_session"]
-
-_DTYPES: dict[str, DataType] = {
-    "BOOL": "BOOL", "UINT8": "UINT8", "UINT16": "UINT16", "UINT32": "UINT32", "UINT64": "UINT64",
-    "INT8": "INT8", "INT16": "INT16", "INT32": "INT32", "INT64": "INT64",
-    "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT": "FP32", "DOUBLE": "FP64", "STRING": "BYTES",
-}  # fmt: skip
 
 
 def check_file(file: Path, where: str) -> Any:
@@ -91,11 +86,11 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
     onnx = need("onnx", "build")
     tensor = value.type.tensor_type
     dtype = onnx.TensorProto.DataType.Name(tensor.elem_type)
-    if dtype not in _DTYPES:
+    if dtype not in BY_ONNX:
         raise BuildError(
             where,
             found=f"{side} {value.name} has the dtype {dtype}",
-            wanted=f"one of {', '.join(_DTYPES)}",
+            wanted=f"one of {', '.join(BY_ONNX)}",
         )
     dims = [
         (d.dim_value, "") if d.HasField("dim_value") else (-1, d.dim_param)
@@ -118,7 +113,10 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
             wanted="sizes of at least 1, as Triton wants them",
         )
     return TensorInfo(
-        value.name, _DTYPES[dtype], tuple(size for size, _ in dims), tuple(name for _, name in dims)
+        value.name,
+        BY_ONNX[dtype].name,
+        tuple(size for size, _ in dims),
+        tuple(name for _, name in dims),
     )
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.hooks import load_hook
 from tritonkit.spec import Spec
 
 __all__ = [
-    "NUMPY_DTYPES",
     "Batch",
     "batches",
     "checked_batches",
@@ -25,12 +25,6 @@ __all__ = [
 Batch = dict[str, Any]
 """Tensor name -> numpy array, batch axis first; numpy itself is imported where arrays are made."""
 
-# BF16 has no numpy dtype and BYTES no fixed one: networks that take them need a samples hook.
-NUMPY_DTYPES = {
-    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
-    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
-    "FP16": "float16", "FP32": "float32", "FP64": "float64",
-}  # fmt: skip
 _MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 
 

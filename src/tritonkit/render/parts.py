@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, TensorInfo
-from tritonkit.spec import DataType, PipelineStep, ResolvedStep, Serving, Spec, resolve_file
+from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
 from tritonkit.spec.serving import SequenceBatching
 
 __all__ = ["Part", "Port", "read_parts"]

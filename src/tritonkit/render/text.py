@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec.serving import ControlInput, Direct, Optimization
 
@@ -36,10 +37,6 @@ def _escape(character: str) -> str:
     return character
 
 
-def _dtype(name: str) -> str:
-    return "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}"
-
-
 def _numbers(values: Iterable[float]) -> str:
     return f"[ {', '.join(map(str, values))} ]"
 
@@ -67,7 +64,7 @@ def _template() -> Template:
     )
     environment.filters |= {
         "quote": quote,
-        "dtype": _dtype,
+        "dtype": lambda name: DATATYPES[name].config,
         "numbers": _numbers,
         "control_values": _control_values,
         "base_name": _base_name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tritonkit.spec import DataType
+from tritonkit.datatypes import DataType
 from tritonkit.spec.serving import (
     DynamicBatching,
     Optimization,

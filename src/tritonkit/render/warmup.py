@@ -8,18 +8,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tritonkit.datatypes import DATATYPES, DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.values import WarmupData, WarmupPlan
-from tritonkit.spec import DataType, FreeAxis, Spec, resolve_file
+from tritonkit.spec import FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
 
 __all__ = ["Warmup", "automatic", "listed", "serialize"]
-
-_BYTE_SIZES: dict[DataType, int] = {
-    "BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2,
-    "UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,13 +150,14 @@ def _listed_data(
         return WarmupData(dtype, given.shape, given.data or "zero")
     content = resolve_file(given.file, spec, f"{place}.file").read_bytes()
     count = math.prod(given.shape)
-    if dtype == "BYTES":
+    element = DATATYPES[dtype].size
+    if element is None:
         content = serialize(content, count)
-    elif len(content) != count * _BYTE_SIZES[dtype]:
+    elif len(content) != count * element:
         raise RenderError(
             f"{spec.file} {place}.file",
             found=f"{given.file} has {len(content)} bytes",
-            wanted=f"{count * _BYTE_SIZES[dtype]}: {dtype} {list(given.shape)}, in C order",
+            wanted=f"{count * element}: {dtype} {list(given.shape)}, in C order",
         )
     return WarmupData(dtype, given.shape, "file", _store(files, name, content))
 

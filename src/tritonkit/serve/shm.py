@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.datatypes import BY_CONFIG
 from tritonkit.errors import ServerStartError
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ __all__ = [
 ]
 
 MIB = 1 << 20
-
-_ELEMENT_BYTES = {
-    "TYPE_BOOL": 1, "TYPE_UINT8": 1, "TYPE_INT8": 1, "TYPE_UINT16": 2, "TYPE_INT16": 2,
-    "TYPE_FP16": 2, "TYPE_BF16": 2, "TYPE_UINT32": 4, "TYPE_INT32": 4, "TYPE_FP32": 4,
-    "TYPE_UINT64": 8, "TYPE_INT64": 8, "TYPE_FP64": 8,
-}  # fmt: skip
 
 BYTES_ELEMENT = 64 << 10
 """A BYTES value without a larger warm-up sample: an encoded photograph or a page of text."""
@@ -126,7 +121,8 @@ def check_room(wanted: ShmPlan, folder: Path) -> None:
 def tensor_bytes(dtype: str, dims: Sequence[int], free_axis: int, element: int) -> int:
     """Bytes of one item: `free_axis` stands for an axis of -1, `element` for one BYTES value."""
     count = math.prod(free_axis if size < 0 else size for size in dims)
-    return count * _ELEMENT_BYTES.get(dtype, element + 4)
+    known = BY_CONFIG.get(dtype)
+    return count * ((known.size if known else None) or element + 4)
 
 
 def _instances(model: ServedModel) -> int:

@@ -1,6 +1,7 @@
 """From a model folder to a `Spec`: what a person wrote, read strictly and checked."""
 
-from tritonkit.spec.base import DataType, FileReference, PackageFile, Tensor
+from tritonkit.datatypes import DataType
+from tritonkit.spec.base import FileReference, PackageFile, Tensor
 from tritonkit.spec.load import Spec, find_root, load, load_all, load_every, resolve_file
 from tritonkit.spec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
 from tritonkit.spec.schema import schema_text

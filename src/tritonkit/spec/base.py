@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tritonkit.datatypes import DataType
+
 __all__ = [
     "MAX_SIZE",
-    "DataType",
     "FileReference",
     "Hook",
     "InnerPath",
@@ -18,12 +19,6 @@ __all__ = [
     "Strict",
     "Tensor",
 ]
-
-DataType = Literal[
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-    "FP16", "BF16", "FP32", "FP64", "BYTES",
-]  # fmt: skip
-
 
 MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's configuration
 

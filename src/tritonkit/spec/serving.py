@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tritonkit.spec.base import MAX_SIZE, DataType, InnerPath, Strict
+from tritonkit.datatypes import DataType
+from tritonkit.spec.base import MAX_SIZE, InnerPath, Strict
 from tritonkit.spec.units import Microseconds
 
 __all__ = [

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
-from tritonkit.spec.base import DataType, FileReference, Strict
+from tritonkit.datatypes import DataType
+from tritonkit.spec.base import FileReference, Strict
 from tritonkit.spec.model import Scalar
 
 __all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor"]

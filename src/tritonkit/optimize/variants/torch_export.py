@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import BuildError
 from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_onnx import dynamic_shapes, explain
@@ -32,9 +33,6 @@ __all__ = ["FORMS", "TENSORS"]
 
 TENSORS = "tensors.json"
 """Names of the inputs and outputs in the order of forward, which neither file knows."""
-
-# Of these the native backend has tensors (pytorch_backend, ConvertDataTypeToTorchType).
-_DTYPES = {"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"}
 
 
 def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
@@ -132,12 +130,13 @@ def _example(torch: Any, job: Job) -> tuple[Any, ...]:
 
 
 def _check_dtypes(job: Job) -> None:
+    carried = sorted(row.name for row in DATATYPES.values() if row.torch is not None)
     for tensor in (*job.signature.inputs, *job.signature.outputs):
-        if tensor.dtype not in _DTYPES:
+        if DATATYPES[tensor.dtype].torch is None:
             raise BuildError(
                 f"{job.spec.file} network",
                 found=f"{tensor.name} is {tensor.dtype}",
-                wanted=f"one of {', '.join(sorted(_DTYPES))}: what Triton's pytorch backend has tensors for",
+                wanted=f"one of {', '.join(carried)}: what Triton's pytorch backend has tensors for",
                 todo="convert it in the network, or choose a variant made from ONNX",
             )
 
