@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
 from tritonkit.render.values import InstancePlan, ModelPlan, TensorPlan, WarmupPlan
 from tritonkit.spec.serving import (
@@ -16,6 +17,7 @@ from tritonkit.spec.serving import (
     SequenceBatching,
     State,
 )
+from tritonkit.wire.protos import schema
 
 __all__ = ["expected_message", "parse_text"]
 
@@ -23,10 +25,9 @@ __all__ = ["expected_message", "parse_text"]
 def parse_text(text: str, where: str) -> Any:
     """The `ModelConfig` that a `config.pbtxt` says; RenderError for what the schema does not know."""
     from google.protobuf import text_format
-    from tritonclient.grpc.model_config_pb2 import ModelConfig
 
     try:
-        return text_format.Parse(text, ModelConfig())
+        return text_format.Parse(text, schema().ModelConfig())
     except text_format.ParseError as error:
         raise RenderError(
             where,
@@ -38,9 +39,7 @@ def parse_text(text: str, where: str) -> Any:
 
 def expected_message(plan: ModelPlan) -> Any:
     """The `ModelConfig` that a plan asks for, field by field."""
-    from tritonclient.grpc.model_config_pb2 import ModelConfig
-
-    config = ModelConfig(name=plan.name, max_batch_size=plan.max_batch_size)
+    config = schema().ModelConfig(name=plan.name, max_batch_size=plan.max_batch_size)
     if plan.backend is None:
         config.platform = "ensemble"
     else:
@@ -73,16 +72,9 @@ def expected_message(plan: ModelPlan) -> Any:
     return config
 
 
-def _dtype(name: str) -> int:
-    from tritonclient.grpc.model_config_pb2 import DataType
-
-    value: int = DataType.Value(f"TYPE_{name.replace('BYTES', 'STRING')}")
-    return value
-
-
 def _tensor(message: Any, tensor: TensorPlan, reshapes: bool) -> None:
     message.name = tensor.name
-    message.data_type = _dtype(tensor.dtype)
+    message.data_type = DATATYPES[tensor.dtype].config
     message.dims.extend(tensor.client_dims)
     if reshapes and not tensor.dims:
         message.reshape.SetInParent()
@@ -158,7 +150,7 @@ def _control(message: Any, control: ControlInput) -> None:
     message.kind = message.Kind.Value(f"CONTROL_SEQUENCE_{control.kind.upper()}")
     no, yes = control.false_true
     if control.kind == "corrid":
-        message.data_type = _dtype(control.dtype)
+        message.data_type = DATATYPES[control.dtype].config
     elif control.dtype == "INT32":
         message.int32_false_true.extend([int(no), int(yes)])
     elif control.dtype == "BOOL":
@@ -169,14 +161,14 @@ def _control(message: Any, control: ControlInput) -> None:
 
 def _state(message: Any, state: State) -> None:
     message.input_name, message.output_name = state.input, state.output
-    message.data_type = _dtype(state.dtype)
+    message.data_type = DATATYPES[state.dtype].config
     message.dims.extend(state.shape)
     message.use_same_buffer_for_input_output = state.use_same_buffer_for_input_output
     if state.use_growable_memory:
         message.use_growable_memory = True
     if state.initial is None:
         return
-    first = message.initial_state.add(name=state.input, data_type=_dtype(state.dtype))
+    first = message.initial_state.add(name=state.input, data_type=DATATYPES[state.dtype].config)
     first.dims.extend(state.shape)
     if state.initial == "zero":
         first.zero_data = True
@@ -234,7 +226,7 @@ def _warmup(message: Any, sample: WarmupPlan) -> None:
     message.name, message.batch_size, message.count = sample.name, sample.batch_size, sample.count
     for name, data in sample.inputs.items():
         made = message.inputs[name]
-        made.data_type = _dtype(data.dtype)
+        made.data_type = DATATYPES[data.dtype].config
         made.dims.extend(data.dims)
         if data.file is not None:
             made.input_data_file = data.file

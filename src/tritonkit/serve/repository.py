@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, UsageError
+from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,10 +93,9 @@ def _add(
 def parse_config(file: Path) -> Any:
     """A `config.pbtxt` as Triton's `ModelConfig`; ServerStartError where it is none."""
     from google.protobuf import text_format
-    from tritonclient.grpc import model_config_pb2
 
     try:
-        return text_format.Parse(file.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
+        return text_format.Parse(file.read_text(encoding="utf-8"), schema().ModelConfig())
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise ServerStartError(
             str(file), found=f"it is not a Triton model configuration: {error}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.serve.shm import dtype_name, tensor_bytes
+from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,9 +56,7 @@ def warm_tensors(model: ServedModel, models: Mapping[str, ServedModel]) -> tuple
 
 def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: int) -> Any:
     """The protocol's `ModelInferRequest`; `number` tells sequences apart, and is not 0."""
-    from tritonclient.grpc import service_pb2
-
-    request = service_pb2.ModelInferRequest(model_name=model.name, id="tritonkit-warm")
+    request = schema().ModelInferRequest(model_name=model.name, id="tritonkit-warm")
     for tensor in warm_tensors(model, models):
         entry = request.inputs.add(name=tensor.name, datatype=tensor.dtype)
         entry.shape.extend(tensor.shape)

@@ -1,16 +1,12 @@
-"""Every call but inference, through Triton's own protobuf classes.
-
-They come in `tritonclient.grpc`, which loads gRPC (a fifth of a second): at the first such message,
-never at import.
-"""
+"""Messages of every call but inference, through Triton's own protobuf classes."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import InferenceError
+from tritonkit.wire.protos import schema
 from tritonkit.wire.varint import read_field, read_varint
 
 if TYPE_CHECKING:
@@ -18,19 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["message", "parse", "schema"]
 
-
 _SHORT = 64 * 1024
 """Bytes of a message whose fields are not counted: as objects they take a few MiB at most."""
 _MOST_FIELDS = 100_000
 _DEEPEST = 8
-
-
-@cache
-def schema() -> Any:
-    """Triton's generated protobuf module, `service_pb2`."""
-    from tritonclient.grpc import service_pb2
-
-    return service_pb2
 
 
 def message(method: Method, **fields: Any) -> bytes:

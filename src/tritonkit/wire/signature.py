@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import InferenceError
+from tritonkit.wire.protos import data_type_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -95,10 +96,8 @@ def _specs(tensors: Collection[Any], batching: bool) -> Mapping[str, TensorSpec]
 
 
 def _datatype(number: int) -> str:
-    from tritonclient.grpc import model_config_pb2
-
     try:
-        name: str = model_config_pb2.DataType.Name(number).removeprefix("TYPE_")
+        name = data_type_name(number).removeprefix("TYPE_")
     except ValueError:
         raise InferenceError(
             "a model's configuration", found=f"a datatype of number {number}", wanted="Triton's own"
