@@ -200,7 +200,7 @@ def test_a_replaced_model_is_noticed(
     models: dict[str, FakeModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a refusal the signature is read again, so that a new model can be called."""
-    monkeypatch.setattr("tritonkit.client.calls._TRUSTED_S", 0.0)
+    monkeypatch.setattr("tritonkit.client.core._TRUSTED_S", 0.0)
     transport = MemoryTransport(models)
     with Client(transport=transport) as client:
         digits = client.model("digits")

@@ -20,15 +20,15 @@ from typing import Any
 from tritonkit.client.aio import AsyncClient, AsyncModel
 from tritonkit.client.batching import Adaptive
 from tritonkit.client.cache import Cache
-from tritonkit.client.options import Options
-from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
-from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.seeing import (
+from tritonkit.client.observers import (
     CallEvent,
     Observer,
     OpenTelemetryTracing,
     PrometheusMetrics,
 )
+from tritonkit.client.options import Options
+from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
+from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.sync import Client, Model

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonkit.client.build import async_calls
-from tritonkit.client.calls import Ask, Key, model_key
+from tritonkit.client.core import Ask, Key, model_key
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many_async
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.calls import Calls
+from tritonkit.client.core import Calls
+from tritonkit.client.observers.events import Watch
 from tritonkit.client.policy import Breaker, Policy, Retry
 from tritonkit.client.policy.resolve import parse_name
-from tritonkit.client.seeing.events import Watch
 from tritonkit.errors import UsageError
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import checked_timeout

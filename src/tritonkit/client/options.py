@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import Cache
+    from tritonkit.client.observers import Observer
     from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
-    from tritonkit.client.seeing import Observer
     from tritonkit.client.shm import SharedMemory
     from tritonkit.wire.http2 import TLS, Secret
 

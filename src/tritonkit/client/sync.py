@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonkit.client.build import blocking_calls
-from tritonkit.client.calls import Ask, Key, model_key
+from tritonkit.client.core import Ask, Key, model_key
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tritonkit.client.cache import Cache, Kept, PredictionCache
-from tritonkit.client.cache.shared import LARGEST_BYTES
+from tritonkit.client.cache.redis_store import LARGEST_BYTES
 
 if TYPE_CHECKING:
     from tritonkit.client.steps import Step, Steps

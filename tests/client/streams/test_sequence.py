@@ -13,9 +13,9 @@ import pytest
 
 from tests.client.streams.conftest import Server
 from tritonkit.client import AsyncClient, Client, Limit
-from tritonkit.client.calls import Calls
+from tritonkit.client.core import Calls
+from tritonkit.client.observers.events import CallEvent, Watch
 from tritonkit.client.policy import Breaker, Policy
-from tritonkit.client.seeing.events import CallEvent, Watch
 from tritonkit.client.streams import AsyncSequence, Sequence
 from tritonkit.errors import (
     DeadlineExceeded,

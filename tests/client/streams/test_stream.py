@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.streams.conftest import Connect, Counter, Server
 from tritonkit.client import Breaker, CallEvent, Client, Limit, Reply, Retry
-from tritonkit.client.calls import Ask, Calls
+from tritonkit.client.core import Ask, Calls
 from tritonkit.client.policy import Policy
 from tritonkit.client.streams import Stream
 from tritonkit.errors import (

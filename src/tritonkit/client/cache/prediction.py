@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tritonkit.client.cache.codec import decode, encode
 from tritonkit.client.cache.entry import Kept, frozen, handed_out
-from tritonkit.client.cache.flight import Flight, Flights, Follow, GaveUp, Landed
 from tritonkit.client.cache.keys import Inputs, is_pinned, key_of
-from tritonkit.client.cache.layout import decode, encode
-from tritonkit.client.cache.memory import Memory
-from tritonkit.client.cache.shared import Shared
+from tritonkit.client.cache.local import Memory
+from tritonkit.client.cache.redis_store import Shared
+from tritonkit.client.cache.single_flight import Flight, Flights, Follow, GaveUp, Landed
 from tritonkit.errors import DeadlineExceeded, TritonkitError
 
 if TYPE_CHECKING:

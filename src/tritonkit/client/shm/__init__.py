@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tritonkit.client.shm.call_regions import Found, Lease, Placed
 from tritonkit.client.shm.layout import output_sizes
-from tritonkit.client.shm.lease import Found, Lease, Placed
 from tritonkit.client.shm.pool import RegionPool
 from tritonkit.client.shm.settings import SharedMemory
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonkit.client.seeing.extras import need
+from tritonkit.client.extras import need
 from tritonkit.errors import UsageError
 from tritonkit.wire.messages import message
 

@@ -7,13 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.seeing.log import logger
+from tritonkit.client.log import logger
+from tritonkit.client.shm.call_regions import Lease
 from tritonkit.client.shm.layout import Tensor, lay_out, size_class, sizes_of
-from tritonkit.client.shm.lease import Lease
 from tritonkit.client.shm.memory import Memory, maker
 from tritonkit.client.shm.owner import Owner
+from tritonkit.client.shm.server_regions import Site, Slot
 from tritonkit.client.shm.settings import SharedMemory
-from tritonkit.client.shm.site import Site, Slot
 from tritonkit.client.steps import Steps, run_async, run_blocking
 from tritonkit.errors import UsageError
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.calls import Ask
+from tritonkit.client.core import Ask
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.client.streams.turns import Turns
+from tritonkit.client.streams.sequence_call import Turns
 
 if TYPE_CHECKING:
     from collections import abc
     from types import TracebackType
 
-    from tritonkit.client.calls import Calls, Key
+    from tritonkit.client.core import Calls, Key
     from tritonkit.client.reply import Reply
 
 __all__ = ["AsyncSequence", "Sequence"]

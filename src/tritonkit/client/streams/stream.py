@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.client.streams.course import Course
+from tritonkit.client.streams.stream_call import Course
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tritonkit.client.calls import Ask, Calls
+    from tritonkit.client.core import Ask, Calls
     from tritonkit.client.reply import Reply
 
 __all__ = ["AsyncStream", "Stream"]

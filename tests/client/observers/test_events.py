@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tritonkit.client.observers import CallEvent, Watch
 from tritonkit.client.reply import Timing
-from tritonkit.client.seeing import CallEvent, Watch
 
 EVENT = CallEvent("digits", "3", "server", "a:8001", 2, 4, Timing(0.5, 0.4, 0.05, 0.01))
 
@@ -91,7 +91,7 @@ def test_an_observers_exit_is_not_swallowed() -> None:
 def test_the_library_is_quiet() -> None:
     """Without logging set up, a warning of the library prints nothing, and importing loads no extras."""
     code = (
-        "import sys; from tritonkit.client.seeing.log import logger; import tritonkit.client.seeing;"
+        "import sys; from tritonkit.client.log import logger; import tritonkit.client.observers;"
         "logger.warning('noise');"
         "assert not {'grpc', 'redis', 'prometheus_client', 'opentelemetry'} & set(sys.modules)"
     )
@@ -101,7 +101,7 @@ def test_the_library_is_quiet() -> None:
 
 def test_the_library_can_be_heard(caplog: pytest.LogCaptureFixture) -> None:
     """An application that sets up logging gets the library's lines."""
-    from tritonkit.client.seeing.log import logger
+    from tritonkit.client.log import logger
 
     with caplog.at_level(logging.DEBUG, "tritonkit"):
         logger.debug("heard")

@@ -7,8 +7,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.observers.events import CallEvent
 from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.seeing.events import CallEvent
 from tritonkit.client.streams.steps import Cancel, Open, Read, Request
 from tritonkit.errors import (
     ClientError,
@@ -22,8 +22,8 @@ from tritonkit.errors import (
 from tritonkit.wire.answer import stream_response
 
 if TYPE_CHECKING:
-    from tritonkit.client.calls import Ask, Calls
-    from tritonkit.client.path import Call
+    from tritonkit.client.core import Ask, Calls
+    from tritonkit.client.inference import Call
     from tritonkit.client.policy.lease import Lease
     from tritonkit.client.steps import Steps
     from tritonkit.wire.answer import Answer

@@ -8,8 +8,8 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tritonkit.client.observers import CallEvent, PrometheusMetrics
 from tritonkit.client.reply import Timing
-from tritonkit.client.seeing import CallEvent, PrometheusMetrics
 from tritonkit.errors import UsageError
 
 ANSWERED = CallEvent("digits", "1", "server", "a:8001", 3, 16, Timing(0.5, 0.4, 0.05, 0.01))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from tritonkit.client.log import logger
 from tritonkit.client.reply import Timing
-from tritonkit.client.seeing.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tritonkit.client.observers import CallEvent, OpenTelemetryTracing
 from tritonkit.client.reply import Timing
-from tritonkit.client.seeing import CallEvent, OpenTelemetryTracing
 from tritonkit.errors import UsageError
 
 ANSWERED = CallEvent("digits", "1", "server", "[::1]:8001", 2, 16, Timing(0.5, 0.4, 0.05, 0.01))

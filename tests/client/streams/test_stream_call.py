@@ -10,10 +10,10 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.client.streams.conftest import Server
-from tritonkit.client.calls import Ask, Calls
+from tritonkit.client.core import Ask, Calls
 from tritonkit.client.policy import Policy
 from tritonkit.client.steps import run_blocking
-from tritonkit.client.streams.course import Course
+from tritonkit.client.streams.stream_call import Course
 from tritonkit.errors import DeadlineExceeded, InferenceError
 from tritonkit.testing import FakeModel
 

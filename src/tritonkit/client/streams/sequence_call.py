@@ -7,8 +7,8 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from tritonkit.client.log import logger
 from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.seeing.log import logger
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
@@ -22,8 +22,8 @@ from tritonkit.errors import (
 from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
-    from tritonkit.client.calls import Ask, Calls, Key
-    from tritonkit.client.path import Call
+    from tritonkit.client.core import Ask, Calls, Key
+    from tritonkit.client.inference import Call
     from tritonkit.client.policy import Sent
     from tritonkit.client.policy.lease import Lease
     from tritonkit.client.steps import Steps

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.seeing.log import logger
+from tritonkit.client.log import logger
 from tritonkit.client.shm.owner import Owner, is_orphan
 from tritonkit.client.steps import Send, Sleep, Steps
 from tritonkit.errors import ClientError, InferenceError, Overloaded

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from tritonkit.client.cache import Kept
+from tritonkit.client.cache.codec import decode, encode
 from tritonkit.client.cache.keys import KEY_BYTES
-from tritonkit.client.cache.layout import decode, encode
 from tritonkit.wire.tensors import FIXED
 
 KEY = b"u" + bytes(range(KEY_BYTES - 1))

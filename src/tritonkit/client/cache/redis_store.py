@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tritonkit.client.cache.backoff import Rest
 from tritonkit.client.cache.extras import need
-from tritonkit.client.cache.rest import Rest
 from tritonkit.errors import UsageError
 from tritonkit.wire.names import look_up
 

@@ -6,10 +6,10 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from tritonkit.client.seeing.extras import need
+from tritonkit.client.extras import need
 
 if TYPE_CHECKING:
-    from tritonkit.client.seeing.events import CallEvent
+    from tritonkit.client.observers.events import CallEvent
     from tritonkit.wire.transport import Headers
 
 __all__ = ["PrometheusMetrics"]

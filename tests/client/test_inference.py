@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from tritonkit.client.path import Known
+from tritonkit.client.inference import Known
 from tritonkit.wire.signature import signature_from
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonkit.client.cache.rest import Rest
+from tritonkit.client.cache.backoff import Rest
 
 if TYPE_CHECKING:
     from tests.client.cache.conftest import Clock

@@ -10,7 +10,7 @@ import numpy as np
 
 from tritonkit.client.cache import Cache, Kept
 from tritonkit.client.cache.entry import frozen, size_of
-from tritonkit.client.cache.memory import Memory
+from tritonkit.client.cache.local import Memory
 
 if TYPE_CHECKING:
     from tests.client.cache.conftest import Clock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.seeing.extras import need
+from tritonkit.client.extras import need
 
 if TYPE_CHECKING:
-    from tritonkit.client.seeing.events import CallEvent
+    from tritonkit.client.observers.events import CallEvent
     from tritonkit.wire.transport import Headers
 
 __all__ = ["OpenTelemetryTracing"]

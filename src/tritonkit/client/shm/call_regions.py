@@ -18,7 +18,7 @@ from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tritonkit.client.shm.site import Site, Slot
+    from tritonkit.client.shm.server_regions import Site, Slot
 
 __all__ = ["Borrow", "Found", "Lease", "Placed"]
 

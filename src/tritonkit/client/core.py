@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tritonkit.client.inference import Call, Known, Path
 from tritonkit.client.inputs import checked_outputs, conformed_inputs, items_in
-from tritonkit.client.path import Call, Known, Path
+from tritonkit.client.log import logger
+from tritonkit.client.observers.events import CallEvent, Watch
 from tritonkit.client.questions import Questions
 from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.seeing.events import CallEvent, Watch
-from tritonkit.client.seeing.log import logger
 from tritonkit.client.split import joined_reply, parts
 from tritonkit.errors import (
     InferenceError,
