@@ -23,7 +23,9 @@ TritonkitError            1  anything not named below
 
 from __future__ import annotations
 
-from typing import ClassVar
+import copy
+import copyreg
+from typing import Any, ClassVar
 
 from tritonkit.text import barred, printable
 
@@ -47,6 +49,7 @@ __all__ = [
     "SpecError",
     "TritonkitError",
     "UsageError",
+    "copy_error",
 ]
 
 
@@ -80,6 +83,10 @@ class TritonkitError(Exception):
         if self.details:
             lines.append(f"  | {barred(self.details)}")
         return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # To copy and to pickle it; `BaseException` would call the constructor without its keywords.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def to_dict(self) -> dict[str, str]:
         """The same facts for `--json`."""
@@ -191,3 +198,16 @@ class ServerUnavailable(ClientError):
 
 class CircuitOpen(ServerUnavailable):
     """The address failed so often that it is left alone for a moment; nothing was sent."""
+
+
+def copy_error(error: Exception) -> Exception:
+    """The same error as another object: raised in two threads or tasks, one would mix their tracebacks.
+
+    One that cannot be copied, or whose copy would not say the same, is given back itself.
+    """
+    try:
+        made = copy.copy(error)
+        made.__cause__ = error.__cause__
+        return made if str(made) == str(error) else error
+    except Exception:
+        return error
