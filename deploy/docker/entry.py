@@ -5,15 +5,13 @@
 Every model there is loaded by name; later versions come by explicit load requests (`tritonkit
 reload`), over gRPC with the key as the metadata `triton-grpc-protocol-admin-key`. Triton's HTTP and
 metrics are sockets that this user alone reaches; guards listen in their place. SIGTERM answers the
-requests in flight and ends. After the death of a stub, or of the server, it is started again. Standard
-library only: `core` is a copy of src/tritonkit/serve/core.
+requests in flight and ends. A model whose stub has died is loaded again, and a server that has died is
+started again. Standard library only: `core` is a copy of src/tritonkit/serve/core.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
 import json
 import os
 import re
@@ -27,15 +25,18 @@ from typing import Any
 
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
 from core.backoff import Backoff
+from core.drain import finish_ensembles
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, Arguments
 from core.launch import Launch, guard_in
 from core.metrics import MetricsDoor
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
+from core.restarting import Restarting
+from core.stub_watch import TICK_S, StubWatch
 from core.unix_http import Admin
-from health import RUN, dead_stubs, ready
+from health import REPLACED, RUN, ready
 from integrity import Verifier
 
-__all__ = ["command", "drain", "main"]
+__all__ = ["command", "ensembles", "main"]
 
 HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
@@ -44,6 +45,7 @@ VENV = Path("/opt/tritonkit/venv")
 HOST = "0.0.0.0"  # noqa: S104 (the container's own; compose publishes it on loopback)
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 _CACHED = re.compile(r"response_cache\s*{\s*enable:\s*true")
+_CALLED = re.compile(r'model_name:\s*"([^"]+)"')
 
 DRAIN_S = 20
 """For the requests in flight at the end, after those of ensembles have had `_ENSEMBLES_S`."""
@@ -52,7 +54,7 @@ _FINALIZE_S = 8.0
 # 48 s in all: `stop_grace_period` must be longer.
 # Long enough for other models' answers; Triton itself would wait forever for the dead stub's model.
 _DRAIN_DEAD_S = 5.0
-_TICK_S = 0.5
+_RELOAD_S = 300.0
 _MOST_DEATHS = 5
 _MESSAGE_BYTES = 64 * MIB
 """The largest request where no builder computed one."""
@@ -67,10 +69,11 @@ def main() -> int:
         _make_run_folder()
         metrics = MetricsDoor(HOST, METRICS_PORT, RUN)
         metrics.start()
-        rest = None if options.no_http else RestDoor(options)
+        rest = None if options.no_http else _rest_door(options)
         return _supervise(
-            lambda: command(options, extra), options.repository, rest, verify=not options.no_verify
-        )
+            lambda: command(options, extra), options.repository, options.needs, rest,
+            verify=not options.no_verify,
+        )  # fmt: skip
     except Refused as refusal:
         _say(str(refusal))
         return 4
@@ -83,40 +86,35 @@ def _make_run_folder() -> None:
         raise Refused(RUN, f"it cannot be made: {error}", "docker run --tmpfs /tmp") from None
 
 
-class RestDoor:
-    """The Envoy before Triton's HTTP; started again when it dies."""
+def _rest_door(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes]]:
+    """The Envoy before Triton's HTTP."""
+    needs = read_needs(options.needs)
+    limits = RestLimits(
+        max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
+        max_memory_mib=CONTAINER_MIB,
+    )
+    hosts, origins = options.http_hosts.split(), options.http_origins.split()
+    envoy = find_envoy(VENV)
+    try:
+        config = envoy_config(
+            HOST, HTTP_PORT, HTTP_SOCKET, limits, hosts, origins,
+            shared_memory=options.shared_memory,
+        )  # fmt: skip
+    except ValueError as error:
+        raise Refused(
+            Path("TRITON_HTTP_HOSTS, TRITON_HTTP_ORIGINS"), str(error),
+            "names, and origins such as https://app.example.org, with spaces between",
+        ) from None  # fmt: skip
+    if envoy is None:
+        raise Refused(VENV, "there is no envoy for HTTP", "build the image again, or --no-http")
+    (RUN / "envoy.json").write_text(json.dumps(config))
+    process = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(RUN))
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        needs = read_needs(options.needs)
-        limits = RestLimits(
-            max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
-            max_memory_mib=CONTAINER_MIB,
-        )
-        hosts, origins = options.http_hosts.split(), options.http_origins.split()
-        envoy = find_envoy(VENV)
-        try:
-            config = envoy_config(
-                HOST, HTTP_PORT, HTTP_SOCKET, limits, hosts, origins,
-                shared_memory=options.shared_memory,
-            )  # fmt: skip
-        except ValueError as error:
-            raise Refused(
-                Path("TRITON_HTTP_HOSTS, TRITON_HTTP_ORIGINS"), str(error),
-                "names, and origins such as https://app.example.org, with spaces between",
-            ) from None  # fmt: skip
-        if envoy is None:
-            raise Refused(VENV, "there is no envoy for HTTP", "build the image again, or --no-http")
-        (RUN / "envoy.json").write_text(json.dumps(config))
-        self._launch = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(RUN))
-        self._envoy = self._launch.start()
-        self._again_at = 0.0
+    def died(code: int, again: bool) -> None:
+        end = "starting again" if again else "it is not started again"
+        _say(f"error: envoy ended with exit code {code}; {end}")
 
-    def look(self) -> None:
-        """Start it again where it has died, at most once a second."""
-        code = self._envoy.poll()
-        if code is not None and time.monotonic() >= self._again_at:
-            _say(f"error: envoy ended with exit code {code}; starting again")
-            self._envoy, self._again_at = self._launch.start(), time.monotonic() + 1.0
+    return Restarting(process.start, died)
 
 
 def command(options: argparse.Namespace, extra: list[str]) -> Launch:
@@ -159,8 +157,9 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
 
 
 def _supervise(
-    launch: Callable[[], Launch], repository: Path, rest: RestDoor | None, *, verify: bool
-) -> int:
+    launch: Callable[[], Launch], repository: Path, needs: Path, rest: Restarting[Any] | None, *,
+    verify: bool,
+) -> int:  # fmt: skip
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
@@ -168,17 +167,19 @@ def _supervise(
     while True:
         # Made anew each time: models may have been published since the last start.
         process = launch()
-        for name in (HTTP_SOCKET, METRICS_SOCKET):
+        for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED):
             (RUN / name).unlink(missing_ok=True)
         server = process.start()
         verifier = Verifier(repository)
         if verify:
             verifier.start()
-        reason, was_ready = _watch(server, asked, rest, verifier)
+        admin = Admin(RUN, process.key, _RELOAD_S)
+        planned = read_needs(needs).get("stub_bytes", {})
+        reason, was_ready = _watch(server, asked, rest, verifier, admin, planned)
         verifier.stop()
         if asked:
             # The key of this server: the file may hold another by now.
-            drain(repository, process.key)
+            finish_ensembles(Admin(RUN, process.key), ensembles(repository), _ENSEMBLES_S)
             return _end(server, DRAIN_S + _FINALIZE_S)
         if verifier.findings:
             _end(server, _DRAIN_DEAD_S)
@@ -194,52 +195,53 @@ def _supervise(
         time.sleep(delay_s)
 
 
-def drain(repository: Path, key: str, within_s: float = _ENSEMBLES_S) -> None:
-    """Let the requests of ensembles finish, and take no new ones.
-
-    A server that was told to end refuses also the requests that an ensemble sends to its next step;
-    an ensemble that is unloaded answers what it has begun, while its steps are still there.
-    """
-    ensembles = {
-        file.parent.name
-        for file in repository.glob("*/config.pbtxt")
-        if "ensemble_scheduling" in file.read_text()
+def ensembles(repository: Path) -> list[str]:
+    """The repository's ensembles, each before those it calls."""
+    called = {
+        file.parent.name: set(_CALLED.findall(text))
+        for file in sorted(repository.glob("*/config.pbtxt"))
+        if "ensemble_scheduling" in (text := file.read_text())
     }
-    deadline = time.monotonic() + within_s
-    admin = Admin(RUN, key)
-    # The server may have ended already, or answer nothing of use: it is ended all the same.
-    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-        for name in sorted(ensembles):
-            admin.unload(name)
-        while time.monotonic() < deadline:
-            busy = {entry["name"] for entry in admin.index() if entry.get("reason") != "unloaded"}
-            if not busy & ensembles:
-                return
-            time.sleep(_TICK_S / 5)
+    ordered: list[str] = []
+    while called:
+        # Those that no other one calls; ensembles that call each other are Triton's to refuse.
+        first = sorted(called.keys() - set().union(*called.values())) or sorted(called)
+        ordered += first
+        called = {name: parts for name, parts in called.items() if name not in first}
+    return ordered
 
 
 def _watch(
-    server: subprocess.Popen[bytes], asked: list[int], rest: RestDoor | None, verifier: Verifier
-) -> tuple[str, bool]:
+    server: subprocess.Popen[bytes], asked: list[int], rest: Restarting[Any] | None,
+    verifier: Verifier, admin: Admin, planned: dict[str, int],
+) -> tuple[str, bool]:  # fmt: skip
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
-    before: set[int] = set()
-    was_ready = False
+    stubs: StubWatch | None = None
+    lost: list[str] = []
+
+    def tell(kind: str, text: str, model: str) -> None:
+        _say(f"{'error' if kind == 'stub_lost' else 'warning'}: model {model}: {text}")
+        if kind == "stub_lost":
+            lost.append(f"the Python stub of {model} has died: {text}")
+
     while not asked:
         try:
-            return f"tritonserver ended with exit code {server.wait(_TICK_S)}", was_ready
+            code = server.wait(TICK_S)
+            return f"tritonserver ended with exit code {code}", stubs is not None
         except subprocess.TimeoutExpired:
             pass
         if rest is not None:
-            rest.look()
+            rest.poll()
         if verifier.findings:
-            return f"not as it was published: {verifier.findings[0]}", was_ready
-        dead = dead_stubs()
-        # Seen twice: a stub that Triton ended itself is a zombie for a moment only.
-        if dead & before:
-            return f"the Python stub {min(dead & before)} has died", was_ready
-        before = dead
-        was_ready = was_ready or ready()
-    return "", was_ready
+            return f"not as it was published: {verifier.findings[0]}", stubs is not None
+        if lost:
+            return lost[0], stubs is not None
+        if stubs is not None:
+            stubs.scan()
+            (RUN / REPLACED).write_text(" ".join(map(str, sorted(stubs.replaced))))
+        elif ready():
+            stubs = StubWatch(REGIONS, admin, planned, tell)
+    return "", stubs is not None
 
 
 def _end(server: subprocess.Popen[bytes], within_s: float) -> int:

@@ -2,7 +2,7 @@
 
 Triton's own readiness is not enough: it calls a model ready whose Python stub has died
 (triton-inference-server/server#8604). Triton waits for the stubs that it ends itself; one that died
-stays a zombie below it.
+stays a zombie below it, also when entry.py has had its model loaded again.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["RUN", "dead_stubs", "main", "ready"]
+__all__ = ["REPLACED", "RUN", "dead_stubs", "main", "ready"]
 
 RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs of the container's own)
 """Where entry.py has Triton make its sockets; this user's alone."""
+
+REPLACED = "replaced-stubs"
+"""The file there with the process ids of stubs whose models were loaded again and answer."""
 
 # The kernel keeps 15 characters of triton_python_backend_stub (proc(5), comm).
 _STUB = "(triton_python_b)"
 _AGAIN_S = 0.4
 
 
-def dead_stubs(proc: Path = Path("/proc")) -> set[int]:
-    """The stubs that ended and that nobody has waited for."""
+def dead_stubs(proc: Path = Path("/proc"), folder: Path = RUN) -> set[int]:
+    """The stubs that ended, that no process has waited for, and whose models were not loaded again."""
     found = set()
     for folder in proc.glob("[0-9]*"):
         try:
@@ -32,7 +35,10 @@ def dead_stubs(proc: Path = Path("/proc")) -> set[int]:
             continue
         if name and rest.split()[0] == "Z":
             found.add(int(head))
-    return found
+    try:
+        return found - set(map(int, (folder / REPLACED).read_text().split()))
+    except (OSError, ValueError):
+        return found
 
 
 def ready(folder: Path = RUN, timeout_s: float = 3.0) -> bool:

@@ -198,8 +198,8 @@ def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path)
 
 
 def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:
-    """Killed inside the container: unhealthy within 10 s, then a new server answers, and nothing of the
-    old one is left in /dev/shm."""
+    """Killed inside the container: unhealthy within 10 s, then its model is loaded again and answers; the
+    server is the same, and nothing of the dead stub is left in /dev/shm."""
     regions = len(stack.inside("ls", SHARED_MEMORY).stdout.split())
     kill = (
         "for process in /proc/[0-9]*; do"
@@ -211,7 +211,7 @@ def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:
     stack.await_health("healthy", 60)
     assert digit(stack) == b"7"
     assert len(stack.inside("ls", SHARED_MEMORY).stdout.split()) == regions
-    assert "has died; starting again" in stack.compose("logs", "triton").stdout
+    assert "model digits_top_k: it answers again" in stack.compose("logs", "triton").stdout
     assert stack.state("{{.RestartCount}}") == "0"
 
 

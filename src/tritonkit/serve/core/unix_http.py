@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: how the owner of a server asks it what nobody else may."""
+"""HTTP over a unix socket: Triton's own API, which only the owner of its folder reaches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .flags import HTTP_SOCKET
 from .keys import HEADER
@@ -55,27 +56,43 @@ class Admin:
         except (OSError, http.client.HTTPException):
             return False
 
-    def unload(self, model: str) -> None:
-        """Take no new requests for a model.
+    def version(self) -> str:
+        """Triton's version.
 
         Raises:
-            OSError, HTTPException: it was not answered, or refused.
+            OSError, HTTPException, ValueError: no answer, or one of another form.
         """
-        self._post(f"/v2/repository/models/{model}/unload")
+        return str(json.loads(self._checked("GET", "/v2"))["version"])
+
+    def load(self, model: str) -> None:
+        """Load a model's newest versions; returns when they are ready.
+
+        Raises:
+            OSError, HTTPException: no answer, or a refusal with Triton's reason.
+        """
+        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load")
+
+    def unload(self, model: str) -> None:
+        """Take no new requests for a model; those it has are answered (see `index` until then).
+
+        Raises:
+            OSError, HTTPException: no answer, or a refusal with Triton's reason.
+        """
+        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload")
 
     def index(self) -> list[dict[str, Any]]:
         """Name, version, state and reason of each model.
 
         Raises:
-            OSError, HTTPException, ValueError: it was not answered, or with something else.
+            OSError, HTTPException, ValueError: no answer, or one of another form.
         """
-        answer = json.loads(self._post("/v2/repository/index"))
+        answer = json.loads(self._checked("POST", "/v2/repository/index"))
         return [entry for entry in answer if isinstance(entry, dict)]
 
-    def _post(self, path: str) -> bytes:
-        status, answer = self._status("POST", path)
+    def _checked(self, method: str, path: str) -> bytes:
+        status, answer = self._status(method, path)
         if status != http.client.OK:
-            raise http.client.HTTPException(f"{path}: status {status}")
+            raise http.client.HTTPException(_reason(answer) or f"{path}: status {status}")
         return answer
 
     def _status(self, method: str, path: str) -> tuple[int, bytes]:
@@ -86,3 +103,11 @@ class Admin:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+
+def _reason(answer: bytes) -> str:
+    """Triton's reason for a refusal; empty where it gave none."""
+    try:
+        return str(json.loads(answer)["error"])
+    except (ValueError, KeyError, TypeError):
+        return ""
