@@ -139,7 +139,7 @@ def _kept(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
 
 def _rest_ratio(rounds: Sequence[Mapping[str, Any]]) -> Ratio:
     return Ratio(
-        "tritonclient over HTTP, through the REST door / over gRPC: p50 of a call of 256 B",
+        "tritonclient over HTTP, through the REST proxy / over gRPC: p50 of a call of 256 B",
         [each["tritonclient-http"]["p50_us"] / each["tritonclient"]["p50_us"] for each in rounds],
     )
 

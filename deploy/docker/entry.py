@@ -28,7 +28,7 @@ from core.backoff import Backoff
 from core.drain import finish_ensembles
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, Arguments
 from core.launch import Launch, guard_in
-from core.metrics import MetricsDoor
+from core.metrics import MetricsProxy
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
@@ -67,9 +67,9 @@ def main() -> int:
     try:
         command(options, extra)  # refused before anything listens
         _make_run_folder()
-        metrics = MetricsDoor(HOST, METRICS_PORT, RUN)
+        metrics = MetricsProxy(HOST, METRICS_PORT, RUN)
         metrics.start()
-        rest = None if options.no_http else _rest_door(options)
+        rest = None if options.no_http else _rest_proxy(options)
         return _supervise(
             lambda: command(options, extra), options.repository, options.needs, rest,
             verify=not options.no_verify,
@@ -86,7 +86,7 @@ def _make_run_folder() -> None:
         raise Refused(RUN, f"it cannot be made: {error}", "docker run --tmpfs /tmp") from None
 
 
-def _rest_door(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes]]:
+def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes]]:
     """The Envoy before Triton's HTTP."""
     needs = read_needs(options.needs)
     limits = RestLimits(

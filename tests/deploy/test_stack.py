@@ -114,7 +114,7 @@ def test_the_server_image_is_small_and_without_torch(images: None) -> None:
 def test_http_calls_that_change_the_server_are_not_served(
     stack: Stack, method: str, path: str
 ) -> None:
-    """Without the key, with another one, and with the right one: the door says 403 or 404."""
+    """Without the key, with another one, and with the right one: the proxy says 403 or 404."""
     for headers in ({}, {"admin-key": "0" * 48}, {"admin-key": stack.key_file.read_text().strip()}):
         request = urllib.request.Request(f"{stack.http}/v2/{path}", method=method, headers=headers)
         with pytest.raises(urllib.error.HTTPError) as caught:
@@ -135,7 +135,7 @@ def test_the_key_is_in_no_argument_of_the_container(stack: Stack) -> None:
     "body", [b"[" * 150_000, json.dumps({"inputs": [{"name": "x"}] * 50_000}).encode()]
 )
 def test_http_requests_that_kill_triton_do_not_reach_it(stack: Stack, body: bytes) -> None:
-    """Brackets without end, inputs without end: a status of the door's, and the server lives."""
+    """Brackets without end, inputs without end: a status of the proxy's, and the server lives."""
     pid = stack.state("{{.State.Pid}}")
     request = urllib.request.Request(
         f"{stack.http}/v2/models/digits/infer", body, {"Content-Type": "application/json"}

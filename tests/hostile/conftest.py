@@ -108,6 +108,6 @@ def target(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def rest_target(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Served with the REST door."""
+    """Served with the REST proxy."""
     with serving(project, tmp_path_factory.mktemp("hostile"), http=True) as served:
         yield served

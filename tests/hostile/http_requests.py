@@ -21,7 +21,7 @@ from typing import Any
 __all__ = ["TYPED", "Sender", "mutated_request"]
 
 TYPED = {"200", "400", "403", "404", "405", "413", "415", "426", "431", "503"}
-"""What the REST door and Triton behind it answer; 503 is too much at a time."""
+"""What the REST proxy and Triton behind it answer; 503 is too much at a time."""
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 0.5, -0.0, 1e308, 1 << 31, 1 << 32, 1 << 53, 1 << 62, (1 << 63) - 1,
@@ -81,7 +81,7 @@ class Sender:
     """Sends them to an address and says how each was answered.
 
     Args:
-        address: `host:port` of the REST door.
+        address: `host:port` of the REST proxy.
         timeout_s: for each answer; one that takes longer is "no answer".
     """
 

@@ -1,6 +1,6 @@
 """A campaign of hostile requests: after it the server is alive, its memory as before, all answers typed.
 
-`TRITONKIT_CAMPAIGN=10000` says how many requests each door gets; the seed is always the same, so that a
+`TRITONKIT_CAMPAIGN=10000` says how many requests each proxy gets; the seed is always the same, so that a
 failure can be repeated.
 """
 
@@ -58,7 +58,7 @@ def storm(callers: Sequence[Caller], requests: int, seed: int) -> Counter[str]:
 def unharmed(target: Target, pid: int) -> None:
     """The server and its stubs are those they were, and models answer rightly."""
     assert target.server.endpoint.pid == pid, "the server died"
-    assert not [e for e in target.events if e.kind in ("server_died", "stub_died", "door_died")]
+    assert not [e for e in target.events if e.kind in ("server_died", "stub_died", "proxy_died")]
     with Client(target.endpoint.grpc) as client:
         values = np.arange(5, dtype=np.float32)[None]
         np.testing.assert_array_equal(client.model("wide").predict(x=values)["y"], values)
@@ -88,7 +88,7 @@ def test_grpc(target: Target) -> None:
 
 
 def test_http(rest_target: Target) -> None:
-    """Mutated requests over HTTP: every answer has a status of the door's, none is missing, and the server
+    """Mutated requests over HTTP: every answer has a status of the proxy's, none is missing, and the server
     is as it was."""
     pid, before = rest_target.endpoint.pid, sorted(regions(rest_target.endpoint.pid))
     callers = [http_requests.Sender(rest_target.endpoint.http) for _ in range(CALLERS)]

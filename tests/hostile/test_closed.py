@@ -203,7 +203,7 @@ def test_metrics_are_served_and_nothing_else(target: Target) -> None:
         b"",
     ],
 )  # fmt: skip
-def test_the_door_to_the_metrics_takes_no_harm(target: Target, sent: bytes) -> None:
+def test_the_proxy_to_the_metrics_takes_no_harm(target: Target, sent: bytes) -> None:
     """Heads without end, noise, bodies of many chunks, silence: the next scrape is answered."""
     host, port = target.endpoint.metrics.split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:

@@ -1,4 +1,4 @@
-"""What the REST door reads in a request's JSON before Triton does."""
+"""What the REST proxy reads in a request's JSON before Triton does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.hostile.rest_door import Door, Upstream, open_door, upstream_in
+from tests.hostile.rest_proxy import Proxy, Upstream, open_proxy, upstream_in
 from tritonkit.serve.core.rest import RestLimits
 
 TENSOR: dict[str, Any] = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
@@ -33,9 +33,9 @@ def stand_in(folder: Path) -> Iterator[Upstream]:
 
 
 @pytest.fixture(scope="module")
-def door(project: Path, folder: Path, stand_in: Upstream) -> Iterator[Door]:
-    """A door as it is by default."""
-    with open_door(project, folder) as opened:
+def proxy(project: Path, folder: Path, stand_in: Upstream) -> Iterator[Proxy]:
+    """A proxy as it is by default."""
+    with open_proxy(project, folder) as opened:
         yield opened
 
 
@@ -79,10 +79,10 @@ def with_parameters(**parameters: object) -> dict[str, Any]:
         {"inputs": [TENSOR | {"name": str(number)} for number in range(256)]},
     ],
 )  # fmt: skip
-def test_right_requests_pass(door: Door, upstream: Upstream, request_: object) -> None:
+def test_right_requests_pass(proxy: Proxy, upstream: Upstream, request_: object) -> None:
     """Everything that the protocol has reaches Triton unchanged."""
     body = json.dumps(request_).encode()
-    assert door.infer(body).status == 200
+    assert proxy.infer(body).status == 200
     assert upstream.seen[0].body == body
 
 
@@ -143,10 +143,10 @@ def test_right_requests_pass(door: Door, upstream: Upstream, request_: object) -
     ],
 )  # fmt: skip
 def test_what_triton_would_call_its_own_fault_is_named(
-    door: Door, upstream: Upstream, request_: object, words: str
+    proxy: Proxy, upstream: Upstream, request_: object, words: str
 ) -> None:
     """A wrong type, number or name is 400 with its place, what was found and what was wanted."""
-    answer = door.infer(request_)
+    answer = proxy.infer(request_)
     assert answer.status == 400
     assert words in answer.error
     assert not upstream.seen
@@ -177,10 +177,10 @@ def test_what_triton_would_call_its_own_fault_is_named(
     ],
 )  # fmt: skip
 def test_what_is_no_json_is_refused(
-    door: Door, upstream: Upstream, body: bytes, words: str
+    proxy: Proxy, upstream: Upstream, body: bytes, words: str
 ) -> None:
     """With the byte at which it stops to be."""
-    answer = door.infer(body)
+    answer = proxy.infer(body)
     assert answer.status == 400
     assert words in answer.error
     assert not upstream.seen
@@ -188,7 +188,7 @@ def test_what_is_no_json_is_refused(
 
 @pytest.mark.parametrize("bracket", [b"[", b'{"a":'])
 def test_deep_brackets_are_refused_wherever_they_are(
-    door: Door, upstream: Upstream, bracket: bytes
+    proxy: Proxy, upstream: Upstream, bracket: bytes
 ) -> None:
     """150 kB of brackets, which end Triton's front end, in each place that holds any value."""
     deep = bracket * (150_000 // len(bracket))
@@ -203,21 +203,21 @@ def test_deep_brackets_are_refused_wherever_they_are(
         (b'{"a":', "generate"),
         (b'{"a":', "generate_stream"),
     ):
-        assert door.infer(before + deep, verb=verb).status == 400
+        assert proxy.infer(before + deep, verb=verb).status == 400
     body = b'{"inputs":[]}'
-    assert door.infer(body + deep, f"{HEADER}: {len(body)}").status == 200
-    assert door.infer(deep + body, f"{HEADER}: {len(deep)}").status == 400
+    assert proxy.infer(body + deep, f"{HEADER}: {len(body)}").status == 200
+    assert proxy.infer(deep + body, f"{HEADER}: {len(deep)}").status == 400
     assert len(upstream.seen) == 1
 
 
-def test_the_depth_that_may_be(door: Door, upstream: Upstream) -> None:
+def test_the_depth_that_may_be(proxy: Proxy, upstream: Upstream) -> None:
     """At the bound it passes, one deeper not; brackets in strings are none."""
 
     def nested(levels: int) -> bytes:
         return b'{"a":' + b"[" * (levels - 1) + b'"[[{"' + b"]" * (levels - 1) + b"}"
 
-    assert door.infer(nested(DEPTH), verb="generate").status == 200
-    assert door.infer(nested(DEPTH + 1), verb="generate").status == 400
+    assert proxy.infer(nested(DEPTH), verb="generate").status == 200
+    assert proxy.infer(nested(DEPTH + 1), verb="generate").status == 400
     assert len(upstream.seen) == 1
 
 
@@ -226,10 +226,10 @@ def test_the_depth_that_may_be(door: Door, upstream: Upstream) -> None:
     ["-1", "100", "18446744073709551616", "1e1", "0x1", "", "1 2", "1,1", "13 ", "\t5", "+5"],
 )
 def test_the_length_of_the_json_is_read_strictly(
-    door: Door, upstream: Upstream, value: str
+    proxy: Proxy, upstream: Upstream, value: str
 ) -> None:
     """A length that is none, or longer than the body, is refused, or read as the JSON that it cuts off."""
-    answer = door.infer(b'{"inputs":[]}', f"{HEADER}: {value}")
+    answer = proxy.infer(b'{"inputs":[]}', f"{HEADER}: {value}")
     if value.strip() == "13":
         assert answer.status == 200
     else:
@@ -237,37 +237,37 @@ def test_the_length_of_the_json_is_read_strictly(
         assert not upstream.seen
 
 
-def test_two_lengths_of_the_json_are_refused(door: Door, upstream: Upstream) -> None:
+def test_two_lengths_of_the_json_are_refused(proxy: Proxy, upstream: Upstream) -> None:
     """Triton would take the other one."""
-    answer = door.infer(b'{"inputs":[]}', f"{HEADER}: 13", f"{HEADER}: 13")
+    answer = proxy.infer(b'{"inputs":[]}', f"{HEADER}: 13", f"{HEADER}: 13")
     assert answer.status == 400
     assert not upstream.seen
 
 
 @pytest.mark.parametrize("options", [f"close, {HEADER}", f"keep-alive, {HEADER.lower()}, TE"])
 def test_the_length_cannot_be_taken_away_on_the_way(
-    door: Door, upstream: Upstream, options: str
+    proxy: Proxy, upstream: Upstream, options: str
 ) -> None:
     """Named in Connection, the header either counts for both or for none: brackets stay unread by Triton."""
     body = b'{"inputs":[]}'
-    answer = door.infer(body + b"[" * 150_000, f"{HEADER}: {len(body)}", f"Connection: {options}")
+    answer = proxy.infer(body + b"[" * 150_000, f"{HEADER}: {len(body)}", f"Connection: {options}")
     assert answer.status == 400 or upstream.seen[0].header(HEADER.lower()) == str(len(body))
 
 
-def test_generate_has_no_binary_part(door: Door, upstream: Upstream) -> None:
+def test_generate_has_no_binary_part(proxy: Proxy, upstream: Upstream) -> None:
     """Triton reads all of such a body as JSON, so all of it is read here."""
-    assert door.infer(b'{"a":1}[[', f"{HEADER}: 7", verb="generate").status == 400
-    assert door.infer(b'{"a":1}', f"{HEADER}: 2", verb="generate").status == 200
+    assert proxy.infer(b'{"a":1}[[', f"{HEADER}: 7", verb="generate").status == 400
+    assert proxy.infer(b'{"a":1}', f"{HEADER}: 2", verb="generate").status == 200
     assert upstream.seen[0].header(HEADER.lower()) is None
 
 
-def test_raw_data_is_not_read(door: Door, upstream: Upstream) -> None:
+def test_raw_data_is_not_read(proxy: Proxy, upstream: Upstream) -> None:
     """Binary tensors of any bytes, or a whole body of them, pass; long JSON does not."""
     body = b'{"inputs":[]}'
     raw = b"[" * (5 << 20)
-    assert door.infer(body + raw, f"{HEADER}: {len(body)}").status == 200
-    assert door.infer(raw, f"{HEADER}: 0").status == 200
-    long = door.infer(body + b" " * (5 << 20))
+    assert proxy.infer(body + raw, f"{HEADER}: {len(body)}").status == 200
+    assert proxy.infer(raw, f"{HEADER}: 0").status == 200
+    long = proxy.infer(body + b" " * (5 << 20))
     assert long.status == 413
     assert "wanted 4194304 at most; send tensors as binary data" in long.error
     assert [len(one.body) for one in upstream.seen] == [len(body) + len(raw), len(raw)]
@@ -276,9 +276,9 @@ def test_raw_data_is_not_read(door: Door, upstream: Upstream) -> None:
 def test_shared_memory_can_be_allowed(project: Path, tmp_path: Path) -> None:
     """Where the server has it on, requests may name regions, rightly."""
     region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    with upstream_in(tmp_path), open_door(project, tmp_path, shared_memory=True) as door:
-        assert door.infer(with_tensor(data=None, parameters=region)).status == 200
-        wrong = door.infer(with_tensor(data=None, parameters={"shared_memory_byte_size": -8}))
+    with upstream_in(tmp_path), open_proxy(project, tmp_path, shared_memory=True) as proxy:
+        assert proxy.infer(with_tensor(data=None, parameters=region)).status == 200
+        wrong = proxy.infer(with_tensor(data=None, parameters={"shared_memory_byte_size": -8}))
         assert (wrong.status, "found -8" in wrong.error) == (400, True)
 
 
@@ -291,7 +291,7 @@ VALUES = st.recursive(
 
 
 def is_json(text: str) -> bool:
-    """What Python's reader says, made as strict as the door: whole surrogate pairs, no name twice."""
+    """What Python's reader says, made as strict as the proxy: whole surrogate pairs, no name twice."""
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         return dict(pairs)
@@ -310,7 +310,7 @@ def is_json(text: str) -> bool:
 @example(value={"a": 1}, places=[(5, "", 1)])
 @example(value={"a": None}, places=[(2, '\\"', 0)])
 def test_the_reader_agrees_with_pythons(
-    door: Door, upstream: Upstream, value: dict[str, Any], places: list[tuple[int, str, int]]
+    proxy: Proxy, upstream: Upstream, value: dict[str, Any], places: list[tuple[int, str, int]]
 ) -> None:
     """JSON with any bytes put in or taken out passes exactly where Python calls it an object of JSON."""
     text = json.dumps(value)
@@ -322,8 +322,8 @@ def test_the_reader_agrees_with_pythons(
         names = [name for name, _ in pairs] if isinstance(pairs, list) else []
     except (ValueError, TypeError):
         names = []
-    # What the door is stricter in, at the top: names once, written out, and two of Triton's own.
+    # What the proxy is stricter in, at the top: names once, written out, and two of Triton's own.
     written_out = all(f'"{name}"' in text for name in names)
     if len(set(names)) < len(names) or {"id", "parameters"} & set(names) or not written_out:
         return
-    assert (door.infer(text.encode(), verb="generate").status == 200) == is_json(text)
+    assert (proxy.infer(text.encode(), verb="generate").status == 200) == is_json(text)

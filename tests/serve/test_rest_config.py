@@ -1,4 +1,4 @@
-"""The REST door's configuration: Envoy takes it, and what cannot be is refused before."""
+"""The REST proxy's configuration: Envoy takes it, and what cannot be is refused before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The REST door before a real Triton: what clients need works, and no request ends the server."""
+"""The REST proxy before a real Triton: what clients need works, and no request ends the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import tritonclient.http as httpclient
 
 from tests.hostile.conftest import COPY, TEXT, WIDE
 from tests.hostile.http_requests import TYPED, Sender
-from tests.hostile.rest_door import JSON, Door, open_door
+from tests.hostile.rest_proxy import JSON, Proxy, open_proxy
 from tests.hostile.test_closed import regions, resident
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve import Endpoint, Server, serve
@@ -35,24 +35,24 @@ def endpoint(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def door(project: Path, endpoint: Endpoint) -> Iterator[Door]:
-    """A door as it is by default, before that server."""
-    with open_door(project, endpoint.log.parent) as opened:
+def proxy(project: Path, endpoint: Endpoint) -> Iterator[Proxy]:
+    """A proxy as it is by default, before that server."""
+    with open_proxy(project, endpoint.log.parent) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(door: Door) -> Iterator[httpclient.InferenceServerClient]:
+def client(proxy: Proxy) -> Iterator[httpclient.InferenceServerClient]:
     """NVIDIA's own client."""
-    client = httpclient.InferenceServerClient(f"localhost:{door.port}")
+    client = httpclient.InferenceServerClient(f"localhost:{proxy.port}")
     yield client
     client.close()
 
 
-def as_before(door: Door) -> None:
+def as_before(proxy: Proxy) -> None:
     """The same server answers, and rightly."""
     data = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.5, -2]}
-    answer = door.infer({"inputs": [data]}, model="wide")
+    answer = proxy.infer({"inputs": [data]}, model="wide")
     assert json.loads(answer.body)["outputs"][0]["data"] == [1.5, -2.0]
 
 
@@ -100,7 +100,7 @@ def test_tritonclient_asks(client: httpclient.InferenceServerClient) -> None:
 def test_tritonclient_changes_nothing(
     client: httpclient.InferenceServerClient, endpoint: Endpoint
 ) -> None:
-    """Not even with the right key: what changes the server has no door here."""
+    """Not even with the right key: what changes the server has no proxy here."""
     headers = {"admin-key": endpoint.admin_key}
     for call in (
         lambda: client.unload_model("wide", headers=headers),
@@ -115,59 +115,59 @@ def test_tritonclient_changes_nothing(
     assert client.is_model_ready("wide")
 
 
-def test_tritons_own_answers_pass(door: Door) -> None:
+def test_tritons_own_answers_pass(proxy: Proxy) -> None:
     """What Triton says about a model that is not there, or an input that it has not, is its own."""
-    answer = door.infer({"inputs": []}, model="no_such")
+    answer = proxy.infer({"inputs": []}, model="no_such")
     assert (answer.status, "unknown model" in answer.error) == (404, True)
     wrong = {"name": "z", "shape": [1, 1], "datatype": "FP32", "data": [1]}
-    answer = door.infer({"inputs": [wrong]}, model="wide")
+    answer = proxy.infer({"inputs": [wrong]}, model="wide")
     assert (answer.status, "unexpected inference input 'z'" in answer.error) == (400, True)
 
 
-def test_generate(door: Door) -> None:
+def test_generate(proxy: Proxy) -> None:
     """The short form of a request, whole and as a stream; a wrong type in it is the caller's fault."""
-    answer = door.infer({"x": "hello"}, model="text", verb="generate")
+    answer = proxy.infer({"x": "hello"}, model="text", verb="generate")
     assert json.loads(answer.body)["y"] == "hello"
-    answer = door.infer({"x": "hello"}, model="text", verb="generate_stream")
+    answer = proxy.infer({"x": "hello"}, model="text", verb="generate_stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert json.loads(answer.body.removeprefix(b"data: "))["y"] == "hello"
-    assert door.infer({"x": 1}, model="text", verb="generate").status == 400
+    assert proxy.infer({"x": 1}, model="text", verb="generate").status == 400
 
 
-def test_what_ended_the_server_is_refused(door: Door, endpoint: Endpoint) -> None:
+def test_what_ended_the_server_is_refused(proxy: Proxy, endpoint: Endpoint) -> None:
     """Each of these, sent to Triton's own port without a key, was a segmentation fault."""
     pid = endpoint.pid
-    answer = door.infer(b"[" * 150_000, model="wide")
+    answer = proxy.infer(b"[" * 150_000, model="wide")
     assert answer.status == 400
-    answer = door.send(
+    answer = proxy.send(
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n[\r\n" * 600_000 + b"0\r\n\r\n"
     )
     assert answer.status == 400
-    as_before(door)
+    as_before(proxy)
     assert endpoint.pid == pid
 
 
-def test_very_many_chunks_are_served(door: Door) -> None:
+def test_very_many_chunks_are_served(proxy: Proxy) -> None:
     """The same number of chunks around a right request is answered: Triton sees one body."""
     tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [3]}
     body = json.dumps({"inputs": [tensor]}).encode() + b" " * 600_000
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    answer = door.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+    answer = proxy.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
     assert json.loads(answer.body)["outputs"][0]["data"] == [3.0]
 
 
-def test_a_packed_bomb_is_not_unpacked(door: Door, endpoint: Endpoint) -> None:
+def test_a_packed_bomb_is_not_unpacked(proxy: Proxy, endpoint: Endpoint) -> None:
     """200 MiB of zeros in 200 kB are refused before anyone unpacks them."""
     before = resident(endpoint.pid)
     bomb = gzip.compress(bytes(200 << 20), 9)
-    answer = door.infer(bomb, "Content-Encoding: gzip", model="wide")
+    answer = proxy.infer(bomb, "Content-Encoding: gzip", model="wide")
     assert answer.status == 415
     assert resident(endpoint.pid) < before + (20 << 20)
 
 
-def test_a_campaign(door: Door, endpoint: Endpoint) -> None:
+def test_a_campaign(proxy: Proxy, endpoint: Endpoint) -> None:
     """Mutated requests: all answers typed, the server and its memory as before, nothing left in shared memory."""
-    sender, pid, regions_before = Sender(f"127.0.0.1:{door.port}"), endpoint.pid, None
+    sender, pid, regions_before = Sender(f"127.0.0.1:{proxy.port}"), endpoint.pid, None
     for seed, requests in ((0, 200), (1, 600)):
         if seed:
             before, regions_before = resident(pid), sorted(regions(pid))
@@ -178,18 +178,18 @@ def test_a_campaign(door: Door, endpoint: Endpoint) -> None:
     assert statuses["200"] > 50
     assert resident(pid) <= before + max(0.05 * before, 16 << 20)
     assert sorted(regions(pid)) == regions_before
-    assert door.memory_mib() < 200
-    as_before(door)
+    assert proxy.memory_mib() < 200
+    as_before(proxy)
 
 
-def test_an_idle_door_does_not_hold_up_the_end(project: Path, tmp_path: Path) -> None:
-    """Triton waits at its end for open connections: the door keeps none that has nothing to do."""
+def test_an_idle_proxy_does_not_hold_up_the_end(project: Path, tmp_path: Path) -> None:
+    """Triton waits at its end for open connections: the proxy keeps none that has nothing to do."""
     folder = write_repository(tmp_path / "repository", {"wide": ModelText(WIDE, COPY)})
     server = Server(folder, grpc_port=0, metrics_port=0, root=project, drain_timeout_s=20)
     running = server.start()
     try:
-        with open_door(project, running.log.parent) as door:
-            as_before(door)
+        with open_proxy(project, running.log.parent) as proxy:
+            as_before(proxy)
             began = time.monotonic()
             server.stop()
             # A generous part of the time that it would take: some 22 s.

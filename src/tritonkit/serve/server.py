@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, cast
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Verifier
+from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.drain import finish_ensembles
 from tritonkit.serve.core.stub_watch import TICK_S, StubWatch
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.core.unix_http import Admin
-from tritonkit.serve.doors import Doors
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.proxies import Proxies
 from tritonkit.serve.run_dir import clear
 from tritonkit.serve.runs import write_run
 from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare, still_answers
@@ -44,7 +45,7 @@ class Server:
         repository: the model repository.
         models: names to serve, with what their ensembles need; all by default.
         grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
-        http: also open the REST door: an Envoy before Triton's HTTP, which by itself ends with a
+        http: also open the REST proxy: an Envoy before Triton's HTTP, which by itself ends with a
             segmentation fault on some requests.
         http_hosts: names under which callers know this machine, beside loopback's and `host`.
         http_origins: of web pages that may call, as browsers write them.
@@ -56,7 +57,7 @@ class Server:
         host: the address to listen on; the default is reachable from this machine alone.
         ready_timeout_s: from the start of the process until every model has answered once.
         python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
-            server; `<root>/python_backends` by default.
+            server; by default `python_backends` of the project, or else tritonkit's.
         root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
             by default.
         drain_timeout_s: how long requests in flight may take when stopping.
@@ -100,7 +101,8 @@ class Server:
             ports=Ports(grpc_port, http_port, metrics_port),
             host=host,
             ready_timeout_s=ready_timeout_s,
-            python_backends=python_backends or root / "python_backends",
+            python_backends=python_backends
+            or own_or_shipped(root, "python_backends/backends").parent,
             root=root,
             drain_timeout_s=drain_timeout_s,
             finalize_timeout_s=finalize_timeout_s,
@@ -116,7 +118,7 @@ class Server:
         self._on_event = on_event
         self._run: Run | None = None
         self._triton: Triton | None = None
-        self._doors: Doors | None = None
+        self._proxies: Proxies | None = None
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._over = threading.Event()
@@ -140,7 +142,7 @@ class Server:
         try:
             if self._settings.verify:
                 verifier.start()
-            self._doors = Doors(run, ports, self._tell)
+            self._proxies = Proxies(run, ports, self._tell)
             for races_left in reversed(range(_PORT_RACES)):
                 try:
                     self._bring_up(run, ports, asked_at)
@@ -301,8 +303,8 @@ class Server:
             return
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join()
-        if self._doors is not None:
-            self._doors.close()
+        if self._proxies is not None:
+            self._proxies.close()
         clear(self._run.folder)
         self._run = None
         self._tell(ServeEvent("stopped", "nothing is left"))
@@ -334,8 +336,8 @@ class Server:
         )  # fmt: skip
         while not triton.ended.wait(TICK_S) and not self._ending.is_set():
             stubs.scan()
-            if self._doors is not None:
-                self._doors.poll()
+            if self._proxies is not None:
+                self._proxies.poll()
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
         """Bring up another process; whether one runs, or the end was asked for meanwhile."""

@@ -143,10 +143,10 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
             raise _not_loaded(run, failed)
         while not admin.answers("/v2/health/ready"):
             _still(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
-        doors = {ports.metrics: "/metrics"} | (
+        proxies = {ports.metrics: "/metrics"} | (
             {ports.http: "/v2/health/ready"} if ports.http else {}
         )
-        for port, path in doors.items():
+        for port, path in proxies.items():
             while not _answers(reachable(host, port), path):
                 _still(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):

@@ -23,7 +23,7 @@ EventKind = Literal[
     "server_died",  # tritonserver ended without being asked to; it is started again
     "server_back",  # and answers again
     "server_lost",  # or it is given up, and why
-    "door_died",  # the guard before HTTP ended by itself, and what comes of it
+    "proxy_died",  # the proxy before HTTP ended by itself, and what comes of it
     "stopping",  # no new requests; those in flight are being answered
     "stopped",  # nothing is left
 ]
@@ -53,7 +53,7 @@ class Endpoint:
 
     Args:
         grpc, metrics: `host:port`, reachable from this machine.
-        http: the same of the REST door; empty where HTTP was not asked for.
+        http: the same of the REST proxy; empty where HTTP was not asked for.
         pid: of the tritonserver process; another one after a restart.
         log: the file with everything it and its models print; it stays after the end.
         models: the names it serves, those that an ensemble needs included.
@@ -83,14 +83,14 @@ class Settings:
         models: names to serve, with what their ensembles need; None serves all there are.
         ports: where to listen; the host decides who can reach it (loopback: this machine alone).
         ready_timeout_s: from the start of the process until every model has answered.
-        python_backends: the folder with `backends/`; `<root>/python_backends` where it is None.
+        python_backends: the folder with `backends/`.
         root: the project, with `.venv-server` and `.tritonkit`; the repository's parent where it is
             None.
         drain_timeout_s: how long requests in flight may take when stopping.
         finalize_timeout_s: how long the models' `finalize` may take after that; Triton spends
             about 1.3 s on each instance.
         shared_memory: the file system that holds the Python stubs' regions.
-        http: whether the REST door is opened.
+        http: whether the REST proxy is opened.
         http_hosts: names under which its callers know this machine.
         http_origins: of web pages that may call it.
         shared_memory_api: whether clients with the key may register shared memory.

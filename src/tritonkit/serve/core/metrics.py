@@ -1,4 +1,4 @@
-"""The door to Triton's metrics: GET /metrics and nothing else.
+"""The proxy to Triton's metrics: GET /metrics and nothing else.
 
 Triton's own metrics server reads a body of any length into memory before it looks at the request.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from .flags import METRICS_SOCKET
 from .unix_http import UnixConnection
 
-__all__ = ["MetricsDoor"]
+__all__ = ["MetricsProxy"]
 
 _CONNECTIONS = 16
 """At a time; one more is closed at once."""
@@ -28,7 +28,7 @@ _ANSWER_S = 10.0
 """For Triton to answer, and for the answer to be taken."""
 
 
-class MetricsDoor:
+class MetricsProxy:
     """Listens on TCP, asks Triton through the socket in its folder.
 
     Args:

@@ -1,4 +1,4 @@
-"""The door to Triton's HTTP: an Envoy configured to let through requests for inference and nothing else.
+"""The proxy to Triton's HTTP: an Envoy configured to let through requests for inference and nothing else.
 
 Triton 2.51's own front end ends with a segmentation fault on deeply nested JSON and on a body of very many
 chunks, and bounds neither bodies nor time. So it listens on a unix socket that its owner alone reaches, and
@@ -30,7 +30,7 @@ CONTAINER_MIB = 256
 
 @dataclass(frozen=True)
 class RestLimits:
-    """How much the door takes. The defaults suit one machine that serves one team.
+    """How much the proxy takes. The defaults suit one machine that serves one team.
 
     Args:
         max_request_bytes: of a body, which is gathered before Triton gets it; the largest legal request of

@@ -1,4 +1,4 @@
-"""Which requests pass the door to Triton's HTTP, and what the others are told (Envoy's routes, in order)."""
+"""Which requests pass the proxy to Triton's HTTP, and what the others are told (Envoy's routes, in order)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def routes(
     """The route configuration. The first route that fits decides.
 
     Args:
-        address: on which the door listens.
+        address: on which the proxy listens.
         hosts: further names that a Host header may have; `*` for any.
         origins: of web pages that may call.
         max_request_bytes: of a body.

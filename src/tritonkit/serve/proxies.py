@@ -1,4 +1,4 @@
-"""What stands between the network and the sockets of a server: the metrics' door and the REST door."""
+"""What stands between the network and the sockets of a server: the metrics' proxy and the REST proxy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.serve.core.flags import HTTP_SOCKET
 from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.core.launch import Launch
-from tritonkit.serve.core.metrics import MetricsDoor
+from tritonkit.serve.core.metrics import MetricsProxy
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.ports import refusal
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tritonkit.serve.start import Run, Tell
     from tritonkit.serve.values import Ports
 
-__all__ = ["Doors"]
+__all__ = ["Proxies"]
 
 
-class Doors:
-    """The open doors of a run; they outlive the server's restarts.
+class Proxies:
+    """The open proxies of a run; they outlive the server's restarts.
 
     Args:
         run: whose sockets they lead to.
@@ -37,10 +37,10 @@ class Doors:
     """
 
     def __init__(self, run: Run, ports: Ports, tell: Tell) -> None:
-        self._rest = _rest_door(run, ports.http, tell) if run.settings.http else None
+        self._rest = _rest_proxy(run, ports.http, tell) if run.settings.http else None
         host = run.settings.host
         try:
-            self._metrics = MetricsDoor(host, ports.metrics, run.folder)
+            self._metrics = MetricsProxy(host, ports.metrics, run.folder)
         except OSError as error:
             self._close_rest()
             raise refusal(host, ports.metrics, error) from error
@@ -62,7 +62,7 @@ class Doors:
             self._rest.process.ended.wait()
 
 
-def _rest_door(run: Run, port: int, tell: Tell) -> Restarting[Triton]:
+def _rest_proxy(run: Run, port: int, tell: Tell) -> Restarting[Triton]:
     """The Envoy before the HTTP socket of a run."""
     envoy = run.installation.envoy
     if envoy is None:
@@ -88,6 +88,6 @@ def _rest_door(run: Run, port: int, tell: Tell) -> Restarting[Triton]:
 
     def died(code: int, again: bool) -> None:
         end = "it is started again" if again else "it is not started again"
-        tell(ServeEvent("door_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
+        tell(ServeEvent("proxy_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
 
     return Restarting(lambda: Triton(process, log), died)
