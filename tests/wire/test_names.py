@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tritonkit.client import AsyncClient, Client
-from tritonkit.client.cache import Cache, Kept, PredictionCache
+from tritonkit.client.cache import Cache, Entry, PredictionCache
 from tritonkit.client.steps import Sleep, Steps, run_blocking
 from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 from tritonkit.wire.http2 import Http2Transport
@@ -150,9 +150,9 @@ def test_the_name_of_a_redis(hung: HungDns) -> None:
     cache = PredictionCache(Cache(redis="redis://slow.example:6379", redis_timeout_s=0.1))
     key = cache.key("m", "", {"x": ("FP32", np.zeros(1, np.float32))})
 
-    def make() -> Steps[Kept]:
+    def make() -> Steps[Entry]:
         yield Sleep(0.0)
-        return Kept("m", "1", {"y": np.zeros(1, np.float32)})
+        return Entry("m", "1", {"y": np.zeros(1, np.float32)})
 
     started = time.monotonic()
     kept, origin = run_blocking(cache.fetch(key, make))

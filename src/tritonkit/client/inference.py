@@ -14,7 +14,7 @@ from tritonkit.client.batching import (
     layout,
     together,
 )
-from tritonkit.client.cache.entry import Kept
+from tritonkit.client.cache.entry import Entry
 from tritonkit.client.inputs import Inputs
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import output_sizes
@@ -136,10 +136,10 @@ class Path:
             return _kept_reply(call, kept, "l1")
         made: list[Reply] = []
 
-        def make() -> Steps[Kept]:
+        def make() -> Steps[Entry]:
             reply = yield from self._served(call)
             made.append(reply)
-            return Kept(call.name, reply.version, reply.outputs)
+            return Entry(call.name, reply.version, reply.outputs)
 
         kept, origin = yield from cache.fetch(
             key, make, deadline=call.deadline, where=call.known.where
@@ -292,5 +292,5 @@ def _reply(call: Call, answer: Answer, sent: Sent, outputs: Mapping[str, NDArray
     )
 
 
-def _kept_reply(call: Call, kept: Kept, origin: Origin) -> Reply:
+def _kept_reply(call: Call, kept: Entry, origin: Origin) -> Reply:
     return Reply(kept.outputs, call.name, kept.version, Timing(0.0), origin, call.items, "", 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tritonkit.client.cache import Cache, Kept, PredictionCache
+from tritonkit.client.cache import Cache, Entry, PredictionCache
 from tritonkit.client.cache.redis_store import LARGEST_BYTES
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Maker:
         self.steps: list[Step] = []
         self.value: float = 1.5
 
-    def __call__(self) -> Steps[Kept]:
+    def __call__(self) -> Steps[Entry]:
         """One call."""
         self.calls += 1
         yield from self.steps
@@ -54,7 +54,7 @@ class Maker:
             raise self.error
         words = np.array([[b"one", b""]], dtype=object)
         numbers = np.full((1, 3), self.value, dtype=np.float32)
-        return Kept("digits", self.version, {"label": words, "score": numbers})
+        return Entry("digits", self.version, {"label": words, "score": numbers})
 
 
 class RedisServer:

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonkit.client.cache import Cache, Kept
+from tritonkit.client.cache import Cache, Entry
 from tritonkit.client.cache.entry import frozen, size_of
-from tritonkit.client.cache.local import Memory
+from tritonkit.client.cache.local import LocalStore
 
 if TYPE_CHECKING:
     from tests.client.cache.conftest import Clock
 
 
-def kept(floats: int = 1) -> Kept:
+def kept(floats: int = 1) -> Entry:
     """An answer with so many numbers."""
-    return Kept("m", "1", {"y": np.zeros(floats, np.float32)})
+    return Entry("m", "1", {"y": np.zeros(floats, np.float32)})
 
 
-def memory(clock: Clock, **settings: Any) -> Memory:
+def memory(clock: Clock, **settings: Any) -> LocalStore:
     """A first level with these settings."""
-    return Memory(Cache(**settings), clock)
+    return LocalStore(Cache(**settings), clock)
 
 
 def test_the_least_recently_used_goes_first(clock: Clock) -> None:
@@ -71,7 +71,7 @@ def test_an_answer_larger_than_all_room_is_not_kept(clock: Clock) -> None:
 def test_a_frozen_answer_owns_its_memory() -> None:
     """Keeping a small output does not keep the large message it was a view of, or follow its changes."""
     message = np.arange(1000, dtype=np.float32)
-    held = frozen(Kept("m", "1", {"y": message[:2]}))
+    held = frozen(Entry("m", "1", {"y": message[:2]}))
     message[0] = 9
     assert held.outputs["y"].tolist() == [0, 1]
     base: Any = held.outputs["y"]
@@ -82,12 +82,12 @@ def test_a_frozen_answer_owns_its_memory() -> None:
 
 def test_the_size_follows_the_data() -> None:
     """The bytes counted are at least those of the arrays, and of every cell of BYTES."""
-    numbers = Kept("m", "1", {"y": np.zeros(1000)})
+    numbers = Entry("m", "1", {"y": np.zeros(1000)})
     words = np.empty(10, dtype=object)
     words[:] = [bytes(100)] * 10
     assert 8000 <= size_of(numbers) <= 9500
     cells = sum(sys.getsizeof(cell) for cell in words)
-    assert cells <= size_of(Kept("m", "1", {"y": words})) <= cells + 1500
+    assert cells <= size_of(Entry("m", "1", {"y": words})) <= cells + 1500
 
 
 def test_threads_may_share_it(clock: Clock) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from tritonkit.client.cache import Kept, PredictionCache, prediction
+from tritonkit.client.cache import Entry, PredictionCache, prediction
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import (
     DeadlineExceeded,
@@ -69,7 +69,7 @@ def key(cache: PredictionCache, number: float = 0.0, version: str = "") -> bytes
     return cache.key("digits", version, {"x": ("FP32", np.array([number], np.float32))})
 
 
-def fetch(cache: PredictionCache, maker: Any, **more: Any) -> tuple[Kept, str]:
+def fetch(cache: PredictionCache, maker: Any, **more: Any) -> tuple[Entry, str]:
     """One call in this thread."""
     number, version = more.pop("number", 0.0), more.pop("version", "")
     return run_blocking(cache.fetch(key(cache, number, version), maker, **more))
@@ -81,7 +81,7 @@ class Caller(threading.Thread):
     def __init__(self, cache: PredictionCache, maker: Any, **more: Any) -> None:
         super().__init__(daemon=True)
         self._what = (cache, maker, more)
-        self.got: tuple[Kept, str] | None = None
+        self.got: tuple[Entry, str] | None = None
         self.error: BaseException | None = None
         self.start()
 
@@ -346,7 +346,7 @@ def test_tasks_with_the_same_inputs_share_one_call(make_cache: MakeCache, maker:
     cache = make_cache()
     maker.steps = [Pass()] * 5
 
-    async def main() -> list[tuple[Kept, str]]:
+    async def main() -> list[tuple[Entry, str]]:
         calls = (run_async(cache.fetch(key(cache), maker)) for _ in range(100))
         return await asyncio.gather(*calls)
 
@@ -472,7 +472,7 @@ def test_threads_and_tasks_under_load(make_cache: MakeCache) -> None:
         yield Pass()
         if number % 7 == 0:
             raise InferenceError("m", found="no")
-        return Kept("digits", "1", {"y": np.array([number])})
+        return Entry("digits", "1", {"y": np.array([number])})
 
     def work(first: int) -> None:
         for at in range(300):

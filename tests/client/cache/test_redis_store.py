@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tritonkit.client.cache import Cache, Kept, PredictionCache
+from tritonkit.client.cache import Cache, Entry, PredictionCache
 from tritonkit.client.cache.codec import decode, encode
 from tritonkit.client.steps import run_async, run_blocking
 
@@ -48,7 +48,7 @@ async def fetch_in_task(cache: PredictionCache, maker: Any, number: float = 0.0)
     return origin
 
 
-def check(kept: Kept, value: float) -> None:
+def check(kept: Entry, value: float) -> None:
     """The answer is whole, and read-only."""
     assert kept.model == "digits"
     assert kept.outputs["label"].tolist() == [[b"one", b""]]
@@ -166,7 +166,7 @@ def test_what_is_stored_is_plain_and_ends(
     client = redis_server.client
     with client:
         (name,) = client.keys("*")
-        assert name == b"tritonkit:1:eu:" + key(cache).hex().encode()
+        assert name == b"tritonkit:2:eu:" + key(cache).hex().encode()
         assert 990_000 < client.pttl(name) <= 1_000_000
         assert decode(client.get(name), key(cache)) is not None
 
@@ -206,7 +206,7 @@ def test_a_large_answer_is_not_stored(
 
     def make() -> Any:
         yield from ()
-        return Kept("digits", "1", {"y": np.zeros(too_large, np.uint8)})
+        return Entry("digits", "1", {"y": np.zeros(too_large, np.uint8)})
 
     cache = make_cache(redis=redis_server.url)
     assert run_blocking(cache.fetch(key(cache), make))[1] == "server"
@@ -225,7 +225,7 @@ def test_a_large_answer_is_not_stored(
         lambda value: b"",
         lambda value: b"somebody else's",
         lambda value: pickle.dumps({"label": 1}),
-        lambda value: encode(Kept("digits", "1", {"score": np.zeros(3)}), b"u" + bytes(32)),
+        lambda value: encode(Entry("digits", "1", {"score": np.zeros(3)}), b"u" + bytes(32)),
     ],
     ids=["cut", "longer", "changed", "newer", "empty", "foreign", "pickle", "another key's"],
 )
@@ -250,7 +250,7 @@ def test_a_key_of_another_type_is_not_used(
     """A list under our name is an error of Redis, and no error of the call."""
     cache = make_cache(redis=redis_server.url)
     with redis_server.client as client:
-        client.lpush(f"tritonkit:1::{key(cache).hex()}", "x")
+        client.lpush(f"tritonkit:2::{key(cache).hex()}", "x")
     assert fetch(cache, maker) == "server"
 
 
@@ -411,7 +411,7 @@ def test_cancelled_tasks_mix_up_no_answers(
     def call(number: int) -> Any:
         def make() -> Any:
             yield from ()
-            return Kept("digits", "1", {"y": np.array([number])})
+            return Entry("digits", "1", {"y": np.array([number])})
 
         return make
 

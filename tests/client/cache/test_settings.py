@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tritonkit.client.cache import Cache, PredictionCache
-from tritonkit.client.cache.extras import need
 from tritonkit.errors import UsageError
 
 
@@ -64,10 +63,12 @@ def test_a_url_the_client_refuses_is_told_at_once(options: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_missing_package_names_the_extra() -> None:
+@pytest.mark.parametrize("package", ["cachetools", "redis"])
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """Without cachetools or redis, the error says what to install."""
-    with pytest.raises(UsageError, match=r"pip install 'tritonkit\[cache\]'"):
-        need("no_such_package_anywhere")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"{package}[\s\S]*pip install 'tritonkit\[cache\]'"):
+        PredictionCache(Cache(redis="redis://localhost"))
 
 
 def test_importing_the_cache_loads_no_library() -> None:

@@ -1,4 +1,4 @@
-"""One answer as it is kept: nobody can change it, and its size is known."""
+"""One cached answer: nobody can change it, and its size is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Kept", "frozen", "handed_out", "size_of"]
+__all__ = ["Entry", "frozen", "size_of"]
 
 _ENTRY_BYTES = 600
 """What an answer takes beside its data, about: key, tuple, dictionary, the cache's own links."""
@@ -17,7 +17,7 @@ _CELL_BYTES = 41
 """A `bytes` object of no bytes and the reference to it, in CPython."""
 
 
-class Kept(NamedTuple):
+class Entry(NamedTuple):
     """An answer: who gave it, and its outputs in the server's order.
 
     Arrays are as a reply has them: numeric or bool arrays (float32 for BF16), object arrays of bytes
@@ -29,23 +29,18 @@ class Kept(NamedTuple):
     outputs: Mapping[str, NDArray[Any]]
 
 
-def frozen(kept: Kept) -> Kept:
+def frozen(entry: Entry) -> Entry:
     """The same answer in memory of its own, read-only.
 
     A copy, since an output may be a small view of a large message that would stay with it.
     """
-    outputs = {name: _frozen(array) for name, array in kept.outputs.items()}
-    return Kept(kept.model, kept.version, outputs)
+    outputs = {name: _frozen(array) for name, array in entry.outputs.items()}
+    return Entry(entry.model, entry.version, outputs)
 
 
-def handed_out(kept: Kept) -> Kept:
-    """The same answer for one caller, who may change the dictionary and not the arrays."""
-    return Kept(kept.model, kept.version, dict(kept.outputs))
-
-
-def size_of(kept: Kept) -> int:
+def size_of(entry: Entry) -> int:
     """Bytes an answer takes, about."""
-    return _ENTRY_BYTES + sum(map(_array_bytes, kept.outputs.values()))
+    return _ENTRY_BYTES + sum(map(_array_bytes, entry.outputs.values()))
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """The second level: answers in Redis, for all processes that use it.
 
-Redis can only make a call quicker. Every failure, whatever it is, reads as "nothing kept there", and after one
+Redis can only make a call quicker. Every failure, whatever it is, reads as "nothing cached there", and after one
 Redis is left alone for a growing moment.
 """
 
@@ -12,29 +12,32 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tritonkit.client.cache.backoff import Rest
-from tritonkit.client.cache.extras import need
+from tritonkit.client.cache.backoff import Backoff
+from tritonkit.client.cache.codec import decode, encode
+from tritonkit.client.extras import need
 from tritonkit.errors import UsageError
 from tritonkit.wire.names import look_up
 
 if TYPE_CHECKING:
+    from tritonkit.client.cache.entry import Entry
     from tritonkit.client.cache.settings import Cache
     from tritonkit.client.steps import Steps
 
-__all__ = ["Shared"]
+__all__ = ["RedisStore"]
 
-PREFIX = "tritonkit:1:"
-"""Of every key in Redis; the number changes when a key's meaning does."""
+PREFIX = "tritonkit:2:"
+"""Of every key in Redis; the number changes when the meaning of a key or of what it holds does."""
 
 LARGEST_BYTES = 16 * 2**20
 """Larger answers are not written: they would take Redis, which does one thing at a time, from others."""
 
 _CONNECTIONS = 16
+_EXTRA = "tritonkit[cache]"
 
 _log = logging.getLogger("tritonkit.cache")
 
 
-class Shared:
+class RedisStore:
     """Answers by key in Redis, for threads and for tasks.
 
     Raises:
@@ -47,17 +50,21 @@ class Shared:
         self._prefix = f"{PREFIX}{settings.namespace}:"
         self._ttl_ms = max(1, round(settings.redis_ttl_s * 1000))
         self._clock = clock
-        self._rest = Rest(clock)
+        self._backoff = Backoff(clock)
 
-    def get(self, key: bytes) -> Steps[bytes | None]:
-        """The bytes under this key; None if there are none or Redis fails."""
-        found = yield from self._ask("GET", self._name(key))
-        return found if isinstance(found, bytes) else None
+    def get(self, key: bytes) -> Steps[Entry | None]:
+        """The answer under this key; None if there is no good one or Redis fails."""
+        found = yield from self._query("GET", self._name(key))
+        return decode(found, key) if isinstance(found, bytes) else None
 
-    def put(self, key: bytes, value: bytes) -> Steps[None]:
-        """Keep bytes under this key, if Redis takes them."""
+    def put(self, key: bytes, entry: Entry) -> Steps[None]:
+        """Store an answer under this key, if it is not too large and Redis takes it."""
+        try:
+            value = encode(entry, key)
+        except ValueError:  # the caller has the answer: that it cannot be shared must not lose it
+            return
         if len(value) <= LARGEST_BYTES:
-            yield from self._ask("SET", self._name(key), value, "PX", self._ttl_ms)
+            yield from self._query("SET", self._name(key), value, "PX", self._ttl_ms)
 
     def close(self) -> None:
         """Close the connections of threads."""
@@ -70,30 +77,30 @@ class Shared:
     def _name(self, key: bytes) -> str:
         return self._prefix + key.hex()
 
-    def _ask(self, *words: Any) -> Steps[Any]:
-        if not self._rest.may_try():
+    def _query(self, *words: Any) -> Steps[Any]:
+        if not self._backoff.may_try():
             return None
         began = self._clock()
         try:
             answer = yield _Command(self._connections, words)
         except Exception as error:  # down, hung, no Redis at all, out of memory, a refused password
-            if self._rest.failed(began):
+            if self._backoff.failed(began):
                 # Not its text: a refused login or URL may be in it.
                 _log.debug("Redis at %s fails (%s)", self._address, type(error).__name__)
             return None
-        if self._rest.worked():
+        if self._backoff.worked():
             _log.debug("Redis at %s answers again", self._address)
         return answer
 
 
 class _Command(NamedTuple):
-    """One question to Redis."""
+    """One command to Redis."""
 
     connections: _Connections
     words: tuple[Any, ...]
 
     def block(self) -> Any:
-        """Ask and wait in this thread."""
+        """Send it and wait in this thread."""
         connections = self.connections
         connections.resolve()
         try:
@@ -103,7 +110,7 @@ class _Command(NamedTuple):
             raise
 
     async def wait(self) -> Any:
-        """Ask and wait in this task."""
+        """Send it and wait in this task."""
         # Beside redis-py's own limits, which start anew with every byte.
         async with asyncio.timeout(self.connections.longest_s):
             return await self.connections.of_tasks().execute_command(*self.words)
@@ -113,8 +120,8 @@ class _Connections:
     """Redis clients, made when first used: one for threads, one for the tasks of a loop."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self._redis = need("redis")
-        self._asyncio = need("redis.asyncio")
+        self._redis = need("redis", _EXTRA)
+        self._asyncio = need("redis.asyncio", _EXTRA)
         self._url = url
         self._timeout_s = timeout_s
         # A free connection, connecting, logging in and asking may each take `timeout_s`.
@@ -172,8 +179,8 @@ class _Connections:
 
     def _client(self, module: Any) -> Any:
         """A client that tries once and is quick to give up: a call can be answered without it."""
-        retry = need(f"{module.__name__}.retry").Retry
-        once = retry(need("redis.backoff").NoBackoff(), 0)
+        retry = need(f"{module.__name__}.retry", _EXTRA).Retry
+        once = retry(need("redis.backoff", _EXTRA).NoBackoff(), 0)
         pool = module.BlockingConnectionPool.from_url(
             self._url,
             max_connections=_CONNECTIONS,
