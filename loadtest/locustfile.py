@@ -23,8 +23,9 @@ from locust.runners import MasterRunner, WorkerRunner
 from running import RUN, reach
 from settings import add_options, read_settings
 
-from tritonkit.errors import ServerUnavailable, TritonkitError
+from tritonkit.errors import ServerUnavailable, TritonkitError, UsageError
 from tritonkit.measure import judge, users_at
+from tritonkit.spec import find_root
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 
     from tritonkit.measure.workload import Outputs
 
-ROOT = Path(__file__).absolute().parent.parent
+try:  # the project that Locust was started in; by name from elsewhere, the clone that this file is in
+    ROOT = find_root()
+except UsageError:
+    ROOT = Path(__file__).absolute().parent.parent
 
 # A worker that makes its requests does not answer for seconds: Locust's 3 s took it for lost.
 runners.HEARTBEAT_LIVENESS = 30

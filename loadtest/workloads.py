@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import runpy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritonkit.errors import InferenceError, UsageError
 from tritonkit.export import load_hook
+from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.samples import batches
 from tritonkit.measure import Request, Workload, expect_embedding, expect_label, expect_like
 from tritonkit.spec import load, resolve_file
 
@@ -16,11 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tritonkit.client import Client
+    from tritonkit.spec import Spec
 
 __all__ = ["PAIRS", "SHIPPED", "prepare"]
 
 _IMAGES = 360  # the held-out fifth
 _RIGHT = 0.97
+_SAMPLES = 16  # batches of a network's own samples
 
 PAIRS = (
     ("Where is my parcel?", "My order has not been delivered yet and I want to know where it is."),
@@ -113,26 +118,59 @@ SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {
 
 
 def prepare(name: str, root: Path, client: Client) -> Workload:
-    """The workload of a model: of its own kind if it ships, else its example from model.yaml.
+    """The workload of a model: made by a function for it, here or in the project; else its example from
+    model.yaml; else, of a network without steps, the samples that a build would check it on.
 
     Raises:
         UsageError: the model neither ships nor has an example for each input.
         ClientError: the server does not answer, or answers with nonsense.
     """
-    if name in SHIPPED:
-        return SHIPPED[name](root, client)
+    makers = SHIPPED | _own(root)
+    if name in makers:
+        return makers[name](root, client)
     spec = load(root / "models" / name, root)
+    model = client.model(name)
+    if not spec.model.example and not spec.steps:
+        return _sampled(spec, model)
     inputs = {
         key: example.text if example.file is None
         else resolve_file(example.file, spec, f"example.{key}.file").read_bytes()
         for key, example in spec.model.example.items()
     }  # fmt: skip
-    model = client.model(name)
     if missing := [key for key in model.signature.inputs if key not in inputs]:
         raise UsageError(
             f"{spec.file} example",
             found=f"no example for input {missing[0]}",
             wanted="real data to send",
-            todo="add it, or add a function to loadtest/workloads.py",
+            todo="add it, or a function to WORKLOADS of the project's loadtest/workloads.py",
         )
     return Workload(name, (Request(inputs, expect_like(model.predict(inputs=inputs).outputs)),))
+
+
+def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
+    """`WORKLOADS` of the project's loadtest/workloads.py, where it has one."""
+    file = root / "loadtest" / "workloads.py"
+    if not file.is_file() or file.samefile(__file__):
+        return {}
+    own: dict[str, Any] = runpy.run_path(str(file))
+    found = own.get("WORKLOADS")
+    if not isinstance(found, dict):
+        raise UsageError(
+            str(file),
+            found="it has no WORKLOADS",
+            wanted="WORKLOADS = {model: function(root, client)}",
+        )
+    return found
+
+
+def _sampled(spec: Spec, model: Any) -> Workload:
+    """Single items of the network's samples, real or made up, with the first answers as the right ones."""
+    batched = model.signature.max_batch_size > 0
+    tensors = [TensorInfo(n, t.datatype, tuple(t.dims)) for n, t in model.signature.inputs.items()]
+    given = batches(spec, Signature(tuple(tensors), (), batched))[:_SAMPLES]
+    if batched:
+        given = [{name: array[:1] for name, array in batch.items()} for batch in given]
+    return Workload(
+        spec.name,
+        tuple(Request(item, expect_like(model.predict(inputs=item).outputs)) for item in given),
+    )

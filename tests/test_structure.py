@@ -20,7 +20,7 @@ ROOMS = [
     "scaffold", "serve", "client", "testing", "measure",
 ]  # fmt: skip
 """From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""
-GROUND = ["errors", "datatypes", "disk", "extras", "machine", "text"]
+GROUND = ["errors", "datatypes", "disk", "extras", "machine", "resources", "text"]
 """What every room may use, and which uses no room."""
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent

@@ -258,3 +258,39 @@ def test_the_shipped_models_are_read(project: Path, name: str) -> None:
     """The specs in models/ are valid."""
     (spec,) = load_all(project, (name,))
     assert spec.network_name == f"{name}_network"
+
+
+STEP = "description: one\ninputs: {x: {dtype: FP32, shape: [4]}}\noutputs: {y: {dtype: FP32, shape: [4]}}\n"
+
+
+def write_step(folder: Path, description: str) -> None:
+    """A step's contract in a folder of steps."""
+    folder.mkdir(parents=True)
+    (folder / "step.yaml").write_text(STEP.replace("one", description))
+
+
+def test_the_nearest_step_of_a_name_wins(tmp_path: Path) -> None:
+    """A model's own steps come before the project's, and those before the shipped ones."""
+    folder = tmp_path / "models" / "net"
+    folder.mkdir(parents=True)
+    (folder / "model.yaml").write_text(
+        "name: net\nnetwork: {torch: net:build, inputs: {x: {dtype: FP32, shape: [4]}},"
+        " outputs: {y: {dtype: FP32, shape: [4]}}}\npipeline: [{step: top_k}, network]\n"
+    )
+    (folder / "net.py").touch()
+    found = []
+    for place in (tmp_path / "python_backends", folder):
+        write_step(place / "steps" / "top_k", place.name)
+        (spec,) = load_all(tmp_path)
+        found += [step.contract.description for step in spec.steps if step]
+    assert found == ["python_backends", "net"]
+
+
+def test_a_project_is_a_folder_with_models(tmp_path: Path) -> None:
+    """From a folder with models/ itself, or from anywhere below one that holds a model."""
+    (tmp_path / "models" / "net" / "data").mkdir(parents=True)
+    assert find_root(tmp_path) == tmp_path
+    with pytest.raises(UsageError, match="tritonkit new"):
+        find_root(tmp_path / "models" / "net")
+    (tmp_path / "models" / "net" / "model.yaml").touch()
+    assert find_root(tmp_path / "models" / "net" / "data") == tmp_path

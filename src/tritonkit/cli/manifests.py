@@ -12,6 +12,7 @@ import typer
 from tritonkit.cli.options import Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import RenderError
+from tritonkit.resources import shipped
 
 __all__ = ["ManifestTarget", "command"]
 
@@ -52,7 +53,7 @@ def command(
     project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
     file = out or project / _FILES[target]
-    needs = container_needs(read_models(folder), made_of_python(project / "python_backends"))
+    needs = container_needs(read_models(folder), made_of_python(shipped("python_backends")))
     if as_json:
         print_json(asdict(needs))
         return
@@ -66,6 +67,7 @@ def command(
     if now == text:
         note(f"{file}: nothing to change")
     else:
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         note(f"wrote {file}")
 

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ClientError, TritonkitError, UsageError
 from tritonkit.measure.report import Report
+from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LoadPlan", "Outcome", "run_load"]
+__all__ = ["THRESHOLDS", "LoadPlan", "Outcome", "run_load"]
+
+THRESHOLDS = "loadtest/thresholds.yaml"
+"""The file with limits, in a project or else as it is shipped."""
 
 _REPORT = "report.json"
 _MARGIN_S = 60.0  # for a start, the last answers and the reports
@@ -32,7 +36,7 @@ class LoadPlan:
     """What to send where, and what is asked of it.
 
     Args:
-        root: the project, with `loadtest/` and `models/`.
+        root: the project; the shipped load test is used where it has no `loadtest/locustfile.py`.
         models: names of models in `models/` that the server serves.
         address: the server's gRPC address.
         http_address: its HTTP address: half of the users then call over that.
@@ -40,7 +44,7 @@ class LoadPlan:
         duration_s: how long, in whole seconds above 0.
         shape: a key of `tritonkit.measure.SHAPES`.
         think_time_us: a user's pause between an answer and its next request, on average.
-        thresholds: the file with limits; `loadtest/thresholds.yaml` of the project by default.
+        thresholds: the file with limits; `THRESHOLDS` by default.
         tier: judge every model by this tier of that file instead.
         report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
     """
@@ -74,9 +78,7 @@ def run_load(plan: LoadPlan) -> Outcome:
         ClientError: the server does not answer, or does not serve a model.
         TritonkitError: Locust ended otherwise without a report.
     """
-    file = plan.root / "loadtest" / "locustfile.py"
-    if not file.is_file():
-        raise UsageError(str(file), found="there is no such file", wanted="a clone of tritonkit")
+    file = own_or_shipped(plan.root, "loadtest/locustfile.py")
     if importlib.util.find_spec("locust") is None:
         raise UsageError(
             "Locust", found="it is not installed", todo='pip install "tritonkit[loadtest]"'
@@ -107,7 +109,7 @@ def _folder(plan: LoadPlan) -> Iterator[Path]:
 
 
 def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
-    thresholds = plan.thresholds or plan.root / "loadtest" / "thresholds.yaml"
+    thresholds = plan.thresholds or own_or_shipped(plan.root, THRESHOLDS)
     command = [
         sys.executable, "-m", "locust", "-f", str(file),
         "--headless", "--only-summary", "--loglevel", "WARNING",

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ModelLimits", "Thresholds", "judge", "limits_for", "read_thresholds"]
 
+_SHIPPED = ("digits", "sentences")
+"""Models that the shipped file names, whether or not a project has them."""
+
 Milliseconds = Annotated[float, Field(gt=0, strict=True)]
 
 
@@ -78,7 +81,7 @@ def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
             details=error.details,
         ) from None
     for model in thresholds.models:
-        if model not in known:
+        if model not in known and model not in _SHIPPED:
             raise SpecError(
                 f"{file} models.{model}",
                 found=f"there is no model {model!r}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, TensorInfo
+from tritonkit.resources import STEPS, shipped
 from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
 from tritonkit.spec.serving import SequenceBatching
 
@@ -201,4 +202,8 @@ def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
                 found=f"a link that leads out of {base}",
                 wanted="a file inside it: what it leads to would be published",
             )
-    return {file.name: file for file in files}
+    named = {file.name: file for file in files}
+    support = shipped(f"{STEPS}/step_support.py")
+    if support.name not in named and any(support.stem in file.read_text() for file in files):
+        named[support.name] = support  # a step of a project may use it as the shipped ones do
+    return named

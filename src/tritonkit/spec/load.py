@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import SpecError, UsageError
+from tritonkit.resources import STEPS, shipped
 from tritonkit.spec.base import FileReference, PackageFile
 from tritonkit.spec.document import nearest, read_document
 from tritonkit.spec.model import ModelFile, PipelineStep
@@ -46,15 +47,19 @@ class Spec:
 
 
 def find_root(start: Path | None = None) -> Path:
-    """The project's folder: the nearest one upwards that holds `models/` and `python_backends/`."""
+    """The project's folder: this one if it holds `models/`, else the nearest above it that holds a
+    `models/NAME/model.yaml`."""
     start = (start or Path.cwd()).resolve()
-    for folder in (start, *start.parents):
-        if (folder / "models").is_dir() and (folder / "python_backends").is_dir():
+    if (start / "models").is_dir():
+        return start
+    for folder in start.parents:
+        if next((folder / "models").glob(f"*/{FILE_NAME}"), None):
             return folder
     raise UsageError(
         str(start),
-        found="neither this folder nor one above it holds models/ and python_backends/",
-        todo="run this in a clone of tritonkit, or name one with --root",
+        found="neither this folder nor one above it holds models/",
+        wanted="a project: a folder with models/NAME/model.yaml",
+        todo="start one here with `tritonkit new`, or name one with --root",
     )
 
 
@@ -186,7 +191,8 @@ def _warmup_files(spec: Spec) -> list[str]:
 
 def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
     """A pipeline part with its contract read and its parameters checked against it."""
-    places = [spec.folder / "steps", root / "python_backends" / "steps"]
+    # The nearest wins: a step that a later tritonkit ships under the same name changes no project.
+    places = [shipped(STEPS), root / STEPS, spec.folder / "steps"]
     known = {
         file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")
     }

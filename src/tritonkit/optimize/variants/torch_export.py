@@ -23,6 +23,7 @@ from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_onnx import dynamic_shapes, explain
 from tritonkit.extras import need
 from tritonkit.optimize.variants.form import Form
+from tritonkit.resources import shipped
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
 
@@ -83,7 +84,7 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
         )
     _write(package, content)
     _write_tensors(spec, folder)
-    _copy_server(spec, folder)
+    _copy_server(folder)
     described = need("torch._inductor", "build").aoti_load_package(str(package)).get_metadata()
     return (
         f"compiled by PyTorch {torch.__version__} for {described.get('AOTI_CPU_ISA', 'this processor')}:"
@@ -201,9 +202,9 @@ def _write_tensors(spec: Spec, folder: Path) -> None:
     (folder / TENSORS).write_text(json.dumps(names) + "\n")
 
 
-def _copy_server(spec: Spec, folder: Path) -> None:
+def _copy_server(folder: Path) -> None:
     """model.py for Triton's python backend with what it imports: a published model needs nothing else."""
-    python = spec.folder.parent.parent / "python_backends"
+    python = shipped("python_backends")
     backends = python / "backends"
     names = ("pytorch_config.py", "pytorch_engine.py")
     files = [python / "torch_compile" / "model.py", *sorted(backends.glob("backend_*.py"))]
