@@ -20,7 +20,7 @@ from tritonkit.serve.core.supervisor import (
     run_prefix,
     state,
 )
-from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.run_dir import KEEP, clear, new_run_dir
 
 # Leaves a child behind that ignores SIGTERM, and writes the child's number to standard output.
@@ -36,21 +36,21 @@ signal.signal(signal.SIGTERM, end)
 print("ready", flush=True)
 time.sleep(60)
 """
-Run = Callable[[str], Triton]
+Run = Callable[[str], SupervisedProcess]
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Run:
     """Run Python code in tritonserver's place."""
 
-    def run(code: str) -> Triton:
+    def run(code: str) -> SupervisedProcess:
         argv = [sys.executable, "-c", code, "{prefix}"]
-        return Triton(Launch(argv, dict(os.environ), str(tmp_path)), tmp_path / "log")
+        return SupervisedProcess(Launch(argv, dict(os.environ), str(tmp_path)), tmp_path / "log")
 
     return run
 
 
-def output(triton: Triton) -> str:
+def output(triton: SupervisedProcess) -> str:
     """What the program has written, once it has."""
     deadline = time.monotonic() + 10
     while not (text := triton.log.read_text()):
@@ -106,7 +106,9 @@ def test_killing_comes_through_while_it_drains(launch: Run) -> None:
 def test_a_program_that_cannot_run_is_told(tmp_path: Path) -> None:
     """The error names it; no supervisor stays."""
     with pytest.raises(ServerStartError, match="no-such-server"):
-        Triton(Launch([str(tmp_path / "no-such-server")], {}, str(tmp_path)), tmp_path / "log")
+        SupervisedProcess(
+            Launch([str(tmp_path / "no-such-server")], {}, str(tmp_path)), tmp_path / "log"
+        )
 
 
 def test_how_it_ended_is_said_in_words() -> None:

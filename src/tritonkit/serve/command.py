@@ -1,4 +1,4 @@
-"""What tritonserver is told: its backend folder and its arguments."""
+"""tritonserver's backend folder and its arguments."""
 
 from __future__ import annotations
 

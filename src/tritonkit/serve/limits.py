@@ -34,7 +34,7 @@ _ROOM = 1.5
 def largest_message(models: Iterable[ServedModel]) -> int:
     """Bytes of the largest request that a model's configuration allows, its largest batch, in whole MiB.
 
-    Where the configuration leaves an axis open or a tensor is BYTES, the samples of the warm-up tell what
+    Where the configuration leaves an axis open or a tensor is BYTES, the samples of the warm-up show what
     is usual, and four times that is taken.
     """
     most = max((_request(model) for model in models), default=0)

@@ -26,7 +26,7 @@ _TAIL_BYTES = 1 << 20
 def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[str]:
     """The last `limit` lines worth reading: errors, warnings, tracebacks, and what names a model of
     `models`; never Triton's tables. Its quoted line breaks become real ones, its time stamps go."""
-    kept: list[str] = []
+    found: list[str] = []
     names = re.compile(r"\b(" + "|".join(map(re.escape, models)) + r")\b") if models else None
     for line in text.splitlines():
         if not line.strip() or line[0] in "|+" or _NOISE.search(line):
@@ -37,8 +37,8 @@ def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[s
             or _TRACE.search(line[head.end() :] if head else line)
             or (names and names.search(line))
         ):
-            kept += _unquoted(_HEAD.sub(r"\1 \2 ", line))
-    return _once(kept)[-limit:]
+            found += _unquoted(_HEAD.sub(r"\1 \2 ", line))
+    return _once(found)[-limit:]
 
 
 def read_tail(file: Path) -> str:

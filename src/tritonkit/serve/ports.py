@@ -19,14 +19,14 @@ __all__ = ["check_free", "choose", "holder", "reachable", "refusal"]
 _LISTEN = "0A"
 
 
-def choose(asked: Ports, host: str, *, http: bool = True) -> Ports:
-    """The asked ports, checked, with a free one for each 0; without `http` that port is 0.
+def choose(requested: Ports, host: str, *, http: bool = True) -> Ports:
+    """The requested ports, checked, with a free one for each 0; without `http` that port is 0.
 
     Raises:
-        UsageError: a port asked for twice, outside 0..65535, or a host that is not this machine's.
+        UsageError: a port requested twice, outside 0..65535, or a host that is not this machine's.
         ServerStartError: a port that is taken, with the process that has it.
     """
-    wanted = (asked.grpc, asked.metrics, *([asked.http] if http else []))
+    wanted = (requested.grpc, requested.metrics, *([requested.http] if http else []))
     given = [port for port in wanted if port]
     if len(set(given)) < len(given) or not all(0 < port < 65536 for port in given):
         raise UsageError(

@@ -19,7 +19,7 @@ from tritonkit.serve.core.stubs import find_stubs
 if TYPE_CHECKING:
     from tritonkit.serve.core.launch import Launch
 
-__all__ = ["Triton", "describe_exit"]
+__all__ = ["SupervisedProcess", "describe_exit"]
 
 _SUPERVISE = """import sys
 sys.path.insert(0, sys.argv[1])
@@ -29,8 +29,8 @@ main()
 """
 
 
-class Triton:
-    """A tritonserver under a supervisor.
+class SupervisedProcess:
+    """A process (tritonserver, Envoy) under a supervisor.
 
     Args:
         launch: the process; `{prefix}` in its arguments is where the name of the shared-memory

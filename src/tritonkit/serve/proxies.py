@@ -13,11 +13,11 @@ from tritonkit.serve.core.metrics import MetricsProxy
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.ports import refusal
-from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.values import ServeEvent
 
 if TYPE_CHECKING:
-    from tritonkit.serve.start import Run, Tell
+    from tritonkit.serve.start import OnEvent, Run
     from tritonkit.serve.values import Ports
 
 __all__ = ["Proxies"]
@@ -29,15 +29,15 @@ class Proxies:
     Args:
         run: whose sockets they lead to.
         ports: where to listen; HTTP's is 0 where REST was not asked for.
-        tell: takes the events.
+        on_event: takes the events.
 
     Raises:
         ServerStartError, UsageError: one cannot listen there.
         ServerNotFound: REST was asked for and there is no Envoy.
     """
 
-    def __init__(self, run: Run, ports: Ports, tell: Tell) -> None:
-        self._rest = _rest_proxy(run, ports.http, tell) if run.settings.http else None
+    def __init__(self, run: Run, ports: Ports, on_event: OnEvent) -> None:
+        self._rest = _rest_proxy(run, ports.http, on_event) if run.settings.http else None
         host = run.settings.host
         try:
             self._metrics = MetricsProxy(host, ports.metrics, run.folder)
@@ -62,7 +62,7 @@ class Proxies:
             self._rest.process.ended.wait()
 
 
-def _rest_proxy(run: Run, port: int, tell: Tell) -> Restarting[Triton]:
+def _rest_proxy(run: Run, port: int, on_event: OnEvent) -> Restarting[SupervisedProcess]:
     """The Envoy before the HTTP socket of a run."""
     envoy = run.installation.envoy
     if envoy is None:
@@ -88,6 +88,6 @@ def _rest_proxy(run: Run, port: int, tell: Tell) -> Restarting[Triton]:
 
     def died(code: int, again: bool) -> None:
         end = "it is started again" if again else "it is not started again"
-        tell(ServeEvent("proxy_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
+        on_event(ServeEvent("proxy_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
 
-    return Restarting(lambda: Triton(process, log), died)
+    return Restarting(lambda: SupervisedProcess(process, log), died)

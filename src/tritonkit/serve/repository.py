@@ -99,7 +99,7 @@ def parse_config(file: Path) -> Any:
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise ServerStartError(
             str(file), found=f"it is not a Triton model configuration: {error}",
-            todo="build it anew: tritonkit build --force",
+            todo="build it again: tritonkit build --force",
         ) from error  # fmt: skip
 
 

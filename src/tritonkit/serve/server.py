@@ -21,7 +21,7 @@ from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
-from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
 from tritonkit.serve.run_dir import clear
 from tritonkit.serve.runs import write_run
@@ -65,7 +65,7 @@ class Server:
         shared_memory: the file system of the stubs' regions, checked for room before the start.
         verify: hash the served files while the models load, and refuse to be ready where one is not as
             it was published (about a second for each GB).
-        on_event: is told what happens, in the caller's thread until the server is ready and in
+        on_event: takes the events, in the caller's thread until the server is ready and in
             another one after that.
     """
 
@@ -117,7 +117,7 @@ class Server:
         )
         self._on_event = on_event
         self._run: Run | None = None
-        self._triton: Triton | None = None
+        self._triton: SupervisedProcess | None = None
         self._proxies: Proxies | None = None
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -134,18 +134,18 @@ class Server:
             ServerStartError: a port in use, too little shared memory, or a model that does not load.
             ServerError: with `verify`, a file that is not as it was published.
         """
-        asked_at = time.monotonic()
+        begun_at = time.monotonic()
         # Before anything is written: the commonest refusals leave no trace.
         ports = self._choose()
-        run = self._run = prepare(self._settings, self._tell)
+        run = self._run = prepare(self._settings, self._emit)
         verifier = Verifier(self._settings.repository, tuple(run.models))
         try:
             if self._settings.verify:
                 verifier.start()
-            self._proxies = Proxies(run, ports, self._tell)
+            self._proxies = Proxies(run, ports, self._emit)
             for races_left in reversed(range(_PORT_RACES)):
                 try:
-                    self._bring_up(run, ports, asked_at)
+                    self._start_process(run, ports, begun_at)
                     break
                 except ServerStartError:
                     # A free port can be taken between the choice and the start.
@@ -164,7 +164,7 @@ class Server:
             self.kill()
             raise
         endpoint = self.endpoint
-        self._tell(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
+        self._emit(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
         self._watcher = threading.Thread(
             target=self._watch, args=(run, ports), name="tritonkit-watch", daemon=True
         )
@@ -190,7 +190,7 @@ class Server:
         """Wait until it has ended for good; whether it has.
 
         Raises:
-            ServerDied: nobody had asked it to end.
+            ServerDied: it ended without a call of `stop` or `kill`.
         """
         if self._triton is None:
             return True
@@ -204,7 +204,7 @@ class Server:
 
         Once it returns, no process and no shared memory of this server is left.
         """
-        triton = self._ask_to_end()
+        triton = self._begin_stop()
         if triton is not None:
             settings = self._settings
             if not triton.ended.wait(
@@ -236,7 +236,7 @@ class Server:
         try:
             while not received and not self.wait(TICK_S):
                 pass
-            self._ask_to_end()
+            self._begin_stop()
             while not self.wait(0.1):
                 if len(received) > 1:
                     self.kill()
@@ -257,17 +257,17 @@ class Server:
     def _choose(self) -> Ports:
         return choose(self._settings.ports, self._settings.host, http=self._settings.http)
 
-    def _bring_up(self, run: Run, ports: Ports, asked_at: float) -> None:
+    def _start_process(self, run: Run, ports: Ports, begun_at: float) -> None:
         """Start a process and wait until it is ready."""
         with self._lock:
             if self._ending.is_set():
                 return
             triton = self._triton = launch(run, ports.grpc)
-        self._tell(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
-        self._endpoint = await_ready(run, triton, ports, asked_at, self._tell)
+        self._emit(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
+        self._endpoint = await_ready(run, triton, ports, begun_at, self._emit)
         write_run(run.folder, self._endpoint)
 
-    def _ask_to_end(self) -> Triton | None:
+    def _begin_stop(self) -> SupervisedProcess | None:
         """Does not wait, so that a second signal is heard; gives the process that is on its way out."""
         with self._lock:
             first = not self._ending.is_set()
@@ -276,13 +276,13 @@ class Server:
         if triton is None or triton.ended.is_set():
             return None
         if first:
-            self._tell(ServeEvent("stopping", "answering the requests in flight"))
+            self._emit(ServeEvent("stopping", "answering the requests in flight"))
             threading.Thread(
                 target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True
             ).start()
         return triton
 
-    def _drain(self, triton: Triton) -> None:
+    def _drain(self, triton: SupervisedProcess) -> None:
         """Answer what is in flight within the time for it, then let the models finalize and end."""
         deadline = time.monotonic() + self._settings.drain_timeout_s
         try:
@@ -307,31 +307,31 @@ class Server:
             self._proxies.close()
         clear(self._run.folder)
         self._run = None
-        self._tell(ServeEvent("stopped", "nothing is left"))
+        self._emit(ServeEvent("stopped", "nothing is left"))
 
     def _watch(self, run: Run, ports: Ports) -> None:
-        """Look after the server in a thread until it has ended for good."""
+        """Watch the server in a thread until it has ended for good."""
         backoff = Backoff(self._settings.restarts)
         while (triton := self._triton) is not None and not self._ending.is_set():
-            self._look_after(triton, run)
+            self._watch_process(triton, run)
             if self._ending.is_set():
                 break
-            self._tell(ServeEvent("server_died", self._died(triton).found))
+            self._emit(ServeEvent("server_died", self._died(triton).found))
             if not self._restart(run, ports, backoff):
                 break
         if triton is not None and self._ending.is_set():
             triton.ended.wait()
         self._over.set()
 
-    def _look_after(self, triton: Triton, run: Run) -> None:
-        """Until this process has ended, or is asked to."""
+    def _watch_process(self, triton: SupervisedProcess, run: Run) -> None:
+        """Until this process has ended, or is to end."""
         planned = {need.model: need.bytes_each for need in run.shm.models}
 
-        def tell(kind: str, text: str, model: str) -> None:
-            self._tell(ServeEvent(cast("EventKind", kind), text, model))
+        def emit(kind: str, text: str, model: str) -> None:
+            self._emit(ServeEvent(cast("EventKind", kind), text, model))
 
         stubs = StubWatch(
-            triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, tell,
+            triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, emit,
             lambda model: still_answers(run, self.endpoint, model),
         )  # fmt: skip
         while not triton.ended.wait(TICK_S) and not self._ending.is_set():
@@ -340,30 +340,30 @@ class Server:
                 self._proxies.poll()
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
-        """Bring up another process; whether one runs, or the end was asked for meanwhile."""
+        """Bring up another process; whether one runs, or `stop` was called meanwhile."""
         delay_s = backoff.after_death(was_ready=True)
         while delay_s is not None:
             if self._ending.wait(delay_s):
                 return True
             started = time.monotonic()
             try:
-                self._bring_up(run, ports, started)
+                self._start_process(run, ports, started)
             except ServerStartError as error:
                 if self._triton is not None:
                     self._triton.kill()
                     self._triton.ended.wait()
-                self._tell(ServeEvent("server_died", error.found))
+                self._emit(ServeEvent("server_died", error.found))
                 delay_s = backoff.after_death(was_ready=False)
                 continue
             if not self._ending.is_set():
                 text = f"it answers again after {time.monotonic() - started:.1f} s"
-                self._tell(ServeEvent("server_back", text))
+                self._emit(ServeEvent("server_back", text))
             return True
         often = f"{backoff.most} starts did not bring it back, " if backoff.most else ""
-        self._tell(ServeEvent("server_lost", f"{often}it is not started again"))
+        self._emit(ServeEvent("server_lost", f"{often}it is not started again"))
         return False
 
-    def _died(self, triton: Triton) -> ServerDied:
+    def _died(self, triton: SupervisedProcess) -> ServerDied:
         return ServerDied(
             f"tritonserver (pid {triton.pid})",
             found=describe_exit(triton.exit_code),
@@ -372,10 +372,10 @@ class Server:
             details="\n".join(relevant(read_tail(triton.log))),
         )
 
-    def _tell(self, event: ServeEvent) -> None:
+    def _emit(self, event: ServeEvent) -> None:
         if self._on_event is None:
             return
-        # Whoever listens must not bring the watching to an end.
+        # A failing callback must not end the watch.
         with contextlib.suppress(Exception):
             self._on_event(event)
 

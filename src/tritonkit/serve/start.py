@@ -21,7 +21,7 @@ from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.limits import largest_file, largest_message
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
-from tritonkit.serve.process import Triton, describe_exit
+from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.repository import ServedModel, check_files, read_models
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.run_dir import new_run_dir
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Tell = Callable[[ServeEvent], None]
+    OnEvent = Callable[[ServeEvent], None]
 
 __all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare", "still_answers"]
 
@@ -69,7 +69,7 @@ class Run:
         return self.folder / "server.log"
 
 
-def prepare(settings: Settings, tell: Tell) -> Run:
+def prepare(settings: Settings, on_event: OnEvent) -> Run:
     """Check and lay out all that a start needs.
 
     Raises:
@@ -85,9 +85,9 @@ def prepare(settings: Settings, tell: Tell) -> Run:
     folder = new_run_dir(settings.root)
     backends = prepare_backends(installation, settings.python_backends, folder / "backends")
     names = ", ".join(model.name for model in models)
-    tell(ServeEvent("preparing", f"{names} with {installation.version}"))
+    on_event(ServeEvent("preparing", f"{names} with {installation.version}"))
     if installation.guard is None:
-        tell(ServeEvent("unguarded", UNGUARDED))
+        on_event(ServeEvent("unguarded", UNGUARDED))
     return Run(
         settings,
         installation,
@@ -100,7 +100,7 @@ def prepare(settings: Settings, tell: Tell) -> Run:
     )
 
 
-def launch(run: Run, grpc_port: int) -> Triton:
+def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     """Start the process."""
     models = tuple(run.models.values())
     guard = run.installation.guard
@@ -116,13 +116,15 @@ def launch(run: Run, grpc_port: int) -> Triton:
     )
     for name in (HTTP_SOCKET, METRICS_SOCKET):  # of a process that died
         (run.folder / name).unlink(missing_ok=True)
-    triton = Triton(process, run.log)
+    triton = SupervisedProcess(process, run.log)
     write_private(run.folder / "owner", str(triton.supervisor_pid))
     return triton
 
 
-def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: Tell) -> Endpoint:
-    """Wait until all addresses answer and every model has answered one request; `asked_at` is when the
+def await_ready(
+    run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float, on_event: OnEvent
+) -> Endpoint:
+    """Wait until all addresses answer and every model has answered one request; `begun_at` is when the
     start was asked for (time.monotonic).
 
     Raises:
@@ -133,24 +135,24 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
     admin = Admin(run.folder, run.key)
     with connect(reachable(host, ports.grpc), run.key) as service:
         while not service.live(_CALL_S):
-            _still(run, triton, deadline, "the gRPC port does not answer")
+            _wait_or_fail(run, triton, deadline, "the gRPC port does not answer")
         if run.installation.guard is not None and not has_guard(triton.pid):
             raise _failure(run, f"it runs without its guard, {run.installation.guard}")
         while not admin.answers("/v2/health/live"):
-            _still(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
+            _wait_or_fail(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
         failed = _unavailable(run, admin)
         if failed:
             raise _not_loaded(run, failed)
         while not admin.answers("/v2/health/ready"):
-            _still(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
+            _wait_or_fail(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
         proxies = {ports.metrics: "/metrics"} | (
             {ports.http: "/v2/health/ready"} if ports.http else {}
         )
         for port, path in proxies.items():
             while not _answers(reachable(host, port), path):
-                _still(run, triton, deadline, f"port {port} does not answer {path}")
+                _wait_or_fail(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):
-            _warm(run, service, model, number, deadline, tell)
+            _warm(run, service, model, number, deadline, on_event)
     return Endpoint(
         grpc=reachable(host, ports.grpc),
         http=reachable(host, ports.http) if ports.http else "",
@@ -158,7 +160,7 @@ def await_ready(run: Run, triton: Triton, ports: Ports, asked_at: float, tell: T
         pid=triton.pid,
         log=run.log,
         models=tuple(run.models),
-        ready_s=time.monotonic() - asked_at,
+        ready_s=time.monotonic() - begun_at,
         version=admin.version(),
         admin_key=run.key,
     )
@@ -187,7 +189,7 @@ def lost_port(log: Path) -> bool:
     return "already in use" in read_tail(log)
 
 
-def _still(run: Run, triton: Triton, deadline: float, waiting: str) -> None:
+def _wait_or_fail(run: Run, triton: SupervisedProcess, deadline: float, waiting: str) -> None:
     """Wait a moment longer; ServerStartError where that is in vain."""
     if triton.ended.wait(_POLL_S):
         raise _failure(run, describe_exit(triton.exit_code))
@@ -196,14 +198,14 @@ def _still(run: Run, triton: Triton, deadline: float, waiting: str) -> None:
 
 
 def _warm(
-    run: Run, service: Service, model: ServedModel, number: int, deadline: float, tell: Tell
+    run: Run, service: Service, model: ServedModel, number: int, deadline: float, on_event: OnEvent
 ) -> None:
     """One request; its answer is what makes the model ready."""
     try:
         # Sequences of two runs must not be taken for one: the number is this process's own.
         request = warm_request(model, run.models, os.getpid() * 1000 + number)
     except NoSample as reason:
-        tell(ServeEvent("warm_skipped", str(reason), model.name))
+        on_event(ServeEvent("warm_skipped", str(reason), model.name))
         return
     decoupled = model.config.model_transaction_policy.decoupled
     timeout_s = max(_POLL_S, deadline - time.monotonic())
@@ -253,7 +255,7 @@ def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
     return ServerStartError(
         ", ".join(f"model {name}" for name in causes),
         found=f"not loaded{needed}: {reasons}",
-        todo=f"mend it and build again; the whole log is {run.log}",
+        todo=f"correct it and build again; the whole log is {run.log}",
         details="\n".join(relevant(read_tail(run.log), causes)),
     )
 

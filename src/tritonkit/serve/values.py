@@ -13,14 +13,14 @@ __all__ = ["Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"]
 EventKind = Literal[
     "preparing",  # before the process starts: what will be served, and by which server
     "starting",  # the process runs and loads the models
-    "warm_skipped",  # a model could not be asked for a first answer, and why
+    "warm_skipped",  # a model was sent no first request, and why
     "ready",  # every model answered
-    "stub_died",  # a model's Python process ended; the model is loaded anew
+    "stub_died",  # a model's Python process ended; the model is loaded again
     "stub_back",  # and answers again
     "stub_lost",  # or it does not, and why
     "stub_grown",  # its shared memory grew far beyond the plan; the model is loaded again
     "unguarded",  # the native guard is missing, and what is open for that
-    "server_died",  # tritonserver ended without being asked to; it is started again
+    "server_died",  # tritonserver ended without a call of stop; it is started again
     "server_back",  # and answers again
     "server_lost",  # or it is given up, and why
     "proxy_died",  # the proxy before HTTP ended by itself, and what comes of it

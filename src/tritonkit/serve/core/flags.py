@@ -22,14 +22,14 @@ _ADMIN = ("model-repository", "logging", "trace")
 _SHARED_MEMORY = "shared-memory"
 
 NO_KEY = f"off-{PLACEHOLDER}"
-"""What would open an API that is off. It holds the admin key, so that nobody else can make it up."""
+"""What would open an API that is off. It holds the admin key, so that no other process can guess it."""
 
 
 def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False) -> list[str]:
     """gRPC on its port, HTTP and metrics on unix sockets, all that changes the server behind the key.
 
     Triton 2.51's HTTP front end ends with a segmentation fault on deeply nested JSON and on a body of
-    very many chunks (CVE-2025-23310, fixed in 25.07): nobody but the owner may reach it. A guard stands
+    very many chunks (CVE-2025-23310, fixed in 25.07): only its owner may reach it. A guard stands
     before it where HTTP is wanted (`rest`), another before the metrics (`metrics`).
 
     Args:
@@ -88,7 +88,7 @@ class Arguments:
             "model-repository": self.repository,
             "backend-directory": self.backends,
             "model-control-mode": "explicit",
-            # With one bad model the others still come up, and Triton can be asked which one it was.
+            # With one bad model the others still come up, and the index says which one it was.
             "exit-on-error": "false",
             "exit-timeout-secs": self.drain_s,
         }
@@ -107,7 +107,7 @@ class Arguments:
             *(f"--{name}={value}" for name, value in flags.items()),
             *closed_flags(self.grpc_host, self.grpc_port, shared_memory=self.shared_memory),
             *(f"--load-model={name}" for name in self.models),
-            # What `python` is told holds for the backends made of Python too (tried on 2.51).
+            # What `python` is given holds for the backends made of Python too (tried on 2.51).
             f"--backend-config=python,shm-region-prefix-name={self.prefix}",
             f"--backend-config=python,shm-default-byte-size={self.region_bytes}",
         ]

@@ -75,7 +75,7 @@ class MetricsProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request a connection; a body is never read."""
         self._connections += 1
-        # Whoever sends too much, too slowly, or goes away gets no answer.
+        # A caller that sends too much, too slowly, or goes away gets no answer.
         expected = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
         try:
             if self._connections <= _CONNECTIONS:

@@ -121,7 +121,7 @@ def envoy_config(
             "clusters": [_cluster(triton_socket, limits)],
         },
         "overload_manager": _overload(limits),
-        # Nobody can ask for them.
+        # No caller can request them.
         "stats_config": {"stats_matcher": {"reject_all": True}},
         "layered_runtime": {"layers": [{"name": "fixed", "static_layer": {
             # A connection that opens and resets streams without end does not starve the others.

@@ -1,4 +1,4 @@
-"""Which requests pass the proxy to Triton's HTTP, and what the others are told (Envoy's routes, in order)."""
+"""Which requests pass the proxy to Triton's HTTP, and the answers to the others (Envoy's routes, in order)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
     post = _header(":method", "POST")
     too_long = {"start": max_request_bytes + 1, "end": (1 << 63) - 1}
     return [
-        # Before it is sent, where its length is told; else the buffer ends it.
+        # Before it is sent, where its length is given; else the buffer ends it.
         _refuse(
             413, f"the request: found a longer body, wanted {max_request_bytes} bytes at most", path=path,
             headers=[post, {"name": "content-length", "range_match": too_long}],
@@ -132,7 +132,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
             415, "the Content-Encoding header: wanted none, send the body as it is", path=path,
             headers=[post, {"name": "content-encoding", "present_match": True}],
         ),
-        # What an HTML form can send, a browser sends for any page and asks nobody.
+        # What an HTML form can send, a browser sends for any page without a preflight request.
         _refuse(
             415, "the Content-Type header: wanted application/json or application/octet-stream", path=path,
             headers=[
@@ -149,7 +149,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
 def _pass(
     path: str, method: str, time_s: float, *, idle_s: float | None = None, buffer: int | None = None
 ) -> dict[str, Any]:
-    """On to Triton. `buffer` is for requests without a body to speak of: their bytes, and nobody reads them."""
+    """On to Triton. `buffer` is for requests without a body to speak of: their bytes, which Triton does not read."""
     route: dict[str, Any] = {"cluster": "triton", "timeout": f"{time_s:.3f}s"}
     if idle_s is not None:
         route["idle_timeout"] = f"{idle_s:.3f}s"
@@ -194,7 +194,7 @@ def _header(name: str, pattern: str, *, invert: bool = False) -> dict[str, Any]:
 
 
 def _cors(origins: Sequence[str]) -> dict[str, Any]:
-    """What browsers are told before and after a call from one of these pages."""
+    """The CORS headers that browsers get before and after a call from one of these pages."""
     return {
         "@type": f"{_TYPE}.cors.v3.CorsPolicy",
         "allow_origin_string_match": [{"exact": origin} for origin in origins],

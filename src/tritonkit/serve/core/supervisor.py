@@ -2,7 +2,7 @@
 
 Started in a session of its own, so that a terminal's Ctrl-C does not reach it. It reads orders as JSON
 lines from a pipe and writes what happens to another. The end of the first pipe, or a new parent, means
-that the program is gone: the server is asked to end, then made to.
+that the program is gone: the server gets SIGTERM, then SIGKILL.
 
     in    {"launch", "log"} once, then {"stop": {"drain_s", "finalize_s"}} or {"kill": true}
     out   {"pid", "prefix"}, and at last {"exit", "drained"}
@@ -58,8 +58,8 @@ def main() -> None:
     """Serve one run: standard input and output are the two pipes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    asked_to_end: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: asked_to_end.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: signals.append(number))
     os.umask(0o077)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     orders = Orders()
@@ -72,7 +72,7 @@ def main() -> None:
     if server is None:
         return
     _say({"pid": server.pid, "prefix": prefix})
-    drained = _run(server, orders, log, asked_to_end)
+    drained = _run(server, orders, log, signals)
     _end_children()
     remove_regions(prefix)
     _say({"exit": server.returncode, "drained": drained})
@@ -96,7 +96,7 @@ class Orders:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody is left to give orders. A child that the program forked may still hold the
+        """Whether no program is left to give orders. A child that the program forked may still hold the
         pipe, so its being our parent counts too."""
         return (self._closed and b"\n" not in self._buffer) or os.getppid() != self._parent
 
@@ -130,10 +130,8 @@ def _launch(start: dict[str, Any], prefix: str, log: Path) -> subprocess.Popen[b
         os.close(descriptor)
 
 
-def _run(
-    server: subprocess.Popen[bytes], orders: Orders, log: Path, asked_to_end: list[int]
-) -> bool:
-    """Wait until the server has ended, on its own or as told; whether every request was answered."""
+def _run(server: subprocess.Popen[bytes], orders: Orders, log: Path, signals: list[int]) -> bool:
+    """Wait until the server has ended, by itself or as ordered; whether every request was answered."""
     stopping: Stopping | None = None
     while server.poll() is None:
         order = orders.next()
@@ -143,7 +141,7 @@ def _run(
             stopping.step()
         elif order is not None and "stop" in order:
             stopping = Stopping(server, log, **order["stop"])
-        elif asked_to_end or orders.abandoned:
+        elif signals or orders.abandoned:
             stopping = Stopping(server, log, **_ABANDONED)
         else:
             rotate(log)
@@ -204,7 +202,7 @@ def children(parent: int) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """`running`, `zombie` (ended, and its parent has not asked how) or `gone`."""
+    """`running`, `zombie` (ended, and its parent has not waited for it) or `gone`."""
     letter = _status(Path("/proc") / str(pid))[0]
     return {"Z": "zombie", "X": "zombie", "": "gone"}.get(letter, "running")
 
@@ -240,7 +238,7 @@ def run_prefix() -> str:
 
 
 def dead_run(region: str) -> bool:
-    """Whether the supervisor that a region's name tells of is gone."""
+    """Whether the supervisor that a region's name names is gone."""
     number = region.removeprefix(run_prefix()).partition("_")[0]
     return number.isdecimal() and state(int(number)) != "running"
 
