@@ -15,7 +15,8 @@ TritonkitError            1  anything not named below
     ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
     ├── ModelNotFound     5  the server does not serve that model or version
     ├── InferenceError    5  the server took the request and answered with an error
-    │   └── Overloaded    5  there is no room for it now, at the server or in this client
+    │   ├── Overloaded    5  there is no room for it now, at the server or in this client
+    │   └── Unsupported   5  the server lacks the call, or an extension that the call needs
     ├── DeadlineExceeded  5  no answer within the time allowed
     └── ServerUnavailable 5  nobody answers at that address
         └── CircuitOpen   5  it failed so often that it is left alone for a moment
@@ -48,6 +49,7 @@ __all__ = [
     "ServerUnavailable",
     "SpecError",
     "TritonkitError",
+    "Unsupported",
     "UsageError",
     "copy_error",
 ]
@@ -186,6 +188,10 @@ class InferenceError(ClientError):
 
 class Overloaded(InferenceError):
     """There is no room for the request now: a full queue at the server, or the client's own limit."""
+
+
+class Unsupported(InferenceError):
+    """The server lacks the call, or an extension of the protocol that the call needs."""
 
 
 class DeadlineExceeded(ClientError):

@@ -11,7 +11,7 @@ from tritonkit.client.inference import Call, Known, Path
 from tritonkit.client.inputs import checked_outputs, conformed_inputs, items_in
 from tritonkit.client.log import logger
 from tritonkit.client.observers.events import CallEvent, Watch
-from tritonkit.client.questions import Questions
+from tritonkit.client.questions import Questions, unconfigured
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.split import joined_reply, parts
 from tritonkit.errors import (
@@ -19,6 +19,7 @@ from tritonkit.errors import (
     InvalidInput,
     ModelNotFound,
     Overloaded,
+    Unsupported,
     UsageError,
 )
 from tritonkit.wire.limits import AnswerLimit
@@ -92,6 +93,7 @@ class Calls(Questions):
         self._regions = regions
         self.watch = watch
         self._watched = bool(watch)
+        self._batches = batching is not None
         self._path = Path(policy, cache, batching, regions)
         self._closed = False
 
@@ -139,9 +141,15 @@ class Calls(Questions):
         return reply
 
     def checked(self, ask: Ask, deadline: float, headers: Headers = ()) -> Steps[Call]:
-        """The call, checked against the model's signature and not yet sent."""
+        """The call of a stream or a sequence, checked against the model's signature and not yet sent.
+
+        Raises:
+            Unsupported: the server does not tell how the model is configured.
+        """
         try:
             known = self._known.get(ask.key) or (yield from self._learn(ask.key, deadline))
+            if not known.signature.configured:
+                raise unconfigured(known.where, "a stream or a sequence", "call predict")
             return _call(known, ask, deadline, headers)
         except (InvalidInput, InferenceError, ModelNotFound) as error:
             self.doubt(ask.key, error)
@@ -161,6 +169,8 @@ class Calls(Questions):
         known = self._known.get(key) or (yield from self._learn(key, self.deadline(ask)))
         signature = known.signature
         given = item if isinstance(item, Mapping) else {_only_input(signature): item}
+        if known.undeclared:
+            return (yield from self.predict(ask._replace(inputs=given)))
         arrays = conformed_inputs(signature, given)
         items = items_in(signature, arrays)
         if items <= signature.max_batch_size or not signature.max_batch_size:
@@ -221,7 +231,12 @@ class Calls(Questions):
     def _learn(self, key: Key, deadline: float) -> Steps[Known]:
         name, version = key
         metadata = yield from self._ask("ModelMetadata", name, version, deadline=deadline)
-        config = (yield from self._ask("ModelConfig", name, version, deadline=deadline)).config
+        try:
+            config = (yield from self._ask("ModelConfig", name, version, deadline=deadline)).config
+        except Unsupported:  # a server of the Open Inference Protocol that is no Triton
+            config = None
+        if config is None and self._batches:
+            raise unconfigured(f"model {name}", "batching", "make the client without batching=")
         signature = signature_from(metadata, config)
         self._limit.learn(signature)
         known = self._known[key] = Known(signature, self._idempotent)
@@ -243,6 +258,8 @@ class Calls(Questions):
 
 def _call(known: Known, ask: Ask, deadline: float, headers: Headers) -> Call:
     key, inputs, outputs, _, priority, said = ask
+    if known.undeclared:
+        known = known.assuming(inputs)
     arrays, items = known.inputs.checked(inputs)
     names = checked_outputs(known.signature, outputs)
     idempotent = known.idempotent if said is None else said
@@ -283,5 +300,5 @@ def _only_input(signature: ModelSignature) -> str:
     raise InvalidInput(
         f"model {signature.name}",
         found="an item that is a value alone",
-        wanted=f"a mapping with values for {', '.join(signature.inputs)}",
+        wanted=f"a mapping with values for {', '.join(signature.inputs) or 'the inputs by name'}",
     )

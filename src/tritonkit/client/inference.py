@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tritonkit.client.batching import (
@@ -15,7 +16,7 @@ from tritonkit.client.batching import (
     together,
 )
 from tritonkit.client.cache.entry import Entry
-from tritonkit.client.inputs import Inputs
+from tritonkit.client.inputs import Inputs, assumed_specs
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import output_sizes
 from tritonkit.errors import ClientError
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "Known", "Path"]
 
+_MOST_ASSUMED = 64
+"""Kinds of inputs that are remembered of a model whose server declares none."""
+
 
 class Known:
     """A model's signature as last read, and the requests prepared for it.
@@ -49,6 +53,7 @@ class Known:
     """
 
     __slots__ = (
+        "_assumed",
         "batchers",
         "fixed",
         "idempotent",
@@ -57,6 +62,7 @@ class Known:
         "prepared",
         "read_at",
         "signature",
+        "undeclared",
         "where",
     )
 
@@ -66,6 +72,9 @@ class Known:
         self.inputs = Inputs(signature)
         self.where = f"model {signature.name}"
         """For messages."""
+        self.undeclared = not (signature.inputs or signature.configured)
+        """Whether the server does not say what the model takes: see `assuming`."""
+        self._assumed: dict[tuple[Any, ...], Known] = {}
         tensors = (*signature.inputs.values(), *signature.outputs.values())
         self.joinable = signature.max_batch_size > 1 and all(each.batched for each in tensors)
         """Whether items of several callers may go in one request: shape tensors cannot be joined."""
@@ -75,6 +84,18 @@ class Known:
         self.batchers = Batchers()
         self.read_at = time.monotonic()
         self.prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
+
+    def assuming(self, inputs: Mapping[str, Any]) -> Known:
+        """What is known of a model that takes any inputs, once the inputs of a call are seen."""
+        specs = assumed_specs(self.where, inputs)
+        key = tuple(specs.values())
+        found = self._assumed.get(key)
+        if found is None:
+            if len(self._assumed) >= _MOST_ASSUMED:
+                self._assumed.clear()
+            found = Known(replace(self.signature, inputs=specs), self.idempotent)
+            self._assumed[key] = found
+        return found
 
     def request(self, version: str, outputs: tuple[str, ...] | None) -> Prepared:
         """What is the same in every request for these outputs."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonkit.client.conform import conform, fits
+from tritonkit.client.values import bytes_array
 from tritonkit.errors import InvalidInput
+from tritonkit.wire.signature import TensorSpec
 from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MESSAGE_LIMIT",
     "Inputs",
+    "assumed_specs",
     "checked_inputs",
     "checked_outputs",
     "checked_sizes",
@@ -32,6 +35,8 @@ __all__ = [
 MESSAGE_LIMIT = 2**31 - 2**20
 """Bytes of tensor data in one request: protobuf messages end at 2 GiB, and hold names too."""
 
+
+_DATATYPES = {dtype.name: name for name, dtype in FIXED.items()}
 
 _KEPT_SHAPES = 1024
 """More shapes than a model is usually called with; the rest are checked each time."""
@@ -151,6 +156,32 @@ def checked_outputs(
         if name not in signature.outputs:
             raise _unknown(signature, "output", name, signature.outputs)
     return names
+
+
+def assumed_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """What a model takes whose server does not say it: inputs as they are given, of any size.
+
+    Raises:
+        InvalidInput: no inputs, or one that tells no datatype: Python's numbers have many.
+    """
+    if not inputs:
+        raise InvalidInput(where, found="no inputs", wanted="at least one")
+    return {name: _assumed(f"{where}, input {name}", name, value) for name, value in inputs.items()}
+
+
+def _assumed(where: str, name: str, value: Any) -> TensorSpec:
+    dtype = getattr(value, "dtype", None)
+    datatype = _DATATYPES.get(str(dtype).removeprefix("torch."))
+    if datatype is not None:
+        return TensorSpec(name, datatype, (-1,) * value.ndim)
+    try:
+        return TensorSpec(name, "BYTES", (-1,) * bytes_array(value, where).ndim)
+    except InvalidInput as error:
+        raise InvalidInput(
+            where,
+            found=f"a {type(value).__name__} and no datatype: the server declares none of its inputs",
+            wanted="a numpy array of numbers, whose dtype is the datatype to send, or texts",
+        ) from error
 
 
 def merged_inputs(

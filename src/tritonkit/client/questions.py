@@ -21,6 +21,7 @@ from tritonkit.errors import (
     ModelNotFound,
     Overloaded,
     ServerUnavailable,
+    Unsupported,
     UsageError,
 )
 from tritonkit.wire.messages import message, parse
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tritonkit.client.policy.replica import Replica
     from tritonkit.client.steps import Steps
 
-__all__ = ["Questions"]
+__all__ = ["Questions", "unconfigured"]
 
 
 class Questions:
@@ -114,7 +115,7 @@ class Questions:
     ) -> Steps[tuple[ModelStatistics, ...]]:
         try:
             answer = yield from self._ask("ModelStatistics", name, version, replica)
-        except (Overloaded, ModelNotFound):
+        except (Overloaded, ModelNotFound, Unsupported):
             raise
         except InferenceError as error:
             # Here, unlike elsewhere, Triton calls an unknown model an invalid argument.
@@ -159,6 +160,16 @@ class Questions:
             replica=replica,
         )
         return sent.body
+
+
+def unconfigured(where: str, what: str, todo: str) -> Unsupported:
+    """The error of a feature that needs a model's configuration, at a server that does not tell it."""
+    return Unsupported(
+        where,
+        found=f"{what}, and a server that does not tell how its models are configured",
+        wanted="a server with Triton's extension of the protocol `ModelConfig`",
+        todo=todo,
+    )
 
 
 def _added(found: Iterable[ModelStatistics]) -> tuple[ModelStatistics, ...]:

@@ -64,11 +64,13 @@ def statuses_from(response: Any) -> tuple[ModelStatus, ...]:
             name=entry.name,
             version=entry.version,
             # Triton leaves the state empty for a model it never tried to load.
-            state=entry.state or "UNLOADED",
-            ready=entry.state == "READY",
+            state=state or "UNLOADED",
+            ready=state == "READY",
             reason=entry.reason,
         )
         for entry in response.models
+        # MLServer writes it as "State.READY".
+        for state in [entry.state.removeprefix("State.")]
     ]
     return tuple(sorted(statuses, key=lambda s: (s.name, len(s.version), s.version)))
 

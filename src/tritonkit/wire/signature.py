@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import InferenceError
 from tritonkit.wire.protos import data_type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 __all__ = ["IDEMPOTENT", "ModelSignature", "TensorSpec", "signature_from"]
 
@@ -48,13 +49,28 @@ class ModelSignature:
     outputs: Mapping[str, TensorSpec]
     idempotent: bool = False
     """Whether its configuration declares that a request may run twice."""
+    configured: bool = True
+    """Whether the server told the configuration: Triton's extension. Without it no axis is known to be a
+    batch's, and nothing of sequences and streams; without names too, any inputs are sent as they are given."""
 
 
-def signature_from(metadata: Any, config: Any) -> ModelSignature:
-    """Read a signature from a `ModelMetadataResponse` and a `ModelConfig` message.
+def signature_from(metadata: Any, config: Any | None) -> ModelSignature:
+    """Read a signature from a `ModelMetadataResponse` and a `ModelConfig` message, if the server has one.
 
     Shapes come from the configuration: there an item's shape stands without the batch axis.
+
+    Raises:
+        InferenceError: a datatype or a number of axes that no tensor has.
     """
+    if config is None:
+        return ModelSignature(
+            name=metadata.name,
+            versions=tuple(metadata.versions),
+            max_batch_size=0,
+            inputs=_plain_specs(metadata.inputs),
+            outputs=_plain_specs(metadata.outputs),
+            configured=False,
+        )
     batching = config.max_batch_size > 0
     return ModelSignature(
         name=metadata.name,
@@ -74,19 +90,38 @@ def _declared_idempotent(config: Any) -> bool:
     return text.lower() == "true"
 
 
-def _specs(tensors: Collection[Any], batching: bool) -> Mapping[str, TensorSpec]:
+def _plain_specs(tensors: Collection[Any]) -> Mapping[str, TensorSpec]:
+    """Of a model's metadata: shapes as they are, the batch axis among them where there is one."""
     for tensor in tensors:
-        if len(tensor.dims) > _MOST_AXES:
+        if tensor.datatype not in DATATYPES:
             raise InferenceError(
-                "a model's configuration",
-                found=f"a tensor of {len(tensor.dims)} axes",
-                wanted=f"at most {_MOST_AXES}",
+                "a model's metadata",
+                found=f"the datatype {tensor.datatype!r} of tensor {tensor.name}",
+                wanted=f"one of {', '.join(DATATYPES)}",
             )
+    specs = {
+        tensor.name: TensorSpec(tensor.name, tensor.datatype, _dims(tensor.shape))
+        for tensor in tensors
+    }
+    return MappingProxyType(specs)
+
+
+def _dims(sizes: Sequence[int]) -> tuple[int, ...]:
+    if len(sizes) > _MOST_AXES:
+        raise InferenceError(
+            "a model's configuration",
+            found=f"a tensor of {len(sizes)} axes",
+            wanted=f"at most {_MOST_AXES}",
+        )
+    return tuple(sizes)
+
+
+def _specs(tensors: Collection[Any], batching: bool) -> Mapping[str, TensorSpec]:
     specs = {
         tensor.name: TensorSpec(
             name=tensor.name,
             datatype=_datatype(tensor.data_type),
-            dims=tuple(tensor.dims),
+            dims=_dims(tensor.dims),
             batched=batching and not tensor.is_shape_tensor,
             optional=getattr(tensor, "optional", False),
         )

@@ -13,6 +13,7 @@ from tritonkit.errors import (
     ModelNotFound,
     Overloaded,
     ServerUnavailable,
+    Unsupported,
 )
 from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
 from tritonkit.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, ERROR_NAMES, REFUSED_STREAM
@@ -49,9 +50,9 @@ _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
     ),
     "RESOURCE_EXHAUSTED": (Overloaded, "room at the server", _SEND_LESS),
     "UNIMPLEMENTED": (
-        InferenceError,
-        "",
-        "check that this is the gRPC port of a Triton server",
+        Unsupported,
+        "a server with that call: Triton has all, others of the Open Inference Protocol some",
+        "check that this is the gRPC port of such a server",
     ),
     "UNAUTHENTICATED": (InferenceError, "", "give the API key or token that the server asks for"),
     "PERMISSION_DENIED": (InferenceError, "", "use a key or token that may make this call"),
