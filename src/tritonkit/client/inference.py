@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy, Sent
     from tritonkit.client.reply import Origin
-    from tritonkit.client.shm import Lease, Placed, RegionPool
+    from tritonkit.client.shm import CallRegions, Placement, RegionPool
     from tritonkit.client.steps import Steps
     from tritonkit.wire.answer import Answer
     from tritonkit.wire.signature import ModelSignature
@@ -239,7 +239,7 @@ class Path:
         answer = decode(sent.body)
         return _reply(call, answer, sent, answer.outputs)
 
-    def _in_regions(self, call: Call, lease: Lease) -> Steps[Reply]:
+    def _in_regions(self, call: Call, lease: CallRegions) -> Steps[Reply]:
         """Through shared memory; once more if the server has forgotten the region, as after a restart."""
         try:
             return (yield from self._placed(call, lease))
@@ -249,7 +249,7 @@ class Path:
         again = self._lease(call)
         return (yield from self._placed(call, again) if again else self._in_message(call))
 
-    def _placed(self, call: Call, lease: Lease) -> Steps[Reply]:
+    def _placed(self, call: Call, lease: CallRegions) -> Steps[Reply]:
         asked = call.outputs or tuple(call.known.signature.outputs)
         ended: tuple[str | None, BaseException | None] = (None, None)
 
@@ -277,7 +277,7 @@ class Path:
         finally:
             lease.end(*ended)
 
-    def _body(self, call: Call, placed: Placed | None) -> Body:
+    def _body(self, call: Call, placed: Placement | None) -> Body:
         request = call.known.request(call.version, call.outputs)
         return request.encode(
             call.arrays,
@@ -287,7 +287,7 @@ class Path:
             output_regions=placed.outputs if placed else {},
         )
 
-    def _lease(self, call: Call) -> Lease | None:
+    def _lease(self, call: Call) -> CallRegions | None:
         """Shared memory for the call's tensors; None where there is none, or no use in it."""
         if self._regions is None:
             return None
@@ -297,7 +297,7 @@ class Path:
         }
         names = call.outputs or tuple(signature.outputs)
         items = call.items if signature.max_batch_size else None
-        return self._regions.lease(inputs, output_sizes(signature, names, items))
+        return self._regions.for_call(inputs, output_sizes(signature, names, items))
 
 
 def _reply(call: Call, answer: Answer, sent: Sent, outputs: Mapping[str, NDArray[Any]]) -> Reply:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.client.shm.fake import FakeTriton
-from tritonkit.client.shm import Lease, RegionPool, SharedMemory, output_sizes
+from tritonkit.client.shm import CallRegions, RegionPool, SharedMemory, output_sizes
 from tritonkit.client.steps import Send, run_blocking
 from tritonkit.wire.answer import decode
 from tritonkit.wire.request import Prepared
@@ -33,26 +33,26 @@ def signature(size: int = SIZE, datatype: str = "FP32") -> ModelSignature:
 
 def steps(
     pool: RegionPool, transport: Any, x: np.ndarray[Any, Any], datatype: str = "FP32"
-) -> Generator[Any, Any, tuple[np.ndarray[Any, Any], Lease | None]]:
+) -> Generator[Any, Any, tuple[np.ndarray[Any, Any], CallRegions | None]]:
     """One call; as the client does it, without its retries."""
     model = signature(x.shape[1], datatype)
-    lease = pool.lease({"x": (datatype, x)}, output_sizes(model, ("y",), len(x)))
-    assert lease is not None
+    regions = pool.for_call({"x": (datatype, x)}, output_sizes(model, ("y",), len(x)))
+    assert regions is not None
     ended: tuple[str | None, BaseException | None] = (None, None)
     try:
-        placed = yield from lease.place(transport, 5.0)
+        placed = yield from regions.place(transport, 5.0)
         places = {"regions": placed.inputs, "output_regions": placed.outputs} if placed else {}
         body = Prepared(model, "", None).encode({"x": x}, timeout_s=5.0, **places)
         answer = decode((yield Send(transport, "ModelInfer", body, 5.0)), ("y",))
         ended = (transport.address, None)
         found = {name: told[:2] for name, told in answer.in_region.items()}
-        return (answer.outputs | lease.read(transport.address, found))["y"], lease
+        return (answer.outputs | regions.read(transport.address, found))["y"], regions
     except BaseException as error:
         ended = (None, error)
-        error.lost = lease.lost(error)  # type: ignore[attr-defined]
+        error.lost = regions.lost(error)  # type: ignore[attr-defined]
         raise
     finally:
-        lease.end(*ended)
+        regions.end(*ended)
 
 
 @pytest.fixture

@@ -83,8 +83,8 @@ def test_bytes_go_in_a_region_and_come_in_the_message(predict: Predict) -> None:
 def test_small_calls_get_no_lease() -> None:
     """Below the smallest size tensors travel in the message."""
     pool = RegionPool(SharedMemory(smallest=1000))
-    assert pool.lease({"x": ("UINT8", np.zeros(400, np.uint8))}, {"y": 400}) is None
-    assert pool.lease({"x": ("UINT8", np.zeros(600, np.uint8))}, {"y": 600}) is not None
+    assert pool.for_call({"x": ("UINT8", np.zeros(400, np.uint8))}, {"y": 400}) is None
+    assert pool.for_call({"x": ("UINT8", np.zeros(600, np.uint8))}, {"y": 600}) is not None
 
 
 def test_a_call_given_up_never_shares_its_region(
@@ -159,17 +159,17 @@ def test_a_server_elsewhere_gets_messages(
 
 def test_each_attempt_has_its_own_region(pool: RegionPool, triton: FakeTriton) -> None:
     """A second attempt at a server does not share memory with the first, which may still run."""
-    lease = pool.lease({"x": ("FP32", vector(SIZE))}, {"y": 4 * SIZE})
-    assert lease is not None
-    first = run_blocking(lease.place(triton, 5.0))
-    second = run_blocking(lease.place(triton, 5.0))
+    regions = pool.for_call({"x": ("FP32", vector(SIZE))}, {"y": 4 * SIZE})
+    assert regions is not None
+    first = run_blocking(regions.place(triton, 5.0))
+    second = run_blocking(regions.place(triton, 5.0))
     assert first is not None
     assert second is not None
-    assert first.slot is not second.slot
-    lease.end(triton.address)
-    run_blocking(pool.lease({"x": ("FP32", vector(SIZE))}, {}).place(triton, 5.0))  # type: ignore[union-attr]
-    assert first.slot.name not in triton.regions
-    assert second.slot.name in triton.regions
+    assert first.region is not second.region
+    regions.end(triton.address)
+    run_blocking(pool.for_call({"x": ("FP32", vector(SIZE))}, {}).place(triton, 5.0))  # type: ignore[union-attr]
+    assert first.region.name not in triton.regions
+    assert second.region.name in triton.regions
 
 
 def test_a_failed_registration_leaves_no_file(predict: Predict, triton: FakeTriton) -> None:
@@ -353,7 +353,7 @@ def test_a_fork_is_refused(pool: RegionPool, monkeypatch: pytest.MonkeyPatch) ->
     """A forked process would write into its parent's regions."""
     monkeypatch.setattr(pool, "_pid", 1)
     with pytest.raises(UsageError, match="fork"):
-        pool.lease({"x": ("FP32", vector(SIZE))}, {})
+        pool.for_call({"x": ("FP32", vector(SIZE))}, {})
 
 
 def test_old_files_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -369,10 +369,10 @@ def test_old_files_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def test_an_output_past_its_place_is_an_error(pool: RegionPool, triton: FakeTriton) -> None:
     """A server that tells of more bytes than there is room for is not believed."""
-    lease = pool.lease({"x": ("FP32", vector(SIZE))}, {"y": 4 * SIZE})
-    assert lease is not None
-    run_blocking(lease.place(triton, 5.0))
+    regions = pool.for_call({"x": ("FP32", vector(SIZE))}, {"y": 4 * SIZE})
+    assert regions is not None
+    run_blocking(regions.place(triton, 5.0))
     for told in (("FP32", (2, SIZE)), ("BYTES", (1,)), ("FP32", (2**62,))):
         with pytest.raises(InferenceError, match="shared memory"):
-            lease.read(triton.address, {"y": told})
-    assert lease.read(triton.address, {"y": ("BYTES", (0, 3))})["y"].shape == (0, 3)
+            regions.read(triton.address, {"y": told})
+    assert regions.read(triton.address, {"y": ("BYTES", (0, 3))})["y"].shape == (0, 3)

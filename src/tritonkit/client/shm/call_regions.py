@@ -1,4 +1,4 @@
-"""What one call has of shared memory: a region for each of its attempts, and arrays that look into it."""
+"""The shared memory of one call: a region for each of its attempts, and arrays that look into it."""
 
 from __future__ import annotations
 
@@ -18,80 +18,71 @@ from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tritonkit.client.shm.server_regions import Site, Slot
+    from tritonkit.client.shm.server_regions import OpenRegion, ServerRegions
 
-__all__ = ["Borrow", "Found", "Lease", "Placed"]
+__all__ = ["CallRegions", "Described", "Placement", "Take"]
 
-Found: TypeAlias = tuple[str, tuple[int, ...]]
+Described: TypeAlias = tuple[str, tuple[int, ...]]
 """Datatype and shape of an output that came without bytes."""
 
-Borrow: TypeAlias = "Callable[[Any, int, float], Steps[tuple[Site, Slot] | None]]"
+Take: TypeAlias = "Callable[[Any, int, float], Steps[tuple[ServerRegions, OpenRegion] | None]]"
 """Gives a region of so many bytes at a transport's server within so many seconds, or None."""
 
 
-class Placed:
-    """The tensors of one attempt, in a region that the server asked knows."""
+class Placement:
+    """The tensors of one attempt, in a region that its server has opened."""
 
-    def __init__(self, site: Site, slot: Slot, layout: Layout) -> None:
-        self.site = site
-        self.slot = slot
+    def __init__(self, server: ServerRegions, region: OpenRegion, layout: Layout) -> None:
+        self.server = server
+        self.region = region
         self.viewed = False
-        self._layout = layout
-
-    @property
-    def inputs(self) -> dict[str, Region]:
+        """Whether arrays look into the region: the last of them gives it back."""
+        self.inputs = self._locations(layout.inputs)
         """Where the server finds each input; those not named go in the message."""
-        return self._regions(self._layout.inputs)
-
-    @property
-    def outputs(self) -> dict[str, Region]:
+        self.outputs = self._locations(layout.outputs)
         """Where the server writes each output; those not named come in the message."""
-        return self._regions(self._layout.outputs)
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the inputs into the region."""
-        memory = self.slot.memory
-        for name, (offset, _) in self._layout.inputs.items():
+        memory = self.region.memory
+        for name, location in self.inputs.items():
             datatype, array = tensors[name]
             if datatype in FIXED:
-                memory.write(offset, array, FIXED[datatype])
+                memory.write(location.offset, array, FIXED[datatype])
             else:
-                memory.write_raw(offset, to_raw(array, datatype))
+                memory.write_raw(location.offset, to_raw(array, datatype))
 
-    def read(self, found: Mapping[str, Found]) -> dict[str, NDArray[Any]]:
+    def read(self, described: Mapping[str, Described]) -> dict[str, NDArray[Any]]:
         """The outputs, as read-only views of the region where numpy can look at the bytes as they are.
 
         The region is not used again before the last of them, and of their slices, is gone.
 
         Args:
-            found: datatype and shape of each output, as the server answered.
+            described: datatype and shape of each output, as the server answered.
 
         Raises:
             InferenceError: an output is larger than its place.
         """
-        whole = self.slot.memory.whole()
-        keeper = weakref.finalize(whole, self.site.give_back, self.slot, True)
-        keeper.atexit = False
+        whole = self.region.memory.whole()
+        returning = weakref.finalize(whole, self.server.give_back, self.region, True)
+        returning.atexit = False
         self.viewed = True
-        return {
-            name: self._view(whole, name, datatype, shape)
-            for name, (datatype, shape) in found.items()
-        }
+        return {name: self._view(whole, name, *output) for name, output in described.items()}
 
-    def _regions(self, places: Mapping[str, tuple[int, int]]) -> dict[str, Region]:
-        name = self.slot.name
+    def _locations(self, places: Mapping[str, tuple[int, int]]) -> dict[str, Region]:
+        name = self.region.name
         return {tensor: Region(name, size, offset) for tensor, (offset, size) in places.items()}
 
     def _view(
         self, whole: NDArray[np.uint8], name: str, datatype: str, shape: tuple[int, ...]
     ) -> NDArray[Any]:
-        offset, size = self._layout.outputs.get(name, (0, 0))
+        _, size, offset = self.outputs.get(name, ("", 0, 0))
         length = math.prod(shape) * ITEM_SIZES.get(datatype, size + 1)
         if not length:
             return _empty(datatype, shape)
         if length > size:
             raise InferenceError(
-                f"output {name} at {self.site.transport.address}",
+                f"output {name} at {self.server.transport.address}",
                 found=f"{datatype} {list(shape)} in shared memory",
                 wanted=f"at most the {size} bytes that the model's configuration says",
             )
@@ -101,24 +92,20 @@ class Placed:
         return from_raw(raw.tobytes(), datatype, shape)
 
 
-def _empty(datatype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    return np.empty(shape, object if datatype == "BYTES" else FIXED.get(datatype, np.float32))
+class CallRegions:
+    """Shared memory of one call: a region for each attempt, given back by `end`.
 
+    Two attempts never share a region: the server may still write to that of the first.
+    """
 
-class Lease:
-    """Shared memory of one call: a region for each attempt, given back by `end`."""
-
-    def __init__(self, slot: Borrow, inputs: Mapping[str, Tensor], layout: Layout) -> None:
-        self._slot = slot
+    def __init__(self, take: Take, inputs: Mapping[str, Tensor], layout: Layout) -> None:
+        self._take = take
         self._inputs = inputs
         self._layout = layout
-        self._attempts: list[tuple[str, Placed | None]] = []
+        self._attempts: list[tuple[str, Placement | None]] = []
 
-    def place(self, transport: Any, timeout_s: float) -> Steps[Placed | None]:
-        """Write the inputs where the server at the transport can read them.
-
-        One attempt each: two attempts never share a region, since the server may still write to that
-        of the first.
+    def place(self, transport: Any, timeout_s: float) -> Steps[Placement | None]:
+        """Write the inputs where the server at the transport can read them, for one attempt.
 
         Returns:
             The places, for the request; None when the tensors must travel in the message.
@@ -127,34 +114,32 @@ class Lease:
             ServerUnavailable, DeadlineExceeded, Overloaded: the attempt failed, as `send` would.
             UsageError: no room for the client's first region.
         """
-        found = yield from self._slot(transport, self._layout.size, timeout_s)
-        placed = None if found is None else Placed(*found, self._layout)
-        self._attempts.append((transport.address, placed))
-        if placed is not None:
-            placed.write(self._inputs)
-        return placed
+        taken = yield from self._take(transport, self._layout.size, timeout_s)
+        placement = None if taken is None else Placement(*taken, self._layout)
+        self._attempts.append((transport.address, placement))
+        if placement is not None:
+            placement.write(self._inputs)
+        return placement
 
-    def read(self, endpoint: str, found: Mapping[str, Found]) -> dict[str, NDArray[Any]]:
-        """The outputs that the server at `endpoint` wrote, see `Placed.read`."""
-        placed = self._last(endpoint)
-        if not found:
+    def read(self, endpoint: str, described: Mapping[str, Described]) -> dict[str, NDArray[Any]]:
+        """The outputs that the server at `endpoint` wrote, see `Placement.read`."""
+        placement = self._last(endpoint)
+        if not described:
             return {}
-        if (
-            placed is None
-        ):  # nothing was to be put anywhere: these have no bytes because they are empty
-            return {name: _empty(*told) for name, told in found.items()}
-        return placed.read(found)
+        if placement is None:  # they have no bytes because they are empty
+            return {name: _empty(*output) for name, output in described.items()}
+        return placement.read(described)
 
     def lost(self, error: BaseException) -> bool:
         """Whether the call failed because the server does not know its region, as after a restart.
 
-        The same call may then be made once more, with a new lease: nothing of it was run.
+        The same call may then be made once more, with new regions: nothing of it was run.
         """
         if not isinstance(error, (InferenceError, ModelNotFound)):
             return False
-        for _, placed in self._attempts:
-            if placed is not None and placed.slot.name in str(error):
-                placed.site.lost(placed.slot)
+        for _, placement in self._attempts:
+            if placement is not None and placement.region.name in str(error):
+                placement.server.lost(placement.region)
                 return True
         return False
 
@@ -167,13 +152,17 @@ class Lease:
         """
         done = self._last(endpoint) if endpoint is not None else None
         if isinstance(error, (InferenceError, ModelNotFound, InvalidInput)):
-            # With more attempts than one, nobody knows whose error this is.
+            # With more attempts than one it is not known whose error this is.
             done = self._attempts[0][1] if len(self._attempts) == 1 else None
-        for _, placed in self._attempts:
-            if placed is not None and not placed.viewed:
-                placed.site.give_back(placed.slot, placed is done)
+        for _, placement in self._attempts:
+            if placement is not None and not placement.viewed:
+                placement.server.give_back(placement.region, placement is done)
         self._attempts.clear()
 
-    def _last(self, endpoint: str) -> Placed | None:
-        at = [placed for address, placed in self._attempts if address == endpoint]
+    def _last(self, endpoint: str) -> Placement | None:
+        at = [placement for address, placement in self._attempts if address == endpoint]
         return at[-1] if at else None
+
+
+def _empty(datatype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    return np.empty(shape, object if datatype == "BYTES" else FIXED.get(datatype, np.float32))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tritonkit.wire.tensors import FIXED
 
@@ -30,18 +29,22 @@ ITEM_SIZES = {name: dtype.itemsize for name, dtype in FIXED.items()} | {"BF16": 
 """Bytes of one element; those of BYTES differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """The places of a call's tensors by name, as (offset, bytes), and the bytes they take together."""
 
-    inputs: Mapping[str, tuple[int, int]]
-    outputs: Mapping[str, tuple[int, int]]
+    inputs: dict[str, tuple[int, int]]
+    outputs: dict[str, tuple[int, int]]
     size: int
 
 
 def sizes_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
     """The bytes of each input, as it travels."""
-    return {name: _size(datatype, array) for name, (datatype, array) in inputs.items()}
+    return {
+        name: sum(map(len, array.flat)) + 4 * array.size
+        if datatype == "BYTES"
+        else ITEM_SIZES[datatype] * array.size
+        for name, (datatype, array) in inputs.items()
+    }
 
 
 def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
@@ -53,9 +56,13 @@ def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
         inputs: bytes by name, as `sizes_of` gives them.
         outputs: bytes by name, as `output_sizes` gives them.
     """
-    given, end = _places(inputs.items(), 0)
-    taken, end = _places(outputs.items(), end)
-    return Layout(given, taken, end)
+    layout, end = Layout({}, {}, 0), 0
+    for sizes, places in ((inputs, layout.inputs), (outputs, layout.outputs)):
+        for name, size in sizes.items():
+            if size:
+                places[name] = (end, size)
+                end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return layout._replace(size=end)
 
 
 def output_sizes(
@@ -75,10 +82,9 @@ def output_sizes(
     for name in names:
         spec = signature.outputs[name]
         item = ITEM_SIZES.get(spec.datatype)
-        if item is None or -1 in spec.dims or (spec.batched and batch is None):
-            continue
-        items = batch if spec.batched and batch is not None else 1
-        sizes[name] = items * math.prod(spec.dims) * item
+        items = batch if spec.batched else 1
+        if item is not None and items is not None and -1 not in spec.dims:
+            sizes[name] = items * math.prod(spec.dims) * item
     return sizes
 
 
@@ -88,18 +94,3 @@ def size_class(size: int) -> int:
         return _SMALLEST_CLASS
     step = 1 << ((size - 1).bit_length() - 3)
     return -(-size // step) * step
-
-
-def _size(datatype: str, array: NDArray[Any]) -> int:
-    if datatype == "BYTES":
-        return sum(map(len, array.flat)) + 4 * array.size
-    return ITEM_SIZES[datatype] * array.size
-
-
-def _places(sizes: Iterable[tuple[str, int]], start: int) -> tuple[dict[str, tuple[int, int]], int]:
-    places = {}
-    for name, size in sizes:
-        if size:
-            places[name] = (start, size)
-            start += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return places, start

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tritonkit.client.shm.settings import SharedMemory
     from tritonkit.wire.transport import Method
 
-__all__ = ["Memory", "maker"]
+__all__ = ["RegionMemory", "memory_maker"]
 
 
-class Memory(Protocol):
+class RegionMemory(Protocol):
     """One region of `size` bytes."""
 
     register: Method
@@ -27,7 +27,7 @@ class Memory(Protocol):
         """The message that lets a server open it under `name`."""
 
     def hide(self) -> None:
-        """Let nobody else open it."""
+        """Take its name away: no other process can open it."""
 
     def write(self, offset: int, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Copy an array into it, as row-major values of `dtype`."""
@@ -42,7 +42,7 @@ class Memory(Protocol):
         """No server has it open; arrays that look into it stay valid."""
 
 
-def maker(settings: SharedMemory) -> Callable[[int], Memory]:
+def memory_maker(settings: SharedMemory) -> Callable[[int], RegionMemory]:
     """What makes a region of so many bytes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The regions of one client: lent to calls, used again, given up when that is not safe."""
+"""The regions of one client: taken by calls, used again, given up when that is not safe."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.log import logger
-from tritonkit.client.shm.call_regions import Lease
+from tritonkit.client.shm.call_regions import CallRegions
 from tritonkit.client.shm.layout import Tensor, lay_out, size_class, sizes_of
-from tritonkit.client.shm.memory import Memory, maker
+from tritonkit.client.shm.memory import RegionMemory, memory_maker
 from tritonkit.client.shm.owner import Owner
-from tritonkit.client.shm.server_regions import Site, Slot
+from tritonkit.client.shm.server_regions import OpenRegion, ServerRegions
 from tritonkit.client.shm.settings import SharedMemory
 from tritonkit.client.steps import Steps, run_async, run_blocking
 from tritonkit.errors import UsageError
@@ -35,10 +35,10 @@ class RegionPool:
 
     def __init__(self, settings: SharedMemory | None = None) -> None:
         self._settings = settings or SharedMemory()
-        self._make: Callable[[int], Memory] = maker(self._settings)
+        self._make: Callable[[int], RegionMemory] = memory_maker(self._settings)
         self._owner = Owner()
         self._pid = os.getpid()
-        self._sites: dict[Any, Site] = {}
+        self._servers: dict[Any, ServerRegions] = {}
         self._lock = threading.Lock()
         self._reserved = 0
         self._made = self._full = False
@@ -46,9 +46,11 @@ class RegionPool:
     @property
     def size(self) -> int:
         """Bytes of all regions now."""
-        return sum(site.size() for site in list(self._sites.values()))
+        return sum(server.size() for server in list(self._servers.values()))
 
-    def lease(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, int]) -> Lease | None:
+    def for_call(
+        self, inputs: Mapping[str, Tensor], outputs: Mapping[str, int]
+    ) -> CallRegions | None:
         """Shared memory for one call; None when the call is too small to gain by it.
 
         Args:
@@ -65,13 +67,12 @@ class RegionPool:
                 todo="make the Client after forking",
             )
         sizes = sizes_of(inputs)
-        total = sum(sizes.values()) + sum(outputs.values())
-        if total < self._settings.smallest:
+        if sum(sizes.values()) + sum(outputs.values()) < self._settings.smallest:
             return None
         layout = lay_out(sizes, outputs)
         if size_class(layout.size) > self._settings.limit:
             return None
-        return Lease(self.slot, inputs, layout)
+        return CallRegions(self._take, inputs, layout)
 
     def leave(self, transport: Any, timeout_s: float = 1.0) -> Steps[None]:
         """Let a server forget every region, before its transport is closed; never fails.
@@ -80,70 +81,67 @@ class RegionPool:
         and another client on the machine comes. Arrays that look into regions stay valid.
         """
         with self._lock:
-            site = self._sites.pop(transport, None)
-        if site is not None and os.getpid() == self._pid:
-            left = yield from site.leave(timeout_s)
+            server = self._servers.pop(transport, None)
+        if server is not None and os.getpid() == self._pid:
+            left = yield from server.leave(timeout_s)
             if left:
                 logger.debug("%d shared memory regions left at %s", left, transport.address)
 
     def close(self) -> None:
         """`leave` every server of blocking transports; before these are closed."""
-        for transport in list(self._sites):
+        for transport in list(self._servers):
             run_blocking(self.leave(transport))
 
     async def aclose(self) -> None:
         """`leave` every server of asyncio transports; before these are closed."""
-        for transport in list(self._sites):
+        for transport in list(self._servers):
             await run_async(self.leave(transport))
 
-    def slot(self, transport: Any, size: int, timeout_s: float) -> Steps[tuple[Site, Slot] | None]:
+    def _take(
+        self, transport: Any, size: int, timeout_s: float
+    ) -> Steps[tuple[ServerRegions, OpenRegion] | None]:
         """A region for `size` bytes that the server at the transport has opened; None: send bytes."""
-        site = self._site(transport)
+        with self._lock:
+            server = self._servers.get(transport)
+            if server is None:
+                server = self._servers[transport] = ServerRegions(transport, self._owner)
         end = time.monotonic() + timeout_s
-        if site.is_untidy():
-            yield from site.tidy(timeout_s)
-        slot = site.take(size_class(size))
-        if slot is None and time.monotonic() >= site.refused_until:
-            slot = yield from self._new_slot(site, size_class(size), end)
-        return None if slot is None else (site, slot)
+        yield from server.tidy(timeout_s)
+        region = server.take(size_class(size))
+        if region is None and time.monotonic() >= server.refused_until:
+            region = yield from self._new_region(server, size_class(size), end)
+        return None if region is None else (server, region)
 
-    def _new_slot(self, site: Site, size: int, end: float) -> Steps[Slot | None]:
+    def _new_region(self, server: ServerRegions, size: int, end: float) -> Steps[OpenRegion | None]:
         if not self._reserve(size):
             return None
         try:
             memory = self._memory(size)
             if memory is None:
                 return None
-            yield from site.adopt_orphans(memory, max(end - time.monotonic(), 0.001))
-            return (yield from site.open(memory, max(end - time.monotonic(), 0.001)))
+            yield from server.adopt_orphans(memory, max(end - time.monotonic(), 0.001))
+            return (yield from server.open(memory, max(end - time.monotonic(), 0.001)))
         finally:
             with self._lock:
                 self._reserved -= size
 
-    def _site(self, transport: Any) -> Site:
-        with self._lock:
-            site = self._sites.get(transport)
-            if site is None:
-                site = self._sites[transport] = Site(transport, self._owner)
-            return site
-
     def _reserve(self, size: int) -> bool:
         with self._lock:
-            sites = list(self._sites.values())
-            taken = sum(site.size() for site in sites)
+            servers = list(self._servers.values())
+            taken = sum(server.size() for server in servers)
             if taken + self._reserved + size <= self._settings.limit:
                 self._reserved += size
                 return True
         # Other sizes were in demand before: what is free makes room for the calls to come.
-        for site in sites:
-            site.retire_free()
+        for server in servers:
+            server.retire_free()
         return False
 
-    def _memory(self, size: int) -> Memory | None:
+    def _memory(self, size: int) -> RegionMemory | None:
         try:
             memory = self._make(size)
         except UsageError as error:
-            # The very first: it cannot work at all, and whoever asked for it wants to know.
+            # The very first: it cannot work at all, and the caller wants to know.
             if not self._made:
                 raise
             if not self._full:

@@ -1,4 +1,4 @@
-"""What one server knows: the regions it has opened, which are free, and which it should forget.
+"""The regions that one server has opened: which are free, and which it should forget.
 
 Facts of Triton 2.51 that shape this, all tried:
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +25,10 @@ from tritonkit.errors import ClientError, InferenceError, Overloaded
 from tritonkit.wire.messages import message, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tritonkit.client.shm.memory import Memory
+    from tritonkit.client.shm.memory import RegionMemory
     from tritonkit.wire.transport import Method
 
-__all__ = ["Site", "Slot"]
+__all__ = ["OpenRegion", "ServerRegions"]
 
 _LONGEST_OPEN_S = 30.0
 _LONGEST_FORGET_S = 0.5
@@ -45,109 +42,106 @@ _REFUSED_S = 60.0
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
+class OpenRegion:
     """A region that a server has opened. One call at a time uses it."""
 
     name: str
-    memory: Memory
+    memory: RegionMemory
     generation: int
 
 
 @dataclass(slots=True)
 class _Retired:
+    """A region that the server should forget, not before a moment of the clock; no memory: another process's."""
+
     name: str
-    size: int
     unregister: Method
-    memory: Memory | None = None
+    memory: RegionMemory | None = None
     not_before: float = 0.0
 
 
 @dataclass(eq=False)
-class Site:
+class ServerRegions:
     """The regions at one server, over one transport. Threads may share it."""
 
     transport: Any
     owner: Owner
     generation: int = 0
     refused_until: float = 0.0
-    asked: bool = False
-    free: dict[int, list[Slot]] = field(default_factory=dict)
-    lent: set[Slot] = field(default_factory=set)
+    orphans_adopted: bool = False
+    free: dict[int, list[OpenRegion]] = field(default_factory=dict)
+    in_use: set[OpenRegion] = field(default_factory=set)
     retired: deque[_Retired] = field(default_factory=deque)
-    returned: deque[tuple[Slot, bool]] = field(default_factory=deque)
+    returned: deque[tuple[OpenRegion, bool]] = field(default_factory=deque)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, size: int) -> Slot | None:
+    def take(self, size: int) -> OpenRegion | None:
         """A free region of that size class."""
         with self.lock:
             self._settle()
-            slots = self.free.get(size)
-            if not slots:
+            regions = self.free.get(size)
+            if not regions:
                 return None
-            slot = slots.pop()  # the one used last: its pages are in the caches
-            self.lent.add(slot)
-            return slot
+            region = regions.pop()  # the one used last: its pages are in the caches
+            self.in_use.add(region)
+            return region
 
-    def give_back(self, slot: Slot, safe: bool) -> None:
+    def give_back(self, region: OpenRegion, safe: bool) -> None:
         """Return a region; `safe` says that the server is done with it.
 
         Takes no lock: the garbage collector calls this in the middle of anything.
         """
-        self.returned.append((slot, safe))
+        self.returned.append((region, safe))
 
-    def is_untidy(self) -> bool:
-        """Whether the server should forget something."""
-        with self.lock:
-            self._settle()
-            return bool(self.retired)
-
-    def lost(self, slot: Slot) -> None:
+    def lost(self, region: OpenRegion) -> None:
         """The server does not know this region: it was restarted and knows none from before."""
         with self.lock:
-            if slot.generation == self.generation:
+            if region.generation == self.generation:
                 self.generation += 1
 
     def retire_free(self) -> None:
         """Give up the regions nobody uses."""
         with self.lock:
             self._settle()
-            for slot in [slot for slots in self.free.values() for slot in slots]:
-                self._retire(slot)
+            for region in [region for regions in self.free.values() for region in regions]:
+                self._retire(region)
             self.free.clear()
 
     def size(self) -> int:
         """Bytes of all regions, those included that the server has not forgotten yet."""
         with self.lock:
             self._settle()
-            free = sum(size * len(slots) for size, slots in self.free.items())
-            lent = sum(slot.memory.size for slot in self.lent)
-            return free + lent + sum(retired.size for retired in self.retired)
+            free = sum(size * len(regions) for size, regions in self.free.items())
+            in_use = sum(region.memory.size for region in self.in_use)
+            return (
+                free
+                + in_use
+                + sum(retired.memory.size for retired in self.retired if retired.memory is not None)
+            )
 
-    def open(self, memory: Memory, timeout_s: float) -> Steps[Slot | None]:
+    def open(self, memory: RegionMemory, timeout_s: float) -> Steps[OpenRegion | None]:
         """Let the server open a new region; None if it cannot, and then not again for a minute.
 
         Raises:
             ServerUnavailable, DeadlineExceeded, Overloaded, UsageError: as from the transport.
         """
-        slot = Slot(self.owner.new_name(), memory, self.generation)
-        # Also when the answer stays out: the server may have opened it.
-        with self._hidden_after(slot):
-            try:
-                yield Send(
-                    self.transport,
-                    memory.register,
-                    (memory.request(slot.name),),
-                    min(timeout_s, _LONGEST_OPEN_S),
-                )
-            except Overloaded:
-                raise
-            except InferenceError as error:
+        region = OpenRegion(self.owner.new_name(), memory, self.generation)
+        body = (memory.request(region.name),)
+        try:
+            yield Send(self.transport, memory.register, body, min(timeout_s, _LONGEST_OPEN_S))
+            with self.lock:
+                self.in_use.add(region)
+        except BaseException as error:
+            if isinstance(error, InferenceError) and not isinstance(error, Overloaded):
                 memory.free()
                 self._refused(error)
                 return None
-            with self.lock:
-                self.lent.add(slot)
-            return slot
+            with self.lock:  # without an answer the server may have opened it
+                self._retire(region)
+            raise
+        finally:
+            memory.hide()
+        return region
 
     def tidy(self, timeout_s: float, most: int = 2) -> Steps[None]:
         """Let the server forget up to `most` regions that are used no more; never fails."""
@@ -166,11 +160,11 @@ class Site:
                     with self.lock:
                         self.retired.append(retired)
 
-    def adopt_orphans(self, memory: Memory, timeout_s: float) -> Steps[None]:
+    def adopt_orphans(self, memory: RegionMemory, timeout_s: float) -> Steps[None]:
         """Ask once which regions the server has, to let it forget those of killed processes."""
-        if self.asked:
+        if self.orphans_adopted:
             return
-        self.asked = True
+        self.orphans_adopted = True
         method: Any = memory.register.replace("Register", "Status")
         try:
             answer = yield Send(self.transport, method, (message(method),), timeout_s)
@@ -178,15 +172,15 @@ class Site:
         except (ClientError, AttributeError):
             return
         with self.lock:
-            self.retired.extend(_Retired(name, 0, memory.unregister) for name in names)
+            self.retired.extend(_Retired(name, memory.unregister) for name in names)
 
     def leave(self, timeout_s: float) -> Steps[int]:
         """Let the server forget everything, waiting for what is in use; how many are left."""
         end = time.monotonic() + timeout_s
         with self.lock:
             self._settle()
-            for slot in list(self.lent):
-                self._retire(slot)
+            for region in list(self.in_use):
+                self._retire(region)
         self.retire_free()
         while self.retired and (left := end - time.monotonic()) > 0:
             before = len(self.retired)
@@ -210,36 +204,26 @@ class Site:
 
     def _next_retired(self) -> _Retired | None:
         with self.lock:
+            self._settle()
             if self.retired and self.retired[0].not_before <= time.monotonic():
                 return self.retired.popleft()
         return None
 
     def _settle(self) -> None:
         while self.returned:
-            slot, safe = self.returned.popleft()
-            if slot not in self.lent:  # the server was left meanwhile
+            region, safe = self.returned.popleft()
+            if region not in self.in_use:  # the server was left meanwhile
                 continue
-            self.lent.remove(slot)
-            if safe and slot.generation == self.generation:
-                self.free.setdefault(slot.memory.size, []).append(slot)
+            self.in_use.remove(region)
+            if safe and region.generation == self.generation:
+                self.free.setdefault(region.memory.size, []).append(region)
             else:
-                self._retire(slot)
+                self._retire(region)
 
-    def _retire(self, slot: Slot) -> None:
-        self.lent.discard(slot)
-        memory = slot.memory
-        self.retired.append(_Retired(slot.name, memory.size, memory.unregister, memory))
-
-    @contextmanager
-    def _hidden_after(self, slot: Slot) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            with self.lock:
-                self._retire(slot)
-            raise
-        finally:
-            slot.memory.hide()
+    def _retire(self, region: OpenRegion) -> None:
+        self.in_use.discard(region)
+        memory = region.memory
+        self.retired.append(_Retired(region.name, memory.unregister, memory))
 
     def _refused(self, error: InferenceError) -> None:
         if not self.refused_until:
