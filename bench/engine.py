@@ -30,14 +30,14 @@ def main() -> None:
     spec = load(ROOT / "models" / options.model, ROOT)
     cache = Cache(ROOT / ".tritonkit" / "cache")
     artifact = plan(spec, cache, variant=options.variant).cached
-    _, form = parse(options.variant, "bench")
-    if artifact is None or form.runtime is None:
+    runtime = parse(options.variant, "bench").runtime
+    if artifact is None or runtime is None:
         raise UsageError(
             f"{options.model} {options.variant}",
             found="it is not built, or does not run here",
             todo=f"tritonkit build {options.model} --variants {options.variant}",
         )
-    runner = RUNTIMES[form.runtime](artifact.folder, cores(), "bench")
+    runner = RUNTIMES[runtime](artifact.folder, cores(), "bench")
     samples = job_of(spec, cache).samples
     times = {}
     for size in options.batches:

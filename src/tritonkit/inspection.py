@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature, TensorInfo
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.export.onnx_file import hold_against_spec, read_signature
-from tritonkit.optimize.make import PYTHON
-from tritonkit.optimize.variants import AUTO, parse
+from tritonkit.optimize.variants import AUTO, PYTHON, variant_of
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import ModelPlan, Target
 from tritonkit.spec import FileReference, PackageFile, Spec, resolve_file
@@ -110,14 +109,11 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
 
 def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:
     """The plan of an artifact that is not there yet: its signature and its main file say enough."""
-    python = spec.model.network.python is not None
-    variant = PYTHON if python else spec.model.serving.variant
-    if variant == AUTO:
+    if spec.model.serving.variant == AUTO and not spec.model.network.python:
         return ()
-    if not python:
-        parse(variant, f"{spec.file} serving.variant")
-    main = _MAIN_FILES.get(variant.rpartition("+")[2].partition("-")[0], "model.onnx")
-    planned = Artifact(spec.name, variant, spec.folder, {main: ""}, signature, None, "", {})
+    planned = Artifact(spec.name, variant_of(spec).name, spec.folder, {}, signature, None, "", {})
+    main = _MAIN_FILES.get(planned.form.partition("-")[0], "model.onnx")
+    planned = replace(planned, files={main: ""})
     return plan_models(spec, planned, target, cores)
 
 

@@ -1,4 +1,13 @@
-"""The whole of a build: specs in, a repository that Triton loads out. Whoever reads `tritonkit build` starts here."""
+"""`tritonkit build` from start to end: model folders in, a repository that Triton loads out.
+
+What `build_repository` calls, in order, and the rooms where it is:
+
+    load_all    model.yaml -> Spec                                             spec
+    evaluate    Spec -> its variants, each made or cached, measured, judged    export, optimize
+    choose      of these the one to be served: an Artifact                     optimize
+    render      Spec and Artifact -> a checked config.pbtxt for each model     render
+    publish     text and files -> the repository, each model in one step       publish
+"""
 
 from __future__ import annotations
 
@@ -12,9 +21,9 @@ from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError
 from tritonkit.export import Artifact, Cache
 from tritonkit.machine import cores as machine_cores
-from tritonkit.optimize.make import PYTHON
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
+from tritonkit.optimize.variants import PYTHON
 from tritonkit.publish.existing import recorded_cores
 from tritonkit.publish.publish import Change, Rendered, drift, publish
 from tritonkit.render.config import render_config
@@ -37,11 +46,6 @@ class Repository:
     notes: tuple[str, ...] = ()
 
 
-def default_out(root: Path, target: Target) -> Path:
-    """`model_repository/`, whose text is tracked, for the CPU; a folder beside it for GPUs."""
-    return root / ("model_repository" if target == "cpu" else f"model_repository_{target}")
-
-
 def build_repository(
     root: Path,
     names: Sequence[str] = (),
@@ -54,14 +58,14 @@ def build_repository(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Repository:
-    """Build what changed, hold it to the gate, render it, publish it.
+    """Build what changed, hold it to the quality gate, render it, publish it.
 
     Args:
         names: folders of `models/`; by default all that are not marked `default: false`.
         cores: of the machine that will serve; this one's by default.
         variants: what to build beside the one that is served: names, `spec` or `all`. They are
             timed; one that cannot be made or loses too much is a result like the others.
-        force: build anew what the cache holds.
+        force: build again what the cache holds.
         dry_run: nothing is built and nothing written.
 
     Raises:
@@ -71,31 +75,26 @@ def build_repository(
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
     specs = load_all(root, tuple(names))
-    cache = Cache(root / ".tritonkit" / "cache", progress.warn)
-    served: list[tuple[Spec, Artifact]] = []
     results: list[Result] = []
-    with contextlib.nullcontext() if dry_run else _one_at_a_time(root, progress):
+    served: dict[str, str] = {}
+    rendered: list[Rendered] = []
+    with contextlib.nullcontext() if dry_run else _build_lock(root, progress):
         for spec in specs:
-            found = _evaluate(spec, cache, variants, force, dry_run, progress)
-            results += found
-            artifact = _planned(found, spec) if dry_run else choose(spec, found)
+            made = _make_variants(spec, root, variants, progress, force=force, dry_run=dry_run)
+            results += made
+            artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
             if artifact is not None:
-                served.append((spec, artifact))
-        rendered = [
-            model
-            for spec, artifact in served
-            for model in _render(spec, artifact, root, target, cores or machine_cores())
-        ]
-        _refuse_twins(rendered)
+                served[spec.name] = artifact.variant
+                rendered += _render(spec, artifact, root, target, cores or machine_cores())
+        _refuse_duplicates(rendered)
         if not dry_run:
             progress.publishing()
         changes = publish(
             out, rendered, dry_run=dry_run, all_specs=not names and not dry_run,
-            keep=_on_request(root),
+            keep=_not_default(root),
         )  # fmt: skip
     notes = tuple(note for model in rendered for note in model.plan.notes)
-    chosen = {spec.name: artifact.variant for spec, artifact in served}
-    return Repository(out, tuple(results), chosen, tuple(changes), notes)
+    return Repository(out, tuple(results), served, tuple(changes), notes)
 
 
 def check_repository(
@@ -109,44 +108,49 @@ def check_repository(
     """
     progress = progress or Progress()
     out = (out or default_out(root, target)).resolve()
-    cache = Cache(root / ".tritonkit" / "cache", progress.warn)
-    rendered = []
-    with _one_at_a_time(root, progress):
+    rendered: list[Rendered] = []
+    with _build_lock(root, progress):
         for spec in load_all(root, tuple(names)):
-            artifact = choose(spec, _evaluate(spec, cache, (), False, False, progress))
+            artifact = choose(spec, _make_variants(spec, root, (), progress))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             rendered += _render(spec, artifact, root, target, count)
-    _refuse_twins(rendered)
-    return drift(out, rendered, all_specs=not names, keep=_on_request(root))
+    _refuse_duplicates(rendered)
+    return drift(out, rendered, all_specs=not names, keep=_not_default(root))
 
 
-def _evaluate(
-    spec: Spec, cache: Cache, variants: Sequence[str], force: bool, dry_run: bool,
-    progress: Progress,
+def default_out(root: Path, target: Target) -> Path:
+    """`model_repository/`, whose text is tracked, for the CPU; a folder beside it for GPUs."""
+    return root / ("model_repository" if target == "cpu" else f"model_repository_{target}")
+
+
+def _make_variants(
+    spec: Spec, root: Path, variants: Sequence[str], progress: Progress, *, force: bool = False,
+    dry_run: bool = False,
 ) -> tuple[Result, ...]:  # fmt: skip
+    """The served variant and those in `variants`, each made or taken from the cache."""
     wanted = wanted_variants(spec, variants)
-    # Whatever has company is compared with it.
-    timed = len(wanted) > 1
     return evaluate(
-        spec, wanted, cache, threads=machine_cores(), force=force, timed=timed, dry_run=dry_run,
+        spec,
+        wanted,
+        Cache(root / ".tritonkit" / "cache", progress.warn),
+        threads=machine_cores(),
+        force=force,
+        timed=len(wanted) > 1,  # several are compared by their speed too
+        dry_run=dry_run,
         progress=progress,
-    )  # fmt: skip
+    )
 
 
-def _planned(results: Sequence[Result], spec: Spec) -> Artifact | None:
+def _cached_artifact(spec: Spec, results: Sequence[Result]) -> Artifact | None:
     """What a dry run can show of the artifact to be served: nothing, where it is not built yet."""
     serving = spec.model.serving.variant
     return next((r.artifact for r in results if r.variant in (serving, PYTHON)), None)
 
 
-def _on_request(root: Path) -> frozenset[str]:
-    """The specs that are built only when they are named; what they published stays."""
-    return frozenset(spec.name for spec in load_every(root) if not spec.model.default)
-
-
 def _render(
     spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int
 ) -> list[Rendered]:
+    """The Triton models of a spec: its pipeline's steps, the network, the ensemble."""
     source = str(spec.file.relative_to(root))
     return [
         Rendered(model, render_config(model, source=source, target=target, cores=cores), artifact)
@@ -154,7 +158,7 @@ def _render(
     ]
 
 
-def _refuse_twins(models: Sequence[Rendered]) -> None:
+def _refuse_duplicates(models: Sequence[Rendered]) -> None:
     """Two Triton models of one name: `net` with a step `top_k` beside a spec called `net_top_k`."""
     owners: dict[str, str] = {}
     for model in models:
@@ -169,9 +173,14 @@ def _refuse_twins(models: Sequence[Rendered]) -> None:
         owners[name] = spec
 
 
+def _not_default(root: Path) -> frozenset[str]:
+    """The specs that are built only when they are named; what they published stays."""
+    return frozenset(spec.name for spec in load_every(root) if not spec.model.default)
+
+
 @contextlib.contextmanager
-def _one_at_a_time(root: Path, progress: Progress) -> Iterator[None]:
-    """Let a second build wait for the first; the lock goes with the process that holds it."""
+def _build_lock(root: Path, progress: Progress) -> Iterator[None]:
+    """Let a second build wait for the first; the lock ends with the process that holds it."""
     file = root / ".tritonkit" / "build.lock"
     try:
         file.parent.mkdir(exist_ok=True)

@@ -41,7 +41,7 @@ class Announcing(Progress):
         from tritonkit.spec.contents import build_python
 
         spec = plan.spec
-        files = build_python(spec, optimized=plan.variant != PLAIN)
+        files = build_python(spec, optimized=plan.variant.name != PLAIN)
         if new := [file for file in files if (spec.name, file) not in self._told]:
             note(f"{spec.name}: runs the Python of {spec.folder}: {', '.join(new)}")
         self._told |= {(spec.name, file) for file in new}
@@ -56,7 +56,9 @@ class Announcing(Progress):
             if network.torch
             else "checking"
         )
-        note(f"{plan.spec.name}: {doing if plan.variant == PLAIN else 'making'} {plan.variant} ...")
+        note(
+            f"{plan.spec.name}: {doing if plan.variant.name == PLAIN else 'making'} {plan.variant} ..."
+        )
 
     def warn(self, text: str) -> None:
         """Say it at once, whatever else is shown."""

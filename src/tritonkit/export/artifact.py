@@ -103,6 +103,11 @@ class Artifact:
     """What a person may want to know of how it was made, such as layers that stayed FP32."""
 
     @property
+    def form(self) -> str:
+        """The variant's name without a transform in front: `onnx-int8` of `pruned+onnx-int8`."""
+        return self.variant.rpartition("+")[2]
+
+    @property
     def size_bytes(self) -> int:
         """All files together."""
         return sum((self.folder / name).stat().st_size for name in self.files)

@@ -16,9 +16,9 @@ from tritonkit.export.samples import Batch
 from tritonkit.export.timing import batch_of
 from tritonkit.machine import cores
 from tritonkit.measure.profile import steps_of
-from tritonkit.optimize.make import PYTHON, job_of
+from tritonkit.optimize.make import job_of
 from tritonkit.optimize.runtimes import RUNTIMES, OperatorTime
-from tritonkit.optimize.variants import parse
+from tritonkit.optimize.variants import PYTHON, parse
 from tritonkit.publish import manifest
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
@@ -111,7 +111,7 @@ def profile_network(
 
 
 def _profile(model: str, variant: str, folder: Path, threads: int, batch: Batch) -> NetworkProfile:
-    runtime = parse(variant, str(folder))[1].runtime
+    runtime = parse(variant, str(folder)).runtime
     if runtime is None:
         return NetworkProfile(model, variant, problem="it does not run on this machine")
     runner = RUNTIMES[runtime](folder, threads, str(folder))

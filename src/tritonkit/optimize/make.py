@@ -23,13 +23,12 @@ from tritonkit.export.quality import measure
 from tritonkit.export.weights import Weights
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants import FORMS, PLAIN, parse
+from tritonkit.optimize.variants import PLAIN, Form, Variant, variant_of
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
 
-__all__ = ["PYTHON", "BuildPlan", "build", "job_of", "plan"]
+__all__ = ["BuildPlan", "build", "job_of", "plan"]
 
-PYTHON = "python"
 _RESERVED = ("artifact.json", "manifest.json", "timing.json")
 _EXTRAS = {
     "build": (),
@@ -52,52 +51,49 @@ class BuildPlan:
     """What a build of one variant will do: nothing when `cached` holds the artifact."""
 
     spec: Spec
-    variant: str
+    variant: Variant
     source_hash: str
     tools: dict[str, str]
     cached: Artifact | None
 
 
-def plan(spec: Spec, cache: Cache, force: bool = False, variant: str | None = None) -> BuildPlan:
+def plan(
+    spec: Spec, cache: Cache, force: bool = False, variant: str | Variant | None = None
+) -> BuildPlan:
     """Decide without doing: which variant (the served one by default), under which hash, and whether
     it lies in the cache."""
-    if spec.model.network.python:
-        variant, code, extra = PYTHON, frozenset[Path](), "build"
-    else:
-        variant = variant or spec.model.serving.variant
-        transform, form = parse(variant, f"{spec.file} serving.variant")
-        made = [form.make, *([transform.make] if transform else [])]
-        code = frozenset(Path(sys.modules[make.__module__].__file__ or "") for make in made)
-        extra = transform.extra if transform else form.extra
+    variant = variant_of(spec, variant)
+    made_by = [part for part in (variant.form, variant.transform) if part is not None]
+    code = {Path(sys.modules[part.make.__module__].__file__ or "") for part in made_by}
+    extra = made_by[-1].extra if made_by else "build"
     try:
         tools = tool_versions(spec, _EXTRAS[extra])
         if extra == "tensorrt":
             tools["gpu"] = find_gpu() or "none"  # a plan is for the GPU it was built on
-        source_hash = fingerprint(spec, variant, tools, code)
+        source_hash = fingerprint(spec, variant.name, tools, code)
     except OSError as error:
         raise SpecError(
             str(error.filename or spec.folder),
             found=f"it cannot be read: {error.strerror or error}",
             todo="correct its permissions, or take it out of the model's folder",
         ) from error
-    cached = None if force else cache.find(spec.name, variant, source_hash)
+    cached = None if force else cache.find(spec.name, variant.name, source_hash)
     return BuildPlan(spec, variant, source_hash, tools, cached)
 
 
 def job_of(
-    spec: Spec, cache: Cache, variant: str = PLAIN, *, threads: int = 1, fresh: bool = False,
+    spec: Spec, cache: Cache, variant: str | Variant = PLAIN, *, threads: int = 1, fresh: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Job:  # fmt: skip
     """What the variants of a spec are made from; those of a transform share one, too."""
-    transform, _ = (None, None) if spec.model.network.python else parse(variant, str(spec.file))
-    plain = variant.partition("+")[0] if transform else PLAIN
+    variant = variant_of(spec, variant)
     weights = Weights(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
     job: Job
 
     def base() -> Artifact:
-        return build(plan(spec, cache, variant=plain), cache, job)
+        return build(plan(spec, cache, variant=variant.base), cache, job)
 
-    job = Job(spec, weights, base, threads=threads, say=say, transform=transform)
+    job = Job(spec, weights, base, threads=threads, say=say, transform=variant.transform)
     return job
 
 
@@ -109,7 +105,7 @@ def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
     if what.cached is not None:
         return what.cached
     job = job or job_of(what.spec, cache, what.variant)
-    if what.variant != PYTHON and parse(what.variant, str(what.spec.file))[1] is not FORMS[PLAIN]:
+    if what.variant.form is not None and not what.variant.is_base:
         _ = job.base  # made first: a workplace empties the others of its model
     with cache.workplace(what.spec.name) as folder:
         try:
@@ -131,11 +127,11 @@ def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
 def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
     spec, measured = what.spec, None
     notes: tuple[str, ...] = ()
-    if what.variant == PYTHON:
+    form = what.variant.form
+    if form is None:
         signature = _copy_python(spec, folder)
     else:
-        _, form = parse(what.variant, str(spec.file))
-        notes = _made(job, what, folder)
+        notes = _made(form, job, what, folder)
         signature = _signature(job, what, folder)
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
@@ -143,13 +139,12 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
             measured = measure(job, runner, lossless=form.lossless and not job.transformed)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     return Artifact(
-        spec.name, what.variant, folder, files, signature, measured, what.source_hash, what.tools, notes
+        spec.name, what.variant.name, folder, files, signature, measured, what.source_hash, what.tools, notes
     )  # fmt: skip
 
 
-def _made(job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
+def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
     """Let the form write its files; what a library stumbles over is told as that."""
-    _, form = parse(what.variant, str(what.spec.file))
     try:
         return (*form.make(job, folder), *job.notes)
     except (TritonkitError, MemoryError):
@@ -170,8 +165,7 @@ def _made(job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
 def _signature(job: Job, what: BuildPlan, folder: Path) -> Signature:
     """What the FP32 file takes and gives; every other form keeps that."""
     spec = what.spec
-    _, form = parse(what.variant, str(spec.file))
-    if form is not FORMS[PLAIN]:
+    if not what.variant.is_base:
         return job.base.signature
     where = f"{spec.file} network.{'torch' if spec.model.network.torch else 'onnx'}"
     signature = read_signature(check_file(folder / "model.onnx", where), where, job.batched)

@@ -12,10 +12,18 @@ from tritonkit.export.cache import Cache
 from tritonkit.export.gate import Verdict, judge, refuse
 from tritonkit.export.job import Job
 from tritonkit.export.timing import Timing, find_timing, time_runner
-from tritonkit.optimize.make import PYTHON, BuildPlan, build, job_of, plan
+from tritonkit.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants import AUTO, PLAIN, parse, variant_names
+from tritonkit.optimize.variants import (
+    AUTO,
+    MODEL_PY,
+    PLAIN,
+    PYTHON,
+    Variant,
+    variant_names,
+    variant_of,
+)
 from tritonkit.spec import Spec
 
 __all__ = ["Result", "choose", "evaluate", "wanted_variants"]
@@ -35,6 +43,8 @@ class Result:
     timing: Timing | None = None
     verdict: Verdict | None = None
     problem: TritonkitError | None = None
+    runtime: str | None = None
+    """The engine that runs it here."""
 
     @property
     def passed(self) -> bool:
@@ -74,11 +84,11 @@ class Result:
         return facts
 
 
-def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[str, ...]:
+def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
     """What to build for a spec: what was asked for (`all`, `spec` or names), what it serves, and
     onnx-fp32 where others are compared with it."""
     if spec.model.network.python:
-        return (PYTHON,)
+        return (MODEL_PY,)
     serving, quality = spec.model.serving.variant, spec.model.quality
     compared = quality.max_size_ratio is not None or quality.max_latency_ratio is not None
     names: list[str] = [PLAIN] if asked or compared or serving == AUTO else []
@@ -90,19 +100,17 @@ def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[str, ...]:
         else:
             names.append(name)
     names += spec.model.optimize.variants if serving == AUTO else [serving]
-    for name in names:
-        parse(name, f"{spec.file} variant")
-    return tuple(dict.fromkeys(names))
+    return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
 
 
 def evaluate(
-    spec: Spec, variants: Sequence[str], cache: Cache, *, threads: int = 1, force: bool = False,
+    spec: Spec, variants: Sequence[str | Variant], cache: Cache, *, threads: int = 1, force: bool = False,
     timed: bool = False, dry_run: bool = False, progress: Progress | None = None,
 ) -> tuple[Result, ...]:  # fmt: skip
     """Make and measure each variant; one that cannot be made is a result with its problem.
 
     Args:
-        variants: names, onnx-fp32 first where the others are to be compared with it.
+        variants: parsed or as names, onnx-fp32 first where the others are to be compared with it.
         threads: cores that the measurements may use.
         force: make anew what the cache holds.
         timed: measure speed too.
@@ -113,15 +121,15 @@ def evaluate(
     for variant in variants:
         what = plan(spec, cache, force, variant)
         if dry_run:
-            results.append(Result(spec.name, what.variant, bool(what.cached), what.cached))
+            results.append(Result(spec.name, what.variant.name, bool(what.cached), what.cached))
             continue
-        root = variant.partition("+")[0]
-        if root not in jobs:
-            jobs[root] = job_of(
-                spec, cache, variant, threads=threads, fresh=force, say=progress.say
+        network = what.variant.base
+        if network not in jobs:
+            jobs[network] = job_of(
+                spec, cache, what.variant, threads=threads, fresh=force, say=progress.say
             )
         base = results[0] if results and results[0].variant == PLAIN else None
-        result = _evaluate(what, cache, jobs[root], timed, base, progress)
+        result = _evaluate(what, cache, jobs[network], timed, base, progress)
         progress.done(result)
         results.append(result)
     return tuple(results)
@@ -158,34 +166,36 @@ def _evaluate(
         artifact = build(what, cache, job)
         timing = _timing(what, artifact, job, progress) if timed else None
     except TritonkitError as problem:
-        return Result(spec.name, what.variant, cached, problem=problem)
+        return Result(spec.name, what.variant.name, cached, problem=problem)
     verdict = judge(
         spec, artifact, base.artifact if base else None, timing, base.timing if base else None
     )
-    return Result(spec.name, what.variant, cached, artifact, timing, verdict)
+    return Result(
+        spec.name,
+        what.variant.name,
+        cached,
+        artifact,
+        timing,
+        verdict,
+        runtime=what.variant.runtime,
+    )
 
 
 def _timing(what: BuildPlan, artifact: Artifact, job: Job, progress: Progress) -> Timing | None:
     """What was measured before, or is now; None for what does not run on this machine."""
-    if what.variant == PYTHON:
-        return None
-    _, form = parse(what.variant, str(what.spec.file))
-    if form.runtime is None:
+    if what.variant.runtime is None:
         return None
     found = find_timing(artifact, job.threads)
     if found is not None:
         return found
     progress.runs(what)  # for its samples
     where = f"{what.spec.file} variant {what.variant}"
-    runner = RUNTIMES[form.runtime](artifact.folder, job.threads, where)
+    runner = RUNTIMES[what.variant.runtime](artifact.folder, job.threads, where)
     return time_runner(job, runner, artifact.folder)
 
 
 def _fastest(spec: Spec, results: Sequence[Result]) -> Artifact:
-    able = [
-        result for result in results
-        if result.passed and parse(result.variant, str(spec.file))[1].runtime in SERVED_RUNTIMES
-    ]  # fmt: skip
+    able = [result for result in results if result.passed and result.runtime in SERVED_RUNTIMES]
     if not able:
         tried = "\n".join(
             f"{r.variant}: {r.problem or (r.verdict and r.verdict.misses and r.verdict.misses[0].found)}"

@@ -14,9 +14,17 @@ from tritonkit.export.artifact import Artifact
 from tritonkit.export.cache import Cache
 from tritonkit.export.gate import judge
 from tritonkit.export.timing import Timing, find_timing
-from tritonkit.optimize.make import PYTHON, plan
+from tritonkit.optimize.make import plan
 from tritonkit.optimize.results import Result, choose, wanted_variants
-from tritonkit.optimize.variants import AUTO, PLAIN, parse, variant_names
+from tritonkit.optimize.variants import (
+    AUTO,
+    MODEL_PY,
+    PLAIN,
+    PYTHON,
+    Variant,
+    parse,
+    variant_names,
+)
 from tritonkit.report.operators import Operators, profile_variant, slowest
 from tritonkit.spec import Spec, load_all, load_every
 
@@ -114,18 +122,21 @@ def _read(spec: Spec, cache: Cache, threads: int, say: Callable[[str], None]) ->
     missing: dict[str, str] = {}
     base: Artifact | None = None
     base_timing: Timing | None = None
-    there = _there(cache, spec.name)
-    for variant in _known(spec, there):
-        what = plan(spec, cache, variant=variant)
-        artifact = what.cached
+    cached = _cached_variants(cache, spec.name)
+    for variant in _variants(spec, cached):
+        artifact = plan(spec, cache, variant=variant).cached
         if artifact is None:
-            missing[variant] = _EARLIER if variant in there else _NEVER
+            missing[variant.name] = _EARLIER if variant.name in cached else _NEVER
             continue
         timing = find_timing(artifact, threads)
-        if variant == PLAIN:
+        if variant.name == PLAIN:
             base, base_timing = artifact, timing
         verdict = judge(spec, artifact, base, timing, base_timing)
-        results.append(Result(spec.name, variant, True, artifact, timing, verdict))
+        results.append(
+            Result(
+                spec.name, variant.name, True, artifact, timing, verdict, runtime=variant.runtime
+            )
+        )
     operators = None
     if (slow := slowest(results)) is not None:
         say(f"{spec.name}: profiling {slow.variant}")
@@ -143,21 +154,21 @@ def _read(spec: Spec, cache: Cache, threads: int, say: Callable[[str], None]) ->
     )
 
 
-def _known(spec: Spec, there: Set[str]) -> tuple[str, ...]:
+def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
     """Every variant there is, those the spec names, and compositions that lie in the cache."""
     if spec.model.network.python:
-        return (PYTHON,)
+        return (MODEL_PY,)
     serving = spec.model.serving.variant
     names = [*variant_names(), *spec.model.optimize.variants]
     names += [] if serving == AUTO else [serving]
-    for name in sorted(there):
-        with contextlib.suppress(SpecError):  # of a variant that is no more
-            parse(name, "")
-            names.append(name)
-    return tuple(dict.fromkeys(names))
+    variants = [parse(name, f"{spec.file} variant") for name in names]
+    for name in sorted(cached):
+        with contextlib.suppress(SpecError):  # of a variant that was removed since
+            variants.append(parse(name, ""))
+    return tuple({variant.name: variant for variant in variants}.values())
 
 
-def _there(cache: Cache, model: str) -> set[str]:
+def _cached_variants(cache: Cache, model: str) -> set[str]:
     """Variants of which some state lies in the cache."""
     found = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
     return {match[1] for match in found if match}
@@ -170,7 +181,7 @@ def _served(spec: Spec, results: Sequence[Result]) -> str | None:
     if spec.model.serving.variant != AUTO:
         named = next((r for r in results if r.variant == spec.model.serving.variant), None)
         return named.variant if named and named.passed else None
-    among = wanted_variants(spec, ())
+    among = {variant.name for variant in wanted_variants(spec, ())}
     try:
         return choose(spec, [result for result in results if result.variant in among]).variant
     except GateError:

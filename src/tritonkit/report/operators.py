@@ -13,7 +13,6 @@ from tritonkit.export.timing import batch_of
 from tritonkit.optimize.make import job_of
 from tritonkit.optimize.results import Result
 from tritonkit.optimize.runtimes import RUNTIMES, OperatorTime
-from tritonkit.optimize.variants import parse
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
 
@@ -50,7 +49,7 @@ def profile_variant(spec: Spec, cache: Cache, result: Result, threads: int) -> O
     assert result.artifact is not None  # noqa: S101  the caller has looked
     assert result.timing is not None  # noqa: S101
     plain_ms = result.timing.batch1_ms
-    runtime = parse(result.variant, str(spec.file))[1].runtime or ""
+    runtime = result.runtime or ""
     repeats = int(_PROFILE_MS / max(plain_ms, 1e-3))
     try:
         # What a person's hooks print is no part of a command's own output, such as --json.
