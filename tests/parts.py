@@ -1,9 +1,9 @@
 """The parts of the system that some tests need: how each is found, and what to install.
 
-A test says so with `@pytest.mark.needs("redis")`, or by a fixture of the table. Where the part is absent the
-test is skipped, and one line at the end of the run says what was not tested and what to install. With
-`CI=true` an absent part is a failure instead, so that nobody takes silence for success. A GPU is the
-exception: it can be demanded nowhere.
+A test says so with `@pytest.mark.needs("redis")`, or by a fixture or a folder that the table names. Where the
+part is absent the test is skipped, and one line at the end of the run says what was not tested and what to
+install. With `CI=true` an absent part is a failure instead, so that nobody takes silence for success. A GPU is
+the exception: no machine of the continuous integration has one, so it is never demanded.
 
 `conftest.py` loads this module as a pytest plugin.
 """
@@ -35,6 +35,7 @@ class Part:
         found: whether this machine has it.
         install: the command or the step that brings it.
         fixtures: those that need it; a test with one of them needs no mark.
+        folders: those below tests/ in which every test needs it.
         demanded: whether `CI=true` makes its absence a failure.
     """
 
@@ -42,6 +43,7 @@ class Part:
     found: Callable[[], bool]
     install: str
     fixtures: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     demanded: bool = True
 
 
@@ -106,7 +108,7 @@ PARTS = {
     "triton": Part(
         "Triton", lambda: programs("tritonserver")() or
         in_server("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")(),
-        "make setup", fixtures=("digits_server",),
+        "make setup", folders=("server", "hostile"),
     ),
 }  # fmt: skip
 """By the name that a test gives to `needs`."""
@@ -119,10 +121,15 @@ def is_absent(name: str) -> bool:
 
 
 def needed(item: pytest.Item) -> list[str]:
-    """The parts that a test needs, by its marks and its fixtures."""
+    """The parts that a test needs, by its marks, its fixtures and its folder."""
     names = [name for mark in item.iter_markers("needs") for name in mark.args]
-    fixtures: list[str] = getattr(item, "fixturenames", [])
-    return names + [name for name, part in PARTS.items() if set(part.fixtures) & set(fixtures)]
+    fixtures = set(getattr(item, "fixturenames", []))
+    folders = set(item.path.relative_to(PROJECT / "tests").parts[:-1])
+    return names + [
+        name
+        for name, part in PARTS.items()
+        if fixtures & set(part.fixtures) or folders & set(part.folders)
+    ]
 
 
 def pytest_configure(config: pytest.Config) -> None:

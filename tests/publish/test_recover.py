@@ -137,7 +137,7 @@ def test_a_model_that_is_a_link_is_not_a_place_for_staging(out: Path, tmp_path: 
     assert snapshot(elsewhere) == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away needs root")
+@pytest.mark.needs("root")
 def test_another_users_staging_folder_is_refused(out: Path, stage: Callable[[Any], Path]) -> None:
     """In a shared folder anybody can make one: it is not put in place of what is served."""
     staged = stage({"net": 1})

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.parts import SERVER
 from tritonkit.serve.core import rest
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, find_envoy
 
 
+@pytest.mark.needs("envoy")
 @pytest.mark.parametrize(
     ("host", "hosts", "origins", "shared_memory"),
     [
@@ -25,14 +27,14 @@ from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, f
     ],
 )
 def test_envoy_takes_the_configuration(
-    project: Path, tmp_path: Path, host: str, hosts: list[str], origins: list[str], shared_memory: bool
+    tmp_path: Path, host: str, hosts: list[str], origins: list[str], shared_memory: bool
 ) -> None:  # fmt: skip
     """Envoy itself validates it, with every option."""
     config = envoy_config(
         host, 18000, "http.sock", RestLimits(), hosts, origins, shared_memory=shared_memory
     )
     (tmp_path / "rest.json").write_text(json.dumps(config))
-    binary = find_envoy(project / ".venv-server")
+    binary = find_envoy(SERVER)
     assert binary is not None
     command = [*envoy_command(binary, "rest.json"), "--mode", "validate"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.parts import program
 from tritonkit.errors import ServerError
 from tritonkit.serve import Endpoint, serve
 
@@ -166,14 +167,15 @@ def test_calls_go_to_both_servers(
     assert f"{digits_server.grpc}: 100" in alone.stdout.splitlines()
 
 
+@pytest.mark.needs("redis")
 def test_answers_come_from_the_server_then_memory_then_redis(
     run: Run, digits_server: Endpoint, tmp_path: Path
 ) -> None:
     """The first answer is computed, the second is kept here, the third is found in Redis."""
-    program = shutil.which("redis-server")
-    assert program is not None, "apt-get install redis-server"
+    redis = program("redis-server")
+    assert redis is not None
     port = free_port()
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir"]
+    command = [redis, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir"]
     addresses = ("--address", digits_server.grpc, "--redis", f"redis://127.0.0.1:{port}")
     with running([*command, str(tmp_path)], port, tmp_path):
         for attempt in range(5):

@@ -23,6 +23,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
+from tests.parts import SERVER
 from tests.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
 from tritonkit.export.artifact import Signature
 from tritonkit.render import ModelPlan
@@ -41,8 +42,7 @@ REFUSED = {
     "instance_profile": NO_TENSORRT,
     "tensorrt_plan": NO_TENSORRT,
 }
-VENV = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")
-if not any(VENV.glob("lib/python3.*/site-packages/torch")):
+if not any(SERVER.glob("lib/python3.*/site-packages/torch")):
     REFUSED["torchscript"] = "torch is not installed in the server's environment"
 _DTYPES = {
     "FP32": TensorProto.FLOAT, "INT64": TensorProto.INT64, "INT32": TensorProto.INT32,
@@ -152,9 +152,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory, cases: dict[str, Case]) -> 
 
 
 def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[bytes]:
-    packages = next(VENV.glob("lib/python3.*/site-packages"), None)
-    if packages is None:
-        pytest.fail(f"{VENV} holds no server environment: run `make setup`")
+    packages = next(SERVER.glob("lib/python3.*/site-packages"))
     server = packages / "pytriton" / "tritonserver"
     backends = root / "backends"
     (backends / "python").mkdir(parents=True)
@@ -184,7 +182,7 @@ def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[byt
             f"--backend-config=python,shm-region-prefix-name={prefix}",
         ],
         env={
-            "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}",
+            "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
             "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
         },
         stdout=log,

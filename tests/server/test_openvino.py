@@ -16,7 +16,6 @@ from tritonclient.utils import InferenceServerException
 from tests.server.test_python_backends import (
     BATCH,
     MERGING,
-    VENV,
     ask,
     ask_together,
     executions,
@@ -127,8 +126,6 @@ def write_refused(root: Path) -> None:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.InferenceServerClient]:
     """A raw client of a Triton with every model of this file."""
-    if not VENV.is_dir():
-        pytest.skip(f"no server environment at {VENV}: run `make setup`")
     root = tmp_path_factory.mktemp("repository")
     write_networks(root)
     write_refused(root)

@@ -24,9 +24,10 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from tests.parts import SERVER
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "python_backends"
-VENV = Path(os.environ.get("TRITONKIT_SERVER_VENV", ROOT / ".venv-server"))
 BATCH = 8
 MERGING = (
     f"dynamic_batching {{ preferred_batch_size: [{BATCH}] max_queue_delay_microseconds: 300000 }}"
@@ -60,7 +61,7 @@ class Running:
 
 def backend_folder(folder: Path) -> Path:
     """A backend directory with Triton's `python` and our stand-ins; links are refused there."""
-    (triton,) = VENV.glob("lib/python*/site-packages/pytriton/tritonserver")
+    (triton,) = SERVER.glob("lib/python*/site-packages/pytriton/tritonserver")
     version = triton.parents[2].name.removeprefix("python")
     shutil.copytree(triton / "backends" / "python", folder / "python")
     stub = triton / "python_backend_stubs" / version / "triton_python_backend_stub"
@@ -84,7 +85,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
     """A Triton that is stopped at the end; models that fail to load leave the others served."""
-    (packages,) = VENV.glob("lib/python*/site-packages")
+    (packages,) = SERVER.glob("lib/python*/site-packages")
     port = free_port()
     regions = f"tk_test_{uuid.uuid4().hex[:8]}_"
     log = scratch / "triton.log"
@@ -103,7 +104,7 @@ def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
     ]
     environment = {
         **os.environ,
-        "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
     }
     environment.pop("PYTHONPATH", None)
@@ -345,8 +346,6 @@ REFUSALS = {
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with every model of this file."""
-    if not VENV.is_dir():
-        pytest.skip(f"no server environment at {VENV}: run `make setup`")
     root = tmp_path_factory.mktemp("repository")
     for write in (write_steps, write_networks, write_pipeline, write_refused):
         write(root)

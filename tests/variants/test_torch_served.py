@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.conftest import PROJECT, WriteModel
+from tests.conftest import WriteModel
+from tests.parts import SERVER
 from tritonkit.client import Client
 from tritonkit.errors import ServerStartError
 from tritonkit.export import Cache
@@ -18,8 +18,7 @@ from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
 
-VENV = Path(os.environ.get("TRITONKIT_SERVER_VENV") or PROJECT / ".venv-server")
-HAS_TORCH = any(VENV.glob("lib/python3.*/site-packages/torch"))
+HAS_TORCH = any(SERVER.glob("lib/python3.*/site-packages/torch"))
 TEXT = """
 name: net
 network:
@@ -90,6 +89,7 @@ def test_a_compiled_package_gives_what_the_module_gives(
     assert any("fused" in each.name for each in runner.profile(given, 3))
 
 
+@pytest.mark.needs("triton")
 @pytest.mark.skipif(
     not HAS_TORCH, reason="torch is not in the server's environment (requirements-torch.txt)"
 )
@@ -111,6 +111,7 @@ def test_answers_through_triton(write_model: WriteModel, root: Path, variant: st
         np.testing.assert_allclose(np.ravel(reply["total"]), total, rtol=1e-5)
 
 
+@pytest.mark.needs("triton")
 @pytest.mark.skipif(HAS_TORCH, reason="torch is in the server's environment")
 def test_without_torch_the_load_error_says_what_to_install(
     write_model: WriteModel, root: Path
