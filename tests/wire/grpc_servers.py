@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,7 +28,10 @@ def data_of(answer: memoryview) -> bytes:
 
 
 class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Ends a call with the status its model name spells; `echo` echoes, `slow` does so after `id` s."""
+    """Ends a call with the status that its model name spells, and its id or "as asked" for a message.
+
+    `echo` echoes, `slow` does so after `id` seconds, `trailers` with `id` bytes of trailing metadata.
+    """
 
     def __init__(self) -> None:
         self.metadata: list[dict[str, str]] = []
@@ -51,8 +54,11 @@ class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         if request.model_name == "slow":
             context.add_callback(self.cancelled.set)
             time.sleep(float(request.id))
+        elif request.model_name == "trailers":
+            context.set_trailing_metadata([("x-own", "v" * int(request.id))])
         elif request.model_name != "echo":
-            context.abort(getattr(grpc.StatusCode, request.model_name), "as asked: 50 % ü")
+            message = request.id or "as asked: 50 % ü"
+            context.abort(getattr(grpc.StatusCode, request.model_name), message)
         answer = service_pb2.ModelInferResponse(model_name="echo", id=request.id)
         answer.raw_output_contents.extend(request.raw_input_contents)
         return answer
@@ -71,11 +77,15 @@ class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
 @contextlib.contextmanager
 def grpc_server(
-    servicer: Answers, credentials: Any = None, port: int = 0
+    servicer: Answers,
+    credentials: Any = None,
+    port: int = 0,
+    options: Sequence[tuple[str, int]] = (),
+    compression: grpc.Compression | None = None,
 ) -> Iterator[tuple[grpc.Server, int]]:
     """A real server, and its port."""
     sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    server = grpc.server(ThreadPoolExecutor(8), options=sizes)
+    server = grpc.server(ThreadPoolExecutor(8), options=[*options, *sizes], compression=compression)
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     address = f"127.0.0.1:{port}"
     add = server.add_insecure_port if credentials is None else server.add_secure_port

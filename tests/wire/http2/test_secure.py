@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,26 +12,13 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.wire.certificates import authority, certified, openssl
 from tests.wire.grpc_servers import Answers, body, data_of, grpc_server
 from tests.wire.kinds import Connect
 from tritonkit.errors import ServerUnavailable, UsageError
 from tritonkit.wire.http2 import TLS, Secret, auth_headers
 
-OPENSSL = shutil.which("openssl") or "openssl"
-
-
-def openssl(folder: Path, *args: str) -> None:
-    """Run openssl in a folder."""
-    subprocess.run([OPENSSL, *args], cwd=folder, check=True, capture_output=True)
-
-
-def certified(folder: Path, name: str, extra: str = "subjectAltName=DNS:localhost") -> None:
-    """A key and a certificate of the folder's authority."""
-    openssl(folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-            "-keyout", f"{name}.key", "-subj", f"/CN={name}", "-addext", extra,
-            "-out", f"{name}.csr")  # fmt: skip
-    openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-            "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", f"{name}.pem")  # fmt: skip
+pytestmark = pytest.mark.needs("openssl")
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, a server of the name localhost, and a client."""
     folder = tmp_path_factory.mktemp("tls")
     for name in ("ca", "stranger"):
-        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                "-nodes", "-keyout", f"{name}.key", "-subj", f"/CN={name}", "-days", "2",
-                "-out", f"{name}.pem")  # fmt: skip
+        authority(folder, name)
     certified(folder, "server")
     certified(folder, "client")
     openssl(folder, "ec", "-in", "client.key", "-aes256", "-passout", "pass:word",

@@ -15,7 +15,7 @@ from tritonkit.errors import (
     ServerUnavailable,
     Unsupported,
 )
-from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.wire.http2.call import COMPRESSED, LONGEST_MESSAGE, Call
 from tritonkit.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, ERROR_NAMES, REFUSED_STREAM
 from tritonkit.wire.transport import Body
 
@@ -145,7 +145,8 @@ def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> 
             todo="if this server may answer so much: Client(..., max_response_bytes=...)",
         )
     if call.problem:
-        return InferenceError(where, found=f"the answer cannot be read: {call.problem}")
+        todo = "turn compression of answers off at the server" if call.problem == COMPRESSED else ""
+        return InferenceError(where, found=f"the answer cannot be read: {call.problem}", todo=todo)
     if call.status is not None:
         return _answered(call, call.status, where, timeout_s, key_sent)
     if call.lost:

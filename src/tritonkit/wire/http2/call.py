@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from typing import Any, Final
 
-__all__ = ["LONGEST_MESSAGE", "PREFIX", "BadMessage", "Call", "Waiter"]
+__all__ = ["COMPRESSED", "LONGEST_MESSAGE", "PREFIX", "BadMessage", "Call", "Waiter"]
 
 PREFIX: Final = struct.Struct(">BL")
 """What gRPC puts before each message: whether it is compressed, and its length."""
@@ -19,6 +19,9 @@ _PREFIX_SIZE: Final = PREFIX.size
 
 LONGEST_MESSAGE: Final = 2**31 - 1
 """Protobuf's limit in bytes."""
+
+
+COMPRESSED: Final = "a compressed message, though none was asked for"
 
 
 class BadMessage(Exception):
@@ -181,7 +184,7 @@ class Call(Waiter):
         """Where the message whose prefix is at `at` will end; `BadMessage` if it is refused."""
         compressed, length = PREFIX.unpack_from(data, at)
         if compressed:
-            raise BadMessage("a compressed message, though none was asked for")
+            raise BadMessage(COMPRESSED)
         if length > self.most:
             self.oversize = length
             raise BadMessage(f"a message of {length} bytes")
