@@ -8,6 +8,7 @@ from importlib import import_module, metadata
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.resources import clone
 from tritonkit.text import first_line
 
 __all__ = ["need"]
@@ -32,13 +33,18 @@ def need(module: str, extra: str) -> Any:
 
 
 def _missing(module: str, extra: str, error: Exception) -> BuildError:
-    target = "setup" if extra == "build" else "optimize"
-    clone = "" if extra == "tflite" else f", or run `make {target}` in a clone"
     return BuildError(
         f"import {module}",
         found=f"the package {module.partition('.')[0]} is not installed",
-        todo=f"pip install 'tritonkit[{extra}]'{clone}",
+        todo=_install(extra),
     )
+
+
+def _install(extra: str) -> str:
+    """The command that brings an extra; in a clone the Makefile's first."""
+    targets = {"build": "setup", "optimize": "optimize", "tensorrt": "optimize"}
+    make = f"make {targets[extra]}, or: " if clone() is not None and extra in targets else ""
+    return f"{make}pip install 'tritonkit[{extra}]'"
 
 
 def _broken(module: str, extra: str, error: Exception) -> BuildError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tritonkit.errors import ServerNotFound
 from tritonkit.serve import install, libpython
 from tritonkit.serve.install import VENV_VARIABLE, environment_at, find_server
 from tritonkit.serve.libpython import check_glibc, find_libpython, need_libpython
+from tritonkit.serve.managed import cache_folder, managed_place, remove
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +22,8 @@ def _nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv(VENV_VARIABLE, raising=False)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    monkeypatch.setattr(install, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+    monkeypatch.setattr(install, "clone", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def write_venv(folder: Path, python: str = "3.11", stub: str = "3.11") -> Path:
@@ -40,12 +43,15 @@ def write_venv(folder: Path, python: str = "3.11", stub: str = "3.11") -> Path:
     return folder
 
 
-def test_no_server_says_how_to_get_one(tmp_path: Path) -> None:
-    """The message has the command for a clone and for anyone else."""
+def test_no_server_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with the command: the Makefile's in a clone, tritonkit's own elsewhere."""
     with pytest.raises(ServerNotFound) as caught:
         find_server(tmp_path)
-    assert "make setup" in caught.value.todo
-    assert "pip install -r python_backends/requirements.txt" in caught.value.todo
+    assert "tritonkit server install" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    monkeypatch.setattr(install, "clone", lambda: tmp_path)
+    with pytest.raises(ServerNotFound, match="make setup"):
+        find_server(tmp_path)
 
 
 def test_the_environment_below_the_project_is_found(tmp_path: Path) -> None:
@@ -144,3 +150,31 @@ def test_a_newer_c_library_will_do() -> None:
     """Versions are numbers: 2.100 is newer than 2.35."""
     assert check_glibc("2.100") == "2.100"
     assert tuple(map(int, check_glibc().split("."))) >= libpython.GLIBC
+
+
+def test_a_managed_environment_is_found_once_it_is_whole(tmp_path: Path) -> None:
+    """Without the file that is written last it was interrupted, and is not taken."""
+    venv = write_venv(managed_place())
+    with pytest.raises(ServerNotFound, match="server install"):
+        find_server(tmp_path)
+    (venv / "tritonkit.json").write_text(json.dumps({"made_from": venv.name}))
+    assert find_server(tmp_path).python_bin == venv / "bin"
+    write_venv(tmp_path / ".venv-server")
+    assert find_server(tmp_path).python_bin == tmp_path / ".venv-server" / "bin"
+
+
+def test_a_managed_environment_of_other_requirements_is_not_taken(tmp_path: Path) -> None:
+    """Its marker names what it was made from."""
+    venv = write_venv(managed_place())
+    (venv / "tritonkit.json").write_text(json.dumps({"made_from": "0123456789abcdef"}))
+    with pytest.raises(ServerNotFound, match="server install"):
+        find_server(tmp_path)
+
+
+def test_removing_leaves_nothing() -> None:
+    """Every managed environment goes, those of other versions too."""
+    write_venv(managed_place())
+    write_venv(managed_place().with_name("0123456789abcdef"))
+    assert len(remove()) == 2
+    assert not list(cache_folder().iterdir())
+    assert remove() == []

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Annotated
 
 import typer
 
+from tritonkit import __version__
 from tritonkit.cli import (
     build,
     call,
@@ -25,17 +27,16 @@ from tritonkit.cli import (
     reload,
     report,
     serve,
+    server,
     verify,
 )
-from tritonkit.cli.output import print_error
+from tritonkit.cli.output import print_error, print_line
 from tritonkit.errors import TritonkitError
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="From a model spec to a served prediction on NVIDIA Triton.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -54,6 +55,25 @@ app.command("verify")(verify.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.command("schema")(new.schema)
+app.add_typer(server.app, name="server")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print_line(f"tritonkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """From a model spec to a served prediction on NVIDIA Triton."""
 
 
 def main(arguments: list[str] | None = None) -> None:

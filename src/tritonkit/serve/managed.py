@@ -1,0 +1,111 @@
+"""The server environment that `tritonkit server install` makes, below the user's cache folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import ServerNotFound
+from tritonkit.resources import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "cache_folder",
+    "install",
+    "interpreter",
+    "is_installed",
+    "managed_place",
+    "remove",
+    "size_gb",
+]
+
+
+def cache_folder() -> Path:
+    """Where managed environments lie: one for each set of requirements."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tritonkit" / "server"
+
+
+def managed_place() -> Path:
+    """Where the environment of this tritonkit's requirements is, or would be."""
+    found: str = _script().fingerprint()
+    return cache_folder() / found
+
+
+def is_installed() -> bool:
+    """Whether it is there, and was made to its end."""
+    return bool(_script().is_whole(managed_place()))
+
+
+def size_gb() -> float:
+    """What one takes on the disk, in GB."""
+    return float(_script().SIZE_GB)
+
+
+def install(say: Callable[[str], object], python: str = "", torch: bool = False) -> bool:
+    """Make the environment unless it is there; gives whether anything was done.
+
+    Args:
+        say: takes a line about what is going on.
+        python: the interpreter to make it with; found by itself by default.
+        torch: PyTorch too, for models served as torchscript or torch-compile.
+
+    Raises:
+        ServerNotFound: no interpreter fits, the disk is full, or a package cannot be installed.
+    """
+    script, place = _script(), managed_place()
+    try:
+        return bool(script.make(place, say, python, torch))
+    except (script.InstallError, OSError) as error:
+        raise _not_found(error) from None
+
+
+def interpreter() -> tuple[str, str]:
+    """Path and version of the Python that `install` would take, of those on this machine.
+
+    Raises:
+        ServerNotFound: none fits.
+    """
+    script = _script()
+    try:
+        chosen = script.choose(fetch=False)
+    except script.InstallError as error:
+        raise _not_found(error) from None
+    return str(chosen.path), str(chosen.version)
+
+
+def remove() -> list[Path]:
+    """Remove every managed environment, of other versions of tritonkit too; gives their folders."""
+    folder = cache_folder()
+    found = sorted(path for path in folder.glob("*") if path.is_dir())
+    for path in found:
+        (path / _script().MARKER).unlink(
+            missing_ok=True
+        )  # an interrupted removal leaves none whole
+        shutil.rmtree(path)
+    return found
+
+
+def _not_found(error: Exception) -> ServerNotFound:
+    todo = getattr(error, "todo", f"correct the permissions of {cache_folder()}")
+    return ServerNotFound("the server environment", found=str(error), todo=todo)
+
+
+@cache
+def _script() -> Any:
+    """python_backends/environment.py, which the Makefile runs with any Python: it is in no package."""
+    file = shipped("python_backends/environment.py")
+    spec = importlib.util.spec_from_file_location("tritonkit_environment", file)
+    assert spec is not None  # noqa: S101 - the file is there
+    assert spec.loader is not None  # noqa: S101
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,103 @@
+"""`tritonkit server`, and what every command line has: a version, completion, `python -m`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed
+from tests.cli.running import tritonkit_here as tritonkit
+from tritonkit import __version__
+from tritonkit.serve import install
+from tritonkit.serve.managed import cache_folder, managed_place
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No clone, no server, and a cache folder of the test's own."""
+    monkeypatch.setattr(install, "clone", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(install.VENV_VARIABLE, raising=False)
+
+
+def test_no_server_is_one_line_and_exit_code_4(tmp_path: Path) -> None:
+    """It says which command installs one, and how large it is."""
+    message = failed(tritonkit("server", "path", cwd=tmp_path), 4)
+    assert "tritonkit server install" in message
+    assert "GB" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_serving_without_a_server_says_the_same(tmp_path: Path) -> None:
+    """Before anything else is looked at that a server would need."""
+    model = tmp_path / "model_repository" / "net"
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").touch()
+    (model / "config.pbtxt").write_text('name: "net"\nbackend: "python"\n')
+    (tmp_path / "models").mkdir()
+    ports = ["--grpc-port", "0", "--metrics-port", "0"]
+    message = failed(tritonkit("serve", *ports, cwd=tmp_path), 4)
+    assert message.splitlines()[-1].startswith("error: Triton: no server is installed")
+
+
+def test_a_python_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Nothing is left of the attempt."""
+    message = failed(tritonkit("server", "install", "--python", "/bin/true", cwd=tmp_path), 4)
+    assert "/bin/true is no Python 3.11 or 3.12" in message
+    assert not managed_place().exists()
+
+
+def test_removing_says_what_went(tmp_path: Path) -> None:
+    """Also for programs; and that there was nothing."""
+    managed_place().mkdir(parents=True)
+    facts = json.loads(tritonkit("server", "remove", "--json", cwd=tmp_path).stdout)
+    assert facts == {"removed": [str(managed_place())]}
+    done = tritonkit("server", "remove", cwd=tmp_path)
+    assert f"{cache_folder()}: nothing to remove" in done.stderr.replace("\n", "")
+
+
+def test_the_version_is_printed() -> None:
+    """And nothing else."""
+    done = tritonkit("--version")
+    assert (done.returncode, done.stdout) == (0, f"tritonkit {__version__}\n")
+
+
+def test_the_package_is_a_program(tmp_path: Path) -> None:
+    """`python -m tritonkit` is the command line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tritonkit", "--version"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout == f"tritonkit {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
+    """What `--install-completion` writes into a shell's configuration asks the program itself."""
+    home = {
+        "HOME": str(tmp_path),
+        "SHELL": f"/bin/{shell}",
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+    }
+    program = [sys.executable, "-m", "tritonkit"]
+    done = subprocess.run(
+        [*program, "--install-completion", shell],
+        capture_output=True, text=True, check=True, env=os.environ | home,
+    )  # fmt: skip
+    assert f"{shell} completion installed" in done.stdout
+    words = {
+        "COMP_WORDS": "tritonkit ser",
+        "COMP_CWORD": "1",
+        "_TYPER_COMPLETE_ARGS": "tritonkit ser",
+    }
+    words |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TRITONKIT_COMPLETE": f"complete_{shell}"}
+    found = subprocess.run(
+        program, capture_output=True, text=True, check=False, env=os.environ | words
+    )
+    assert "serve" in found.stdout
+    assert "build" not in found.stdout
