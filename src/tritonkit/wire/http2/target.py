@@ -127,6 +127,14 @@ class Target:
             self._authority, self.tls is not None, self._headers, self._key, _RESTRICTED
         )
 
+    def metadata(self, method: str) -> tuple[tuple[str, str], ...]:
+        """What every call of this name carries, secrets in plain."""
+        headers = (*self._headers, *(self._key if method in _RESTRICTED else ()))
+        return tuple(
+            (name, value.reveal() if isinstance(value, Secret) else value)
+            for name, value in headers
+        )
+
     def check(self, headers: SecretHeaders) -> None:
         """`UsageError` if these would show a key or token to whoever is on the way."""
         if not self._exposed:
