@@ -108,11 +108,19 @@ def test_plots_say_in_words_what_they_show(html: str) -> None:
     assert len(pictures) == 2 + len(CROWD), "two widths of the plot, a histogram for each variant"
     assert all("<title" in picture and "<desc" in picture for picture in pictures)
     plot = pictures[0]
-    assert "Refused by the gate: pruned+onnx-int8-static 0.0410 ms, 0.9750" in plot
     assert plot.count('class="dot-refused"') == 4
     assert plot.count('class="dot-front"') + plot.count('class="dot-passed"') == 14
     assert "ms for one item, logarithmic" in plot
     assert "accuracy, more is better" in plot
+
+
+def test_the_list_beside_the_plot_names_its_points(html: str) -> None:
+    """From the fastest on, each with its figures; the one far below the others is said to be."""
+    listed = re.findall(r"<li value=.*?</li>", html.partition('class="points"')[2], re.DOTALL)
+    texts = [" ".join(Outline(item).text.split()) for item in listed]
+    assert len(texts) == len(CROWD)
+    assert texts[0] == "distilled+onnx-int8-static 0.0300 ms, 0.9722"
+    assert texts[5] == "onnx-int8-lost 0.0470 ms, 0.4111, below the plot"
 
 
 def test_the_slowest_operators_are_shown_and_the_others_summed(html: str) -> None:

@@ -16,7 +16,7 @@ Show = Callable[..., Any]
 
 OVERLAPS = """
 const svg = [...document.querySelectorAll('svg.plot')].filter(e => e.getBoundingClientRect().width);
-const boxes = [...svg[0].querySelectorAll('text.name, text.bar-name, text.tick, text.axis-name')]
+const boxes = [...svg[0].querySelectorAll('text.name, text.limit-name, text.tick, text.axis-name')]
   .map(e => [e.textContent, e.getBoundingClientRect()]);
 const found = [], frame = svg[0].getBoundingClientRect();
 boxes.forEach(([a, p], i) => {

@@ -74,13 +74,13 @@ def collect(
     threads: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[ModelReport, ...]:
-    """Read what was built for the specs as they are now; nothing is built or measured anew but the
-    profile of each model's slowest variant.
+    """Read what was built for the specs as they are now; nothing is built, and nothing is measured but
+    the profile of each model's slowest variant.
 
     Args:
         names: folders of `models/`; by default all of which something is built.
         threads: those of the timings, which count only for as many.
-        say: is told what takes a while, in short phrases.
+        say: called with short phrases about what takes a while.
 
     Raises:
         UsageError: nothing is built, of all models or of a named one.
@@ -92,11 +92,11 @@ def collect(
         say(f"{spec.name}: reading the cache")
         report = _read(spec, cache, threads, say)
         if names and not report.results:
-            raise _nothing(f"model {spec.name}", spec.name, report.missing)
+            raise _not_built(f"model {spec.name}", spec.name, report.missing)
         if report.results:
             reports.append(report)
     if not reports:
-        raise _nothing(str(cache.folder), " ".join(spec.name for spec in specs), {})
+        raise _not_built(str(cache.folder), " ".join(spec.name for spec in specs), {})
     return tuple(reports)
 
 
@@ -188,7 +188,7 @@ def _served(spec: Spec, results: Sequence[Result]) -> str | None:
         return None
 
 
-def _nothing(where: str, names: str, missing: dict[str, str]) -> UsageError:
+def _not_built(where: str, names: str, missing: dict[str, str]) -> UsageError:
     earlier = ", only of earlier states" if _EARLIER in missing.values() else ""
     return UsageError(
         where,

@@ -66,7 +66,7 @@ def _row(result: Result, base: Result | None, served: bool, on_front: bool) -> R
         size_ratio=f"{artifact.size_bytes / plain.size_bytes:.2f}" if plain else _NONE,
         quality=f"{artifact.quality.value:.4f}" if artifact.quality else _NONE,
         also=_also(artifact.quality),
-        drop=_tidy(artifact.quality.drop) if artifact.quality else _NONE,
+        drop=_signed(artifact.quality.drop) if artifact.quality else _NONE,
         interval=_interval(artifact.quality),
         one=figure(timing.batch1_ms) if timing else _NONE,
         batch=figure(timing.best_batch_ms / timing.best_batch) if timing else _NONE,
@@ -84,7 +84,7 @@ def figure(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
-def _tidy(value: float) -> str:
+def _signed(value: float) -> str:
     """Four decimals, and no zero with a sign."""
     return f"{value:.4f}".replace("-0.0000", "0.0000").replace("-", "−")
 
@@ -92,7 +92,7 @@ def _tidy(value: float) -> str:
 def _interval(quality: Measured | None) -> str:
     if quality is None or quality.drop_low is None or quality.drop_high is None:
         return ""
-    return f"{_tidy(quality.drop_low)} to {_tidy(quality.drop_high)}"
+    return f"{_signed(quality.drop_low)} to {_signed(quality.drop_high)}"
 
 
 def _also(quality: Measured | None) -> tuple[tuple[str, str], ...]:

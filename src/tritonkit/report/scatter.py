@@ -1,23 +1,27 @@
-"""Quality against latency: where every variant lies, the front of those that pass, and the gate's bars."""
+"""Quality against latency: where every variant lies, the front of those that pass, and the gate's lower limits.
+
+Points are numbered from the fastest on, and the page names them in a list beside the plot: a number finds
+room where a name of 25 characters does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from tritonkit.report.labels import Box, Label, place_labels
 from tritonkit.report.scale import Axis, linear_axis, log_axis
 
-__all__ = ["Bar", "Kind", "Mark", "Point", "Scatter", "scatter"]
+__all__ = ["Box", "Kind", "Label", "Limit", "Mark", "Point", "Scatter", "scatter"]
 
 Kind: TypeAlias = Literal["front", "passed", "refused"]
 
-FONT = 12.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 14.0, 14.0, 46.0
 _OUTLIER = 4.0
 """Refused points farther below than so many times the height of all others are drawn at the edge."""
+_RADIUS, _RING = 6.0, 10.0  # the room that a mark takes, and one with a ring around it
+_CHARACTER, _LINE = 7.2, 13.0  # width of a character and height of a text of 12 px, generous
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,47 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Bar:
+class Limit:
     """The least quality that the gate takes, and what it is called."""
 
     quality: float
     text: str
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle, y downwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two share any area."""
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+    def contains(self, other: Box) -> bool:
+        """Whether all of the other lies in this one."""
+        return (
+            self.left <= other.left
+            and other.right <= self.right
+            and self.top <= other.top
+            and other.bottom <= self.bottom
+        )
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text and the room it takes."""
+
+    text: str
+    box: Box
 
 
 @dataclass(frozen=True)
@@ -47,6 +87,7 @@ class Mark:
     x: float
     y: float
     below: bool
+    label: Label
 
 
 @dataclass(frozen=True)
@@ -55,93 +96,93 @@ class Scatter:
 
     width: float
     height: float
-    room: Box
+    area: Box
     x: Axis
     y: Axis
     marks: tuple[Mark, ...]
-    labels: tuple[Label, ...]
+    """From the fastest on, numbered in that order."""
     front: str
     """Corners of the front's steps, as the attribute `points` of a polyline."""
-    bars: tuple[tuple[float, Label], ...]
-    """Height of each bar in the plot, and its name."""
-    hidden: tuple[Bar, ...]
-    """Bars that lie too far below to be shown."""
+    limits: tuple[tuple[float, Label], ...]
+    """Height of each limit in the plot, and its name."""
+    hidden: tuple[Limit, ...]
+    """Limits that lie too far away to be shown."""
 
 
-def scatter(points: Sequence[Point], bars: Sequence[Bar], width: float) -> Scatter:
-    """Lay out the plot of at least one point; it grows in height where there are many."""
-    height = max(300.0, min(width * 0.62, 460.0), 110.0 + 26.0 * len(points) * min(1, 500 / width))
-    room = Box(_LEFT, _TOP, width - _RIGHT, height - _BOTTOM)
-    floor = _floor(points)
-    shown = [bar for bar in bars if _is_near(bar, points, floor)]
-    values = [max(p.quality, floor) for p in points] + [bar.quality for bar in shown]
-    x = log_axis(min(p.ms for p in points), max(p.ms for p in points), room.left, room.right)
-    y = linear_axis(min(values), max(values), room.bottom, room.top)
-    marks = tuple(
-        Mark(p, x.at(p.ms), room.bottom - 9 if p.quality < floor else y.at(p.quality), p.quality < floor)
-        for p in points
-    )  # fmt: skip
-    heights = [y.at(bar.quality) for bar in shown]
-    names = [_bar_label(bar, at, room, marks) for bar, at in zip(shown, heights, strict=True)]
-    lines = tuple(zip(heights, names, strict=True))
-    return Scatter(
-        width, height, room, x, y, marks,
-        _names(marks, room, lines), _front(marks), lines,
-        tuple(bar for bar in bars if bar not in shown),
-    )  # fmt: skip
+def scatter(points: Sequence[Point], limits: Sequence[Limit], width: float) -> Scatter:
+    """Lay out the plot of at least one point."""
+    height = max(300.0, min(width * 0.62, 460.0))
+    area = Box(_LEFT, _TOP, width - _RIGHT, height - _BOTTOM)
+    ordered = sorted(points, key=lambda point: point.ms)
+    floor = _floor(ordered)
+    shown = [limit for limit in limits if _is_near(limit, ordered, floor)]
+    values = [max(p.quality, floor) for p in ordered] + [limit.quality for limit in shown]
+    x = log_axis(ordered[0].ms, ordered[-1].ms, area.left, area.right)
+    y = linear_axis(min(values), max(values), area.bottom, area.top)
+    places = [
+        (x.at(p.ms), area.bottom - 9 if p.quality < floor else y.at(p.quality)) for p in ordered
+    ]
+    radii = [_RING if point.served else _RADIUS for point in ordered]
+    taken = [Box(px - r, py - r, px + r, py + r) for (px, py), r in zip(places, radii, strict=True)]
+    lines = []
+    for limit in shown:
+        at = y.at(limit.quality)
+        lines.append((at, _label(limit.text, _beside_line(limit.text, at, area), area, taken)))
+        taken += [lines[-1][1].box, Box(area.left, at - 1, area.right, at + 1)]
+    marks = []
+    for number, point in enumerate(ordered, 1):
+        (px, py), radius = places[number - 1], radii[number - 1]
+        below = point.quality < floor
+        text = f"{number}↓" if below else str(number)
+        label = _label(text, _around(text, px, py, radius), area, taken)
+        taken.append(label.box)
+        marks.append(Mark(point, px, py, below, label))
+    hidden = tuple(limit for limit in limits if limit not in shown)
+    return Scatter(width, height, area, x, y, tuple(marks), _front(marks), tuple(lines), hidden)
 
 
 def _floor(points: Sequence[Point]) -> float:
     """The least quality that is drawn to scale: a variant that lost everything must not flatten the rest."""
-    kept = [p.quality for p in points if p.kind != "refused"] or [p.quality for p in points]
-    low, high = min(kept), max(kept)
+    passing = [p.quality for p in points if p.kind != "refused"] or [p.quality for p in points]
+    low, high = min(passing), max(passing)
     least = low - _OUTLIER * max(high - low, abs(high) * 0.005)
     return min((p.quality for p in points if p.quality >= least), default=low)
 
 
-def _is_near(bar: Bar, points: Sequence[Point], floor: float) -> bool:
+def _is_near(limit: Limit, points: Sequence[Point], floor: float) -> bool:
     values = [max(p.quality, floor) for p in points]
     spread = max(max(values) - min(values), abs(max(values)) * 0.005)
-    return min(values) - 3 * spread <= bar.quality <= max(values) + 3 * spread
+    return min(values) - 3 * spread <= limit.quality <= max(values) + 3 * spread
 
 
-def _bar_label(bar: Bar, y: float, room: Box, marks: Sequence[Mark]) -> Label:
-    """Above or below the line's right or left end, where no mark is."""
-    size = FONT - 1
-    width = len(bar.text) * size * 0.6 + 4
-    places = [
-        Box(left, top, left + width, top + size * 1.25)
-        for top in (y + 2, y - 2 - size * 1.25)
-        for left in (room.right - width, room.left)
-        if top > room.top and top + size * 1.25 < room.bottom
-    ]  # fmt: skip
-    dots = [Box(m.x - 8, m.y - 8, m.x + 8, m.y + 8) for m in marks]
-    free = [box for box in places if not any(box.meets(dot) for dot in dots)]
-    box = (free or places)[0]
-    return Label(bar.text, box.left + 2, box.bottom - size * 0.35, box)
+def _label(text: str, places: Iterator[Box], area: Box, taken: Sequence[Box]) -> Label:
+    """The text in the first place that is inside and free; in the first inside, where none is free."""
+    inside = [box for box in places if area.contains(box)]
+    free = (box for box in inside if not any(box.overlaps(other) for other in taken))
+    return Label(text, next(free, inside[0]))
 
 
-def _names(
-    marks: Sequence[Mark], room: Box, lines: Sequence[tuple[float, Label]]
-) -> tuple[Label, ...]:
-    """The variants' names, those with the most neighbors first."""
-
-    def neighbors(mark: Mark) -> int:
-        return sum(abs(m.x - mark.x) < 90 and abs(m.y - mark.y) < 20 for m in marks)
-
-    ordered = sorted(marks, key=neighbors, reverse=True)
-    named = [(_name(mark), mark.x, mark.y) for mark in ordered]
-    taken = [Box(room.left, y - 2, room.right, y + 2) for y, _ in lines]
-    return place_labels(named, room, FONT, [*taken, *(label.box for _, label in lines)])
+def _around(text: str, x: float, y: float, radius: float) -> Iterator[Box]:
+    """Places for a text around a point, from near to far: beside it first, then above and below."""
+    width, height = len(text) * _CHARACTER, _LINE
+    for ring in range(4):
+        for column, row in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1)):
+            left = x + column * (radius + width / 2 + 1 + ring * width) - width / 2
+            top = y + row * (radius + height / 2 + 1 + ring * height) - height / 2
+            yield Box(left, top, left + width, top + height)
 
 
-def _name(mark: Mark) -> str:
-    return f"{mark.point.name} ↓ {mark.point.quality:.4g}" if mark.below else mark.point.name
+def _beside_line(text: str, y: float, area: Box) -> Iterator[Box]:
+    """Below or above the right or left end of a line across the plot."""
+    width = len(text) * _CHARACTER
+    for top in (y + 2, y - 2 - _LINE):
+        for left in (area.right - width, area.left):
+            yield Box(left, top, left + width, top + _LINE)
 
 
 def _front(marks: Sequence[Mark]) -> str:
     """From the fastest to the best: along at one quality, then up to the next."""
-    ordered = sorted((m for m in marks if m.point.kind == "front"), key=lambda m: m.x)
+    ordered = [mark for mark in marks if mark.point.kind == "front"]
     corners = [(m.x, m.y) for m in ordered[:1]]
     for before, after in pairwise(ordered):
         corners += [(after.x, before.y), (after.x, after.y)]

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tritonkit.export.artifact import Measured
+from tritonkit.optimize.runtimes import OperatorTime
 from tritonkit.report.collect import ModelReport
 from tritonkit.report.histogram import Column, columns, used_edges
-from tritonkit.report.rows import Row, figure, rows
-from tritonkit.report.scatter import Bar, Kind, Point, Scatter, scatter
+from tritonkit.report.rows import Row, rows
+from tritonkit.report.scatter import Kind, Limit, Point, Scatter, scatter
 
-__all__ = ["OperatorBar", "Section", "section"]
+__all__ = ["Section", "section"]
 
 _WIDTHS = (820.0, 360.0)
 """Of the plot on a desk and on a phone: its text must be as large on both."""
 _SHOWN = 15
-
-
-@dataclass(frozen=True)
-class OperatorBar:
-    """One bar: milliseconds of a run, and the share of all operators together, 0 to 1."""
-
-    name: str
-    kind: str
-    ms: float
-    share: float
 
 
 @dataclass(frozen=True)
@@ -41,10 +32,10 @@ class Section:
     rows: tuple[Row, ...]
     plots: tuple[Scatter, ...]
     """One for each width; none where nothing was both measured and timed."""
-    plot_text: str
     unplotted: tuple[str, ...]
-    operators: tuple[OperatorBar, ...]
-    kinds: tuple[OperatorBar, ...]
+    operators: tuple[OperatorTime, ...]
+    kinds: tuple[tuple[str, float], ...]
+    """Kind of operator and its milliseconds."""
     total_ms: float
     histograms: tuple[tuple[str, Measured, tuple[Column, ...]], ...]
     most: float
@@ -69,8 +60,7 @@ def section(report: ModelReport) -> Section:
         also=tuple(measured[0][1].also) if measured else (),
         threads=timings[0].threads if timings else None,
         rows=table,
-        plots=tuple(scatter(points, _bars(report), width) for width in _WIDTHS) if points else (),
-        plot_text=_plot_text(report, points),
+        plots=tuple(scatter(points, _limits(report), width) for width in _WIDTHS) if points else (),
         unplotted=tuple(row.variant for row in table if row.variant not in plotted),
         operators=_operators(report),
         kinds=_kinds(report),
@@ -132,54 +122,29 @@ def _points(report: ModelReport) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _bars(report: ModelReport) -> tuple[Bar, ...]:
+def _limits(report: ModelReport) -> tuple[Limit, ...]:
     """The least quality the gate takes: another one for those that are held against a teacher."""
     least: dict[float, str] = {}
     for _, quality in _measured(report):
         bar = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
         least.setdefault(round(bar, 6), quality.against)
     if len(least) == 1:
-        return tuple(Bar(bar, f"gate {bar:.4g}") for bar in least)
-    return tuple(Bar(bar, f"gate {bar:.4g}, against {name}") for bar, name in least.items())
+        return tuple(Limit(bar, f"gate {bar:.4g}") for bar in least)
+    return tuple(Limit(bar, f"gate {bar:.4g}, against {name}") for bar, name in least.items())
 
 
-def _plot_text(report: ModelReport, points: Sequence[Point]) -> str:
-    """The plot in words."""
-    told = {p.name: f"{p.name} {figure(p.ms)} ms, {p.quality:.4f}" for p in points}
-    refused = [told[point.name] for point in points if point.kind == "refused"]
-    others = [told[point.name] for point in points if point.kind == "passed"]
-    parts = ["Milliseconds for one item to the right, the metric upwards."]
-    for words, names in (
-        ("Front", [told[name] for name in report.front]),
-        ("Other variants that pass", others),
-        ("Refused by the gate", refused),
-    ):
-        parts += [f"{words}: {'; '.join(names)}."] if names else []
-    return " ".join(parts)
-
-
-def _operators(report: ModelReport) -> tuple[OperatorBar, ...]:
-    """The slowest operators, and all others as one bar."""
+def _operators(report: ModelReport) -> tuple[OperatorTime, ...]:
+    """The slowest operators, and all others as one."""
     times = report.operators.times if report.operators else ()
-    total = sum(time.ms for time in times) or 1.0
-    bars = [OperatorBar(t.name, t.kind, t.ms, t.ms / total) for t in times[:_SHOWN]]
+    if len(times) <= _SHOWN:
+        return times
     rest = sum(time.ms for time in times[_SHOWN:])
-    if len(times) > _SHOWN:
-        bars.append(OperatorBar(f"{len(times) - _SHOWN} others", "", rest, rest / total))
-    return tuple(bars)
+    return (*times[:_SHOWN], OperatorTime(f"{len(times) - _SHOWN} others", "", rest))
 
 
-def _kinds(report: ModelReport) -> tuple[OperatorBar, ...]:
-    """All operators of one kind together, slowest first."""
-    times = report.operators.times if report.operators else ()
-    total = sum(time.ms for time in times) or 1.0
+def _kinds(report: ModelReport) -> tuple[tuple[str, float], ...]:
+    """Milliseconds of all operators of one kind together, slowest first."""
     sums: dict[str, float] = {}
-    for time in times:
+    for time in report.operators.times if report.operators else ():
         sums[time.kind] = sums.get(time.kind, 0.0) + time.ms
-    return tuple(
-        OperatorBar(kind, kind, ms, ms / total) for kind, ms in _largest_first(sums.items())
-    )
-
-
-def _largest_first(pairs: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    return sorted(pairs, key=lambda pair: pair[1], reverse=True)
+    return tuple(sorted(sums.items(), key=lambda pair: pair[1], reverse=True))
