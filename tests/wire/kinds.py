@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tritonkit.wire.grpcio import AsyncGrpcioTransport, grpcio_transport
 from tritonkit.wire.http2 import AsyncHttp2Transport, Http2Transport
 
-__all__ = ["HTTP2", "KINDS", "Connect", "connecting"]
+__all__ = ["GRPCIO", "HTTP2", "KINDS", "Connect", "connecting"]
 
 Connect = Callable[..., Any]
 """Makes a transport from an address and the options that every kind knows."""
@@ -65,7 +66,11 @@ HTTP2: dict[str, Connect] = {
     "http2-threads": Http2Transport,
     "http2-tasks": _tasks(AsyncHttp2Transport),
 }
-KINDS: dict[str, Connect] = {**HTTP2}
+GRPCIO: dict[str, Connect] = {
+    "grpcio-threads": grpcio_transport,
+    "grpcio-tasks": _tasks(AsyncGrpcioTransport),
+}
+KINDS: dict[str, Connect] = {**HTTP2, **GRPCIO}
 """Every kind that must pass `test_transports.py`."""
 
 

@@ -72,7 +72,7 @@ class Questions:
                 answer = yield from self._ask("ModelReady", name, version)
             else:
                 answer = yield from self._ask("ServerReady")
-        except (ServerUnavailable, DeadlineExceeded, Overloaded):
+        except (ServerUnavailable, DeadlineExceeded, Overloaded, ModelNotFound):
             return False
         return bool(answer.ready)
 
