@@ -125,7 +125,7 @@ def blocking(address: str, settings: dict[str, Any]) -> None:
         next(many)
         open_ = {"stream": stream, "sequence": sequence, "many": many, "cache": "cache" in settings}
         time.sleep(0.05)
-        link = client._calls.policy.replicas()[0].transport._link
+        link = client._core.policy.replicas()[0].transport._link
         for _ in range(3):
             found = forked(lambda: in_the_fork(client, model, dict(open_)))
             say(found)
@@ -135,7 +135,7 @@ def blocking(address: str, settings: dict[str, Any]) -> None:
         over.set()
         for thread in threads:
             thread.join()
-        same = client._calls.policy.replicas()[0].transport._link is link
+        same = client._core.policy.replicas()[0].transport._link is link
         say({"errors": errors, "same connection": same})
         sequence.__exit__(None, None, None)
         many.close()
@@ -165,12 +165,12 @@ def tasks(address: str, settings: dict[str, Any]) -> None:
                     told("close", lambda: asyncio.run(client.close())),
                 ]
 
-            wire = client._calls.policy.replicas()[0].transport._wire
+            wire = client._core.policy.replicas()[0].transport._wire
             say(await asyncio.to_thread(forked, child))
             ends = await asyncio.gather(*calls, return_exceptions=True)
             errors = [repr(end) for end in ends if isinstance(end, BaseException)]
             await model.predict(x=[0.0, 1.0, 2.0])
-            same = client._calls.policy.replicas()[0].transport._wire is wire
+            same = client._core.policy.replicas()[0].transport._wire is wire
             say({"errors": errors, "same connection": same})
 
     asyncio.run(story())

@@ -137,7 +137,7 @@ def test_a_filled_cache_answers_alone(models: dict[str, FakeModel]) -> None:
             assert (reply.origin, reply.attempts, reply.endpoint) == ("l1", 0, "")
             assert reply["score"].tolist() == [[2.0]]
         async with AsyncClient(transport=AsyncMemoryTransport(models)) as client:
-            with pytest.raises(UsageError, match="keeps no answers"):
+            with pytest.raises(UsageError, match="has no cache"):
                 await client.precompute("digits", [])
 
     run(program())

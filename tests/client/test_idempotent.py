@@ -250,7 +250,7 @@ def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(
     ):
         for idempotent in (True, False, None):
             it.model("m").predict(x=X, idempotent=idempotent)
-        kinds = [kind[3] for kind in it._calls._known["m", ""].batchers._made]
+        kinds = [kind[3] for kind in it._core._models["m", ""].batchers._made]
     assert kinds == [True, False]
     assert "its calls are not hedged" in caplog.text
 

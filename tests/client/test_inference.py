@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from tritonkit.client.inference import Known
+from tritonkit.client.request import ServedModel
 from tritonkit.wire.signature import signature_from
 
 
-def known(**config: Any) -> Known:
+def known(**config: Any) -> ServedModel:
     """A model with one input and one output."""
     tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [2]}
     fields = {"input": [tensor], "output": [tensor | {"name": "y"}], "max_batch_size": 4} | config
-    return Known(
+    return ServedModel(
         signature_from(
             service_pb2.ModelMetadataResponse(name="m", versions=["1"]),
             model_config_pb2.ModelConfig(**fields),
@@ -47,5 +47,5 @@ def test_what_can_be_joined(config: dict[str, Any], joinable: bool) -> None:
 def test_requests_are_prepared_once() -> None:
     """The same version and outputs give the same prepared request."""
     model = known()
-    assert model.request("", None) is model.request("", None)
-    assert model.request("", None) is not model.request("", ("y",))
+    assert model.prepared("", None) is model.prepared("", None)
+    assert model.prepared("", None) is not model.prepared("", ("y",))

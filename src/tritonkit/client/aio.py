@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tritonkit.client.build import async_calls
-from tritonkit.client.core import Ask, Key, model_key
+from tritonkit.client.build import async_core
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many_async
+from tritonkit.client.request import ModelKey, Request, model_key
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
-from tritonkit.client.steps import Steps, run_async
+from tritonkit.client.steps import run_async
 from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -56,54 +56,54 @@ class AsyncClient:
         transport: AsyncTransport | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._calls = async_calls(address, transport, options)
-        self._models: dict[Key, AsyncModel] = {}
+        self._core = async_core(address, transport, options)
+        self._models: dict[ModelKey, AsyncModel] = {}
 
     @property
     def address(self) -> str:
         """Where calls go; several addresses are joined by commas."""
-        return self._calls.address
+        return self._core.address
 
     async def model(self, name: str, version: str | int | None = None) -> AsyncModel:
         """A model to call; see `Client.model`."""
-        key = (name, "" if version is None else str(version))
+        key = model_key(name, version)
         model = self._models.get(key)
         if model is None:
-            await self._run(self._calls.signature(model_key(name, version)))
+            await run_async(self._core.signature(key))
             model = self._models.setdefault(key, AsyncModel(self, key))
         return model
 
     async def is_ready(self, name: str = "", version: str | int | None = None) -> bool:
         """Whether a server (or one model on it) takes requests; False too if nobody answers."""
-        return await self._run(self._calls.is_ready(name, version))
+        return await run_async(self._core.is_ready(name, version))
 
     async def models(self) -> tuple[ModelStatus, ...]:
         """Every model version in the server's repository, ready or not and why."""
-        return await self._run(self._calls.models())
+        return await run_async(self._core.models())
 
     async def load(self, name: str, *, timeout_s: float | None = None) -> None:
         """Load a model; see `Client.load`."""
-        await self._run(self._calls.load(name, timeout_s))
+        await run_async(self._core.load(name, timeout_s))
 
     async def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""
-        return await self._run(self._calls.server_metadata())
+        return await run_async(self._core.server_metadata())
 
     async def config(self, name: str, version: str | int | None = None) -> Any:
         """The configuration a model is served with, as Triton's own `ModelConfig` message."""
-        return await self._run(self._calls.config(name, version))
+        return await run_async(self._core.config(name, version))
 
     async def statistics(
         self, name: str, version: str | int | None = None
     ) -> tuple[ModelStatistics, ...]:
         """Counters of a model since it was loaded, one value per loaded version; sums over servers."""
-        return await self._run(self._calls.statistics(name, version))
+        return await run_async(self._core.statistics(name, version))
 
     async def precompute(
         self, name: str, items: Iterable[Any] | AsyncIterable[Any], *, concurrency: int = 8
     ) -> int:
         """Fill the cache with the answers to `items` ahead of time; see `Client.precompute`."""
-        self._calls.check_cache()
+        self._core.check_cache()
         done = 0
         async for _ in (await self.model(name)).predict_many(items, concurrency=concurrency):
             done += 1
@@ -111,7 +111,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Free connections; closing twice is closing once, calling afterwards a `UsageError`."""
-        await self._calls.aclose()
+        await self._core.aclose()
 
     async def __aenter__(self) -> AsyncClient:
         """The client itself, closed when the block ends."""
@@ -126,16 +126,13 @@ class AsyncClient:
         """Close."""
         await self.close()
 
-    async def _run(self, steps: Steps[T]) -> T:
-        return await run_async(steps)
-
 
 class AsyncModel:
     """One model on the servers; made by `AsyncClient.model`."""
 
     __slots__ = ("_client", "_key")
 
-    def __init__(self, client: AsyncClient, key: Key) -> None:
+    def __init__(self, client: AsyncClient, key: ModelKey) -> None:
         self._client = client
         self._key = key
 
@@ -151,7 +148,7 @@ class AsyncModel:
 
     async def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
-        return await self._client._run(self._client._calls.signature(self._key))
+        return await run_async(self._client._core.signature(self._key))
 
     async def predict(
         self,
@@ -168,8 +165,8 @@ class AsyncModel:
         Cancelling the task ends the work at the server as well.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
-        return await run_async(self._client._calls.predict(ask))
+        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
+        return await run_async(self._client._core.predict(request))
 
     __call__ = predict
 
@@ -185,8 +182,8 @@ class AsyncModel:
     ) -> asyncio.Task[Reply]:
         """`predict` as a task that has started; keep a reference to it."""
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
-        return asyncio.ensure_future(run_async(self._client._calls.predict(ask)))
+        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
+        return asyncio.ensure_future(run_async(self._client._core.predict(request)))
 
     def predict_many(
         self,
@@ -228,17 +225,17 @@ class AsyncModel:
         from tritonkit.client.streams import AsyncStream
 
         given = merged_inputs(self._key[0], inputs, named)
-        return AsyncStream(self._client._calls, Ask(self._key, given, outputs, timeout_s))
+        return AsyncStream(self._client._core, Request(self._key, given, outputs, timeout_s))
 
     def sequence(self, correlation_id: int | str | None = None) -> AsyncSequence:
         """A sequence of calls that share state in the server; see `Model.sequence`."""
         from tritonkit.client.streams import AsyncSequence
 
-        return AsyncSequence(self._client._calls, self._key, correlation_id)
+        return AsyncSequence(self._client._core, self._key, correlation_id)
 
     def _caller(
         self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
     ) -> Callable[[Any], Awaitable[Reply]]:
-        calls, key = self._client._calls, self._key
+        calls, key = self._client._core, self._key
         calls.check_process()
         return lambda item: run_async(calls.predict_item(key, item, outputs, timeout_s, idempotent))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.core import Calls
-from tritonkit.client.observers.events import Watch
+from tritonkit.client.core import Core
+from tritonkit.client.extras import need
+from tritonkit.client.observers.events import Observers
 from tritonkit.client.policy import Breaker, Policy, Retry
 from tritonkit.client.policy.resolve import parse_name
 from tritonkit.errors import UsageError
@@ -19,44 +20,44 @@ if TYPE_CHECKING:
     from tritonkit.client.shm import RegionPool
     from tritonkit.wire.transport import AsyncTransport, Transport
 
-__all__ = ["async_calls", "blocking_calls"]
+__all__ = ["async_core", "blocking_core"]
 
 _TIMEOUT_S = 30.0
 
 
-def blocking_calls(
+def blocking_core(
     address: str | Sequence[str] | None, transport: Transport | None, options: Options
-) -> Calls:
+) -> Core:
     """What a `Client` runs on."""
-    return _calls("Client", address, transport, options, _blocking_wire)
+    return _core("Client", address, transport, options)
 
 
-def async_calls(
+def async_core(
     address: str | Sequence[str] | None, transport: AsyncTransport | None, options: Options
-) -> Calls:
+) -> Core:
     """What an `AsyncClient` runs on."""
-    return _calls("AsyncClient", address, transport, options, _async_wire)
+    return _core("AsyncClient", address, transport, options)
 
 
-def _blocking_wire(address: str, **settings: Any) -> Transport:
-    from tritonkit.wire.http2 import Http2Transport
+def _wire(kind: str, options: Options) -> Callable[..., Any]:
+    """What makes the transport of one address."""
+    wire = options.get("wire", "http2")
+    if wire == "http2":
+        from tritonkit.wire.http2 import AsyncHttp2Transport, Http2Transport
 
-    return Http2Transport(address, **settings)
+        return Http2Transport if kind == "Client" else AsyncHttp2Transport
+    if wire == "grpcio":
+        grpcio = need("tritonkit.wire.grpcio", "tritonkit[grpcio]")
+        return grpcio.grpcio_transport if kind == "Client" else grpcio.AsyncGrpcioTransport
+    raise UsageError(kind, found=f"wire={wire!r}", wanted='"http2" or "grpcio"')
 
 
-def _async_wire(address: str, **settings: Any) -> AsyncTransport:
-    from tritonkit.wire.http2 import AsyncHttp2Transport
-
-    return AsyncHttp2Transport(address, **settings)
-
-
-def _calls(
+def _core(
     kind: str,
     address: str | Sequence[str] | None,
     transport: Any,
     options: Options,
-    wire: Callable[..., Any],
-) -> Calls:
+) -> Core:
     timeout_s = checked_timeout(options.get("timeout_s", _TIMEOUT_S), kind)
     addresses = _addresses(kind, address, transport)
     regions = _regions(options)
@@ -65,14 +66,16 @@ def _calls(
         _check_names(addresses, options)
     policy = Policy(
         addresses,
-        (lambda *_: transport) if transport is not None else _connector(options, wire, limit),
+        (lambda *_: transport)
+        if transport is not None
+        else _connector(options, _wire(kind, options), limit),
         retry=options.get("retry", Retry()),
         breaker=options.get("breaker", Breaker()),
         hedge=options.get("hedge"),
         limit=options.get("limit"),
         leave=None if regions is None else regions.leave,
     )
-    return Calls(
+    return Core(
         policy,
         timeout_s,
         limit=limit,
@@ -80,7 +83,7 @@ def _calls(
         cache=_cache(options),
         batching=options.get("batching"),
         regions=regions,
-        watch=Watch(options.get("observers", ())),
+        observers=Observers(options.get("observers", ())),
     )
 
 

@@ -1,19 +1,19 @@
-"""What a call does, from inputs to reply, for both clients: generators of steps, without I/O."""
+"""What a client does, from a caller's request to the reply, for threads and tasks: generators of steps, without I/O."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.inference import Call, Known, Path
-from tritonkit.client.inputs import checked_outputs, conformed_inputs, items_in
+from tritonkit.client.inference import Inference
+from tritonkit.client.inputs import conformed_inputs, items_in
 from tritonkit.client.log import logger
-from tritonkit.client.observers.events import CallEvent, Watch
+from tritonkit.client.observers.events import CallEvent, Observers
 from tritonkit.client.questions import Questions, unconfigured
-from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.split import joined_reply, parts
+from tritonkit.client.reply import Reply, Timing, joined_reply
+from tritonkit.client.request import ModelKey, Request, ServedModel
 from tritonkit.errors import (
     InferenceError,
     InvalidInput,
@@ -27,39 +27,22 @@ from tritonkit.wire.signature import ModelSignature, signature_from
 from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from numpy.typing import NDArray
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy
     from tritonkit.client.shm import RegionPool
     from tritonkit.client.steps import Steps
-    from tritonkit.wire.transport import Headers
 
-__all__ = ["Ask", "Calls", "Key", "model_key"]
-
-Key: TypeAlias = tuple[str, str]
-"""A model's name and the version asked for, empty for the server's choice."""
-
-_NOBODY = Watch()
+__all__ = ["Core"]
 
 _TRUSTED_S = 1.0
 """How old a signature must be before a refused call makes the client read it again: a server that
-turns many calls away is not asked two questions more for each."""
+turns many calls away does not get two more requests for each."""
 
 
-class Ask(NamedTuple):
-    """What a caller wants of one call."""
-
-    key: Key
-    inputs: Mapping[str, Any]
-    outputs: Sequence[str] | None = None
-    timeout_s: float | None = None
-    priority: int = 0
-    idempotent: bool | None = None
-
-
-class Calls(Questions):
+class Core(Questions):
     """All that a client does, over the policy that knows its servers.
 
     Args:
@@ -67,10 +50,10 @@ class Calls(Questions):
         timeout_s: seconds for a call that says nothing else.
         limit: how large answers may be; grows with the models that are learned.
         idempotent: whether such a call may run twice; None: as its model's configuration says.
-        cache: answers kept, or None.
+        cache: answers to use again, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.
-        watch: the observers.
+        observers: get an event for each call.
     """
 
     def __init__(
@@ -83,81 +66,84 @@ class Calls(Questions):
         cache: PredictionCache | None = None,
         batching: Adaptive | None = None,
         regions: RegionPool | None = None,
-        watch: Watch = _NOBODY,
+        observers: Observers | None = None,
     ) -> None:
         super().__init__(policy, timeout_s)
-        self._known: dict[Key, Known] = {}
+        self._models: dict[ModelKey, ServedModel] = {}
         self._limit = limit or AnswerLimit()
         self._idempotent = idempotent
         self._cache = cache
         self._regions = regions
-        self.watch = watch
-        self._watched = bool(watch)
+        self.observers = observers or Observers()
+        self._observed = bool(self.observers)
         self._batches = batching is not None
-        self._path = Path(policy, cache, batching, regions)
+        self._inference = Inference(policy, cache, batching, regions)
         self._closed = False
 
-    def signature(self, key: Key) -> Steps[ModelSignature]:
-        """The kept signature, or a fresh one."""
+    def signature(self, key: ModelKey) -> Steps[ModelSignature]:
+        """The signature as last read, or a fresh one."""
         self.check_process()
-        known = self._known.get(key)
-        if known is None:
-            known = yield from self._learn(key, time.monotonic() + self.timeout_s)
-        return known.signature
+        model = self._models.get(key)
+        if model is None:
+            model = yield from self._learn(key, time.monotonic() + self.timeout_s)
+        return model.signature
 
-    def predict(self, ask: Ask) -> Steps[Reply]:
+    def predict(self, request: Request) -> Steps[Reply]:
         """One item or one batch: the reply."""
         if os.getpid() != self._pid:  # first of all: what follows may take locks
             self.check_process()
-        if not self._watched:
-            return self._predict(ask)
-        return self.watched(ask.key[0], lambda headers: self._predict(ask, headers))
+        steps = self._predict(request)
+        return self.observed(request, steps) if self._observed else steps
 
-    def watched(self, model: str, reply_to: Callable[[Headers], Steps[Reply]]) -> Steps[Reply]:
-        """A call of which observers are told; it sends the headers that they give."""
-        watch = self.watch
-        token = watch.started(model)
+    def observed(self, request: Request, steps: Steps[Reply]) -> Steps[Reply]:
+        """The steps of a request, of which observers get an event; it sends the headers that they give."""
+        model, observers = request.key[0], self.observers
+        token = observers.started(model)
         started = time.perf_counter()
         try:
-            reply = yield from reply_to(watch.headers(token))
+            request.headers = observers.headers(token)
+            reply = yield from steps
         except BaseException as error:
             timing = Timing(time.perf_counter() - started)
-            watch.finished(token, CallEvent(model, timing=timing, error=type(error).__name__))
+            observers.finished(token, CallEvent(model, timing=timing, error=type(error).__name__))
             raise
-        watch.finished(token, _event(reply))
+        observers.finished(token, CallEvent.of(reply))
         return reply
 
-    def _predict(self, ask: Ask, headers: Headers = ()) -> Steps[Reply]:
+    def _predict(self, request: Request) -> Steps[Reply]:
         started = time.perf_counter()
-        usual = ask.timeout_s is None
-        deadline = time.monotonic() + self.timeout_s if usual else self.deadline(ask)
+        request.deadline = self.deadline(request)
         try:
-            known = self._known.get(ask.key) or (yield from self._learn(ask.key, deadline))
-            reply = yield from self._path.answer(_call(known, ask, deadline, headers))
+            model = self._models.get(request.key)
+            request.check(model or (yield from self._learn(request.key, request.deadline)))
+            reply = yield from self._inference.answer(request)
         except (InvalidInput, InferenceError, ModelNotFound) as error:
-            self.doubt(ask.key, error)
+            self.forget_stale(request.key, error)
             raise
         reply.timing.total_s = time.perf_counter() - started
         return reply
 
-    def checked(self, ask: Ask, deadline: float, headers: Headers = ()) -> Steps[Call]:
-        """The call of a stream or a sequence, checked against the model's signature and not yet sent.
+    def checked(self, request: Request) -> Steps[None]:
+        """The request of a stream or a sequence is held against its model, and not yet sent.
 
         Raises:
             Unsupported: the server does not tell how the model is configured.
         """
+        request.deadline = self.deadline(request)
         try:
-            known = self._known.get(ask.key) or (yield from self._learn(ask.key, deadline))
-            if not known.signature.configured:
-                raise unconfigured(known.where, "a stream or a sequence", "call predict")
-            return _call(known, ask, deadline, headers)
+            model = self._models.get(request.key)
+            if model is None:
+                model = yield from self._learn(request.key, request.deadline)
+            if not model.signature.configured:
+                raise unconfigured(model.where, "a stream or a sequence", "call predict")
+            request.check(model)
         except (InvalidInput, InferenceError, ModelNotFound) as error:
-            self.doubt(ask.key, error)
+            self.forget_stale(request.key, error)
             raise
 
     def predict_item(
         self,
-        key: Key,
+        key: ModelKey,
         item: Any,
         outputs: Sequence[str] | None,
         timeout_s: float | None,
@@ -165,19 +151,25 @@ class Calls(Questions):
     ) -> Steps[Reply]:
         """One item of many: a value alone if the model has one input, and in parts if it is too large."""
         started = time.perf_counter()
-        ask = Ask(key, {}, outputs, timeout_s, idempotent=idempotent)
-        known = self._known.get(key) or (yield from self._learn(key, self.deadline(ask)))
-        signature = known.signature
+
+        def part(inputs: Mapping[str, Any]) -> Steps[Reply]:
+            return self.predict(Request(key, inputs, outputs, timeout_s, idempotent=idempotent))
+
+        model = self._models.get(key)
+        if model is None:
+            deadline = self.deadline(Request(key, {}, timeout_s=timeout_s))
+            model = yield from self._learn(key, deadline)
+        signature = model.signature
         given = item if isinstance(item, Mapping) else {_only_input(signature): item}
-        if known.undeclared:
-            return (yield from self.predict(ask._replace(inputs=given)))
+        if model.undeclared:
+            return (yield from part(given))
         arrays = conformed_inputs(signature, given)
         items = items_in(signature, arrays)
         if items <= signature.max_batch_size or not signature.max_batch_size:
-            return (yield from self.predict(ask._replace(inputs=arrays)))
+            return (yield from part(arrays))
         replies = []
-        for part in parts(signature, arrays, items):
-            replies.append((yield from self.predict(ask._replace(inputs=part))))
+        for some in _parts(signature, arrays, items):
+            replies.append((yield from part(some)))
         return joined_reply(replies, time.perf_counter() - started)
 
     def check_open(self) -> None:
@@ -190,11 +182,11 @@ class Calls(Questions):
             )
 
     def check_cache(self) -> None:
-        """UsageError if no answers are kept."""
+        """UsageError without a cache."""
         if self._cache is None:
             raise UsageError(
                 f"client of {self.address}",
-                found="it keeps no answers",
+                found="it has no cache",
                 wanted="a cache to fill: Client(..., cache=Cache())",
             )
 
@@ -221,14 +213,26 @@ class Calls(Questions):
             await self._cache.aclose()
         await self.policy.aclose()
 
-    def deadline(self, ask: Ask) -> float:
-        """When the call must be over: a moment of the monotonic clock."""
-        seconds = ask.timeout_s
+    def deadline(self, request: Request) -> float:
+        """When the request must be over: a moment of the monotonic clock."""
+        seconds = request.timeout_s
         if seconds is None:
             return time.monotonic() + self.timeout_s
-        return time.monotonic() + checked_timeout(seconds, f"model {ask.key[0]}")
+        return time.monotonic() + checked_timeout(seconds, request.where)
 
-    def _learn(self, key: Key, deadline: float) -> Steps[Known]:
+    def forget_stale(self, key: ModelKey, error: Exception) -> None:
+        """A call was refused: by another model than the one that was read, perhaps.
+
+        It is read again by the next call. Not after `Overloaded`, which says nothing of the model, when more
+        requests would only add to the server's load.
+        """
+        model = self._models.get(key)
+        if isinstance(error, Overloaded) or model is None:
+            return
+        if time.monotonic() - model.read_at > _TRUSTED_S:
+            self._models.pop(key, None)
+
+    def _learn(self, key: ModelKey, deadline: float) -> Steps[ServedModel]:
         name, version = key
         metadata = yield from self._ask("ModelMetadata", name, version, deadline=deadline)
         try:
@@ -239,59 +243,22 @@ class Calls(Questions):
             raise unconfigured(f"model {name}", "batching", "make the client without batching=")
         signature = signature_from(metadata, config)
         self._limit.learn(signature)
-        known = self._known[key] = Known(signature, self._idempotent)
-        if self.policy.hedges and not known.idempotent:
-            logger.info("%s is not declared idempotent: its calls are not hedged", known.where)
-        return known
-
-    def doubt(self, key: Key, error: Exception) -> None:
-        """After a refusal: the model may have been replaced by one with another signature.
-
-        A server without room says nothing about its models, and questions would only add to its load.
-        """
-        known = self._known.get(key)
-        if isinstance(error, Overloaded) or known is None:
-            return
-        if time.monotonic() - known.read_at > _TRUSTED_S:
-            self._known.pop(key, None)
+        model = self._models[key] = ServedModel(signature, self._idempotent)
+        if self.policy.hedges and not model.idempotent:
+            logger.info("%s is not declared idempotent: its calls are not hedged", model.where)
+        return model
 
 
-def _call(known: Known, ask: Ask, deadline: float, headers: Headers) -> Call:
-    key, inputs, outputs, _, priority, said = ask
-    if known.undeclared:
-        known = known.assuming(inputs)
-    arrays, items = known.inputs.checked(inputs)
-    names = checked_outputs(known.signature, outputs)
-    idempotent = known.idempotent if said is None else said
-    return Call(known, *key, arrays, names, priority, items, deadline, headers, idempotent)
-
-
-def _event(reply: Reply) -> CallEvent:
-    return CallEvent(
-        reply.model,
-        reply.version,
-        reply.origin,
-        reply.endpoint,
-        reply.attempts,
-        reply.batch_size,
-        reply.timing,
-    )
-
-
-def model_key(name: str, version: str | int | None) -> Key:
-    """The key of a model and version.
-
-    Raises:
-        UsageError: an empty name, or a version that is no whole number.
-    """
-    key = (name, "" if version is None else str(version))
-    if not name or (key[1] and not key[1].isdecimal()):
-        raise UsageError(
-            f"model {name!r}, version {version!r}",
-            found="not a model's name and version number",
-            wanted="a name, and a whole number above 0 or None",
-        )
-    return key
+def _parts(
+    signature: ModelSignature, arrays: Mapping[str, NDArray[Any]], items: int
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """The arrays in parts of `max_batch_size` items and a rest; shape tensors go into each."""
+    most = signature.max_batch_size
+    for start in range(0, items, most):
+        yield {
+            name: array[start : start + most] if signature.inputs[name].batched else array
+            for name, array in arrays.items()
+        }
 
 
 def _only_input(signature: ModelSignature) -> str:

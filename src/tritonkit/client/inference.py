@@ -1,133 +1,36 @@
-"""The way of one checked call to its answer: kept answers, batches, shared memory, a server."""
+"""The way of one checked request to its reply: the cache, a batch, shared memory, a server."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.batching import (
-    Batcher,
-    Batchers,
-    Item,
-    Retired,
-    apart,
-    layout,
-    together,
-)
+from tritonkit.client.batching import Batcher, Item, Retired, apart, layout, together
 from tritonkit.client.cache.entry import Entry
-from tritonkit.client.inputs import Inputs, assumed_specs
-from tritonkit.client.reply import Reply, Timing
+from tritonkit.client.reply import Reply, cached_reply, item_reply, server_reply
 from tritonkit.client.shm import output_sizes
-from tritonkit.errors import ClientError
 from tritonkit.wire.answer import decode
-from tritonkit.wire.request import Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Hashable, Sequence
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import PredictionCache
-    from tritonkit.client.policy import Policy, Sent
-    from tritonkit.client.reply import Origin
-    from tritonkit.client.shm import CallRegions, Placement, RegionPool
+    from tritonkit.client.policy import Policy
+    from tritonkit.client.request import Request
+    from tritonkit.client.shm import CallRegions, RegionPool
     from tritonkit.client.steps import Steps
-    from tritonkit.wire.answer import Answer
-    from tritonkit.wire.signature import ModelSignature
-    from tritonkit.wire.transport import Body, Headers
+    from tritonkit.wire.transport import Body
 
-__all__ = ["Call", "Known", "Path"]
-
-_MOST_ASSUMED = 64
-"""Kinds of inputs that are remembered of a model whose server declares none."""
+__all__ = ["Inference"]
 
 
-class Known:
-    """A model's signature as last read, and the requests prepared for it.
-
-    Args:
-        signature: the model's.
-        idempotent: whether its calls may run twice; None: as the model's configuration says.
-    """
-
-    __slots__ = (
-        "_assumed",
-        "batchers",
-        "fixed",
-        "idempotent",
-        "inputs",
-        "joinable",
-        "prepared",
-        "read_at",
-        "signature",
-        "undeclared",
-        "where",
-    )
-
-    def __init__(self, signature: ModelSignature, idempotent: bool | None = None) -> None:
-        self.signature = signature
-        self.idempotent = signature.idempotent if idempotent is None else idempotent
-        self.inputs = Inputs(signature)
-        self.where = f"model {signature.name}"
-        """For messages."""
-        self.undeclared = not (signature.inputs or signature.configured)
-        """Whether the server does not say what the model takes: see `assuming`."""
-        self._assumed: dict[tuple[Any, ...], Known] = {}
-        tensors = (*signature.inputs.values(), *signature.outputs.values())
-        self.joinable = signature.max_batch_size > 1 and all(each.batched for each in tensors)
-        """Whether items of several callers may go in one request: shape tensors cannot be joined."""
-        inputs = signature.inputs.values()
-        self.fixed = not any(each.optional or -1 in each.dims for each in inputs)
-        """Whether all items have one `layout`."""
-        self.batchers = Batchers()
-        self.read_at = time.monotonic()
-        self.prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
-
-    def assuming(self, inputs: Mapping[str, Any]) -> Known:
-        """What is known of a model that takes any inputs, once the inputs of a call are seen."""
-        specs = assumed_specs(self.where, inputs)
-        key = tuple(specs.values())
-        found = self._assumed.get(key)
-        if found is None:
-            if len(self._assumed) >= _MOST_ASSUMED:
-                self._assumed.clear()
-            found = Known(replace(self.signature, inputs=specs), self.idempotent)
-            self._assumed[key] = found
-        return found
-
-    def request(self, version: str, outputs: tuple[str, ...] | None) -> Prepared:
-        """What is the same in every request for these outputs."""
-        made = self.prepared.get((version, outputs))
-        if made is None:
-            made = Prepared(self.signature, version, outputs)
-            made = self.prepared.setdefault((version, outputs), made)
-        return made
-
-
-class Call(NamedTuple):
-    """One checked call: arrays as they are sent, `items` of them, until a moment of the clock."""
-
-    known: Known
-    name: str
-    version: str
-    arrays: Mapping[str, NDArray[Any]]
-    outputs: tuple[str, ...] | None
-    priority: int
-    items: int
-    deadline: float
-    headers: Headers = ()
-    idempotent: bool = False
-    """Whether it may run twice."""
-
-
-class Path:
+class Inference:
     """What one client has between its callers and its servers.
 
     Args:
-        policy: where calls go and what happens when they fail.
-        cache: answers kept, or None.
+        policy: where requests go and what happens when they fail.
+        cache: answers to use again, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.
     """
@@ -144,174 +47,139 @@ class Path:
         self._batching = batching
         self._regions = regions
 
-    def answer(self, call: Call) -> Steps[Reply]:
-        """The call's outputs, from wherever they are to be had."""
-        return self._served(call) if self._cache is None else self._kept(call, self._cache)
+    def answer(self, request: Request) -> Steps[Reply]:
+        """The request's outputs, from wherever they are to be had."""
+        if self._cache is not None:
+            return self._cached(request, self._cache)
+        if self._batching is None and self._regions is None:
+            return self._in_message(request)
+        return self._served(request)
 
-    def _kept(self, call: Call, cache: PredictionCache) -> Steps[Reply]:
-        inputs = call.known.signature.inputs
-        typed = {name: (inputs[name].datatype, array) for name, array in call.arrays.items()}
-        key = cache.key(call.name, call.version, typed, call.outputs)
-        kept = cache.peek(key)
-        if kept is not None:  # the usual case is kept short
-            return _kept_reply(call, kept, "l1")
-        made: list[Reply] = []
+    def _cached(self, request: Request, cache: PredictionCache) -> Steps[Reply]:
+        name, version = request.key
+        key = cache.key(name, version, request.typed(), request.outputs)
+        entry = cache.peek(key)
+        if entry is not None:  # the usual case goes no further
+            return cached_reply(request, entry, "l1")
+        made: Reply | None = None
 
         def make() -> Steps[Entry]:
-            reply = yield from self._served(call)
-            made.append(reply)
-            return Entry(call.name, reply.version, reply.outputs)
+            nonlocal made
+            made = yield from self._served(request)
+            return Entry(name, made.version, made.outputs)
 
-        kept, origin = yield from cache.fetch(
-            key, make, deadline=call.deadline, where=call.known.where
+        entry, origin = yield from cache.fetch(
+            key, make, deadline=request.deadline, where=request.where
         )
-        if not made:
-            return _kept_reply(call, kept, origin)
-        reply = made[0]
-        reply.outputs = kept.outputs
-        return reply
+        if made is None:
+            return cached_reply(request, entry, origin)
+        made.outputs = entry.outputs
+        return made
 
-    def _served(self, call: Call) -> Steps[Reply]:
-        if self._batching is not None and call.items == 1 and call.known.joinable:
-            return self._joined(call, self._batching)
-        return self._alone(call)
+    def _served(self, request: Request) -> Steps[Reply]:
+        if self._batching is not None and request.items == 1 and request.model.joinable:
+            return self._batched(request, self._batching)
+        return self._alone(request)
 
-    def _joined(self, call: Call, batching: Adaptive) -> Steps[Reply]:
+    def _batched(self, request: Request, batching: Adaptive) -> Steps[Reply]:
         entered = time.perf_counter()
-        known, arrays = call.known, call.arrays
-        shape = known.fixed or layout(arrays)
-        kind = (call.version, call.outputs, call.priority, call.idempotent, shape)
-        item = Item(arrays, call.deadline)
+        model, arrays = request.model, request.arrays
+        shape = model.fixed or layout(arrays)
+        kind = (request.key[1], request.outputs, request.priority, request.idempotent, shape)
+        item = Item(arrays, request.deadline)
         while True:
-            batcher = known.batchers.get(kind) or self._new_batcher(kind, call, batching)
+            batcher = model.batchers.get(kind) or self._new_batcher(kind, request, batching)
             try:
                 reply: Reply = yield from batcher.join(item)
                 break
             except Retired:  # since it was found
-                known.batchers.forget(kind, batcher)
+                model.batchers.forget(kind, batcher)
         timing = reply.timing
         joining_s = time.perf_counter() - entered - timing.wait_s - timing.queue_s
         timing.joining_s = joining_s if joining_s > 0.0 else 0.0
         return reply
 
-    def _new_batcher(self, kind: Hashable, call: Call, batching: Adaptive) -> Batcher:
-        # What stays of the first call is what all have in common, not its tensors or its trace.
-        common = call._replace(arrays={}, headers=())
+    def _new_batcher(self, kind: Hashable, first: Request, batching: Adaptive) -> Batcher:
+        model = first.model
+        common = first.of_batch({}, 0, 0.0)  # not the first call's tensors, nor its trace
 
         def send(items: Sequence[Item], deadline: float) -> Steps[list[Reply]]:
             count = len(items)
-            batch = common._replace(arrays=together(items), items=count, deadline=deadline)
-            sent = yield from self._alone(batch)
-            wait_s, queue_s = sent.timing.wait_s, sent.timing.queue_s
+            batch = yield from self._alone(common.of_batch(together(items), count, deadline))
             # Made here for all: each thread would do it at a higher price, since the interpreter's own
             # data move from core to core with every thread that wakes.
-            return [
-                Reply(
-                    outputs,
-                    sent.model,
-                    sent.version,
-                    Timing(0.0, wait_s, queue_s),
-                    "server",
-                    count,
-                    sent.endpoint,
-                    sent.attempts,
-                )
-                for outputs in apart(sent.outputs, count, common.known.where)
-            ]
+            return [item_reply(batch, part) for part in apart(batch.outputs, count, model.where)]
 
-        most = call.known.signature.max_batch_size
-        batcher = Batcher(batching, most, send, where=call.known.where, idempotent=call.idempotent)
-        return call.known.batchers.add(kind, batcher)
+        batcher = Batcher(
+            batching,
+            model.signature.max_batch_size,
+            send,
+            where=model.where,
+            idempotent=bool(first.idempotent),
+        )
+        return model.batchers.add(kind, batcher)
 
-    def _alone(self, call: Call) -> Steps[Reply]:
-        lease = self._lease(call) if self._regions is not None else None
-        return self._in_regions(call, lease) if lease else self._in_message(call)
+    def _alone(self, request: Request) -> Steps[Reply]:
+        regions = self._regions_for(request)
+        return self._in_regions(request, regions) if regions else self._in_message(request)
 
-    def _in_message(self, call: Call) -> Steps[Reply]:
+    def _in_message(self, request: Request) -> Steps[Reply]:
         sent = yield from self._policy.call(
             "ModelInfer",
-            self._body(call, None),
-            call.deadline,
-            where=call.known.where,
-            idempotent=call.idempotent,
-            headers=call.headers,
+            request.encode(),
+            request.deadline,
+            where=request.model.where,
+            idempotent=bool(request.idempotent),
+            headers=request.headers,
         )
         answer = decode(sent.body)
-        return _reply(call, answer, sent, answer.outputs)
+        return server_reply(request, answer.version, answer.outputs, sent)
 
-    def _in_regions(self, call: Call, lease: CallRegions) -> Steps[Reply]:
+    def _in_regions(
+        self, request: Request, regions: CallRegions, *, again: bool = True
+    ) -> Steps[Reply]:
         """Through shared memory; once more if the server has forgotten the region, as after a restart."""
-        try:
-            return (yield from self._placed(call, lease))
-        except ClientError as error:
-            if not lease.lost(error):
-                raise
-        again = self._lease(call)
-        return (yield from self._placed(call, again) if again else self._in_message(call))
-
-    def _placed(self, call: Call, lease: CallRegions) -> Steps[Reply]:
-        asked = call.outputs or tuple(call.known.signature.outputs)
-        ended: tuple[str | None, BaseException | None] = (None, None)
+        asked = request.outputs or tuple(request.model.signature.outputs)
+        endpoint: str | None = None
 
         def body(transport: Any, timeout_s: float) -> Steps[Body]:
-            placed = yield from lease.place(transport, timeout_s)
-            return self._body(call, placed)
+            placed = yield from regions.place(transport, timeout_s)
+            if placed is None:
+                return request.encode()
+            return request.encode(regions=placed.inputs, output_regions=placed.outputs)
 
         try:
             sent = yield from self._policy.call(
                 "ModelInfer",
                 body,
-                call.deadline,
-                where=call.known.where,
-                idempotent=call.idempotent,
-                headers=call.headers,
+                request.deadline,
+                where=request.model.where,
+                idempotent=bool(request.idempotent),
+                headers=request.headers,
             )
-            ended = (sent.endpoint, None)
+            endpoint = sent.endpoint
             answer = decode(sent.body, asked)
-            found = {name: placed[:2] for name, placed in answer.in_region.items()}
-            outputs = {**answer.outputs, **lease.read(sent.endpoint, found)}
-            return _reply(call, answer, sent, {name: outputs[name] for name in asked})
+            described = {name: output[:2] for name, output in answer.in_region.items()}
+            outputs = answer.outputs | regions.read(endpoint, described)
+            outputs = {name: outputs[name] for name in asked}
+            return server_reply(request, answer.version, outputs, sent)
         except BaseException as error:
-            ended = (ended[0], error)
-            raise
+            lost = regions.lost(error)
+            regions.end(endpoint, error)
+            if not (lost and again):
+                raise
         finally:
-            lease.end(*ended)
+            regions.end(endpoint)
+        others = self._regions_for(request)
+        if others is None:
+            return (yield from self._in_message(request))
+        return (yield from self._in_regions(request, others, again=False))
 
-    def _body(self, call: Call, placed: Placement | None) -> Body:
-        request = call.known.request(call.version, call.outputs)
-        return request.encode(
-            call.arrays,
-            timeout_s=call.deadline - time.monotonic(),
-            priority=call.priority,
-            regions=placed.inputs if placed else {},
-            output_regions=placed.outputs if placed else {},
-        )
-
-    def _lease(self, call: Call) -> CallRegions | None:
-        """Shared memory for the call's tensors; None where there is none, or no use in it."""
+    def _regions_for(self, request: Request) -> CallRegions | None:
+        """Shared memory for the request's tensors; None where there is none, or no use in it."""
         if self._regions is None:
             return None
-        signature = call.known.signature
-        inputs = {
-            name: (signature.inputs[name].datatype, array) for name, array in call.arrays.items()
-        }
-        names = call.outputs or tuple(signature.outputs)
-        items = call.items if signature.max_batch_size else None
-        return self._regions.for_call(inputs, output_sizes(signature, names, items))
-
-
-def _reply(call: Call, answer: Answer, sent: Sent, outputs: Mapping[str, NDArray[Any]]) -> Reply:
-    return Reply(
-        outputs,
-        call.name,
-        answer.version,
-        Timing(0.0, sent.wait_s, sent.queue_s),
-        "server",
-        call.items,
-        sent.endpoint,
-        sent.attempts,
-    )
-
-
-def _kept_reply(call: Call, kept: Entry, origin: Origin) -> Reply:
-    return Reply(kept.outputs, call.name, kept.version, Timing(0.0), origin, call.items, "", 0)
+        signature = request.model.signature
+        names = request.outputs or tuple(signature.outputs)
+        items = request.items if signature.max_batch_size else None
+        return self._regions.for_call(request.typed(), output_sizes(signature, names, items))

@@ -1,16 +1,30 @@
-"""What a call gives back."""
+"""What a call gives back. Every reply is made here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Origin", "Reply", "Timing"]
+    from tritonkit.client.cache.entry import Entry
+    from tritonkit.client.policy import Sent
+    from tritonkit.client.request import Request
+
+__all__ = [
+    "Origin",
+    "Reply",
+    "Timing",
+    "cached_reply",
+    "item_reply",
+    "joined_reply",
+    "server_reply",
+]
 
 Origin = Literal["server", "l1", "l2"]
 """Where an answer came from: a server, this process's cache, the shared one."""
@@ -49,9 +63,9 @@ class Reply:
     batch_size: int = 1
     """Items in the request that carried this call: more than its own if others joined it."""
     endpoint: str = ""
-    """The server that answered; empty for a kept answer."""
+    """The server that answered; empty for a cached answer."""
     attempts: int = 1
-    """Requests sent for this call: 0 for a kept answer, 2 and more after retries or hedging."""
+    """Requests sent for this call: 0 for a cached answer, 2 and more after retries or hedging."""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """One output; a `KeyError` names those there are."""
@@ -68,3 +82,65 @@ class Reply:
     def __len__(self) -> int:
         """How many outputs there are."""
         return len(self.outputs)
+
+
+def server_reply(
+    request: Request, version: str, outputs: Mapping[str, NDArray[Any]], sent: Sent
+) -> Reply:
+    """What a server answered to a request."""
+    return Reply(
+        outputs,
+        request.key[0],
+        version,
+        Timing(0.0, sent.wait_s, sent.queue_s),
+        "server",
+        request.items,
+        sent.endpoint,
+        sent.attempts,
+    )
+
+
+def cached_reply(request: Request, entry: Entry, origin: Origin) -> Reply:
+    """A cached answer to a request."""
+    return Reply(
+        entry.outputs, request.key[0], entry.version, Timing(0.0), origin, request.items, "", 0
+    )
+
+
+def item_reply(batch: Reply, outputs: Mapping[str, NDArray[Any]]) -> Reply:
+    """The reply for one item of a batch, with its own outputs."""
+    timing = Timing(0.0, batch.timing.wait_s, batch.timing.queue_s)
+    return Reply(
+        outputs,
+        batch.model,
+        batch.version,
+        timing,
+        "server",
+        batch.batch_size,
+        batch.endpoint,
+        batch.attempts,
+    )
+
+
+def joined_reply(replies: Sequence[Reply], total_s: float) -> Reply:
+    """One reply of many: outputs joined on the batch axis, times and attempts added up."""
+    last = replies[-1]
+    outputs = {
+        name: np.concatenate([reply.outputs[name] for reply in replies])
+        for name in replies[0].outputs
+    }
+    for array in outputs.values():
+        array.flags.writeable = False
+    timings = [reply.timing for reply in replies]
+    return replace(
+        last,
+        outputs=outputs,
+        timing=Timing(
+            total_s,
+            sum(timing.wait_s for timing in timings),
+            sum(timing.queue_s for timing in timings),
+            sum(timing.joining_s for timing in timings),
+        ),
+        batch_size=max(reply.batch_size for reply in replies),
+        attempts=sum(reply.attempts for reply in replies),
+    )

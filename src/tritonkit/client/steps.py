@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tritonkit.wire.transport import Body, Headers, Method
 
-__all__ = ["Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
+__all__ = ["Invoke", "Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
 
 T = TypeVar("T")
 
@@ -94,6 +94,21 @@ class Send(NamedTuple):
             self.method, self.body, self.timeout_s, self.headers
         )
         return answer
+
+
+class Invoke(NamedTuple):
+    """Call a method that blocks in a client of threads and is awaited in one of tasks; gives its result."""
+
+    method: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+
+    def block(self) -> Any:
+        """Call it in this thread."""
+        return self.method(*self.arguments)
+
+    async def wait(self) -> Any:
+        """Call and await it in this task."""
+        return await self.method(*self.arguments)
 
 
 class Sleep(NamedTuple):

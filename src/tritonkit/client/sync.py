@@ -1,4 +1,4 @@
-"""The blocking client: threads share it; what a call does is decided in `calls`."""
+"""The blocking client: threads share it; what a call does is decided in `core`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tritonkit.client.build import blocking_calls
-from tritonkit.client.core import Ask, Key, model_key
+from tritonkit.client.build import blocking_core
 from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many
+from tritonkit.client.request import ModelKey, Request, model_key
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
-from tritonkit.client.steps import Steps, run_blocking
+from tritonkit.client.steps import run_blocking
 from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
@@ -54,18 +54,18 @@ class Client:
         transport: Transport | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._calls = blocking_calls(address, transport, options)
-        self._models: dict[Key, Model] = {}
+        self._core = blocking_core(address, transport, options)
+        self._models: dict[ModelKey, Model] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._lock = Lock()
 
     @property
     def address(self) -> str:
         """Where calls go; several addresses are joined by commas."""
-        return self._calls.address
+        return self._core.address
 
     def model(self, name: str, version: str | int | None = None) -> Model:
-        """A model to call; its metadata is fetched the first time and kept.
+        """A model to call; its metadata is read the first time.
 
         Args:
             name: the model's name on the server.
@@ -74,20 +74,20 @@ class Client:
         Raises:
             ModelNotFound: the server does not serve that model or version now.
         """
-        key = (name, "" if version is None else str(version))
+        key = model_key(name, version)
         model = self._models.get(key)
         if model is None:
-            self._run(self._calls.signature(model_key(name, version)))
+            run_blocking(self._core.signature(key))
             model = self._models.setdefault(key, Model(self, key))
         return model
 
     def is_ready(self, name: str = "", version: str | int | None = None) -> bool:
         """Whether a server (or one model on it) takes requests; False too if nobody answers."""
-        return self._run(self._calls.is_ready(name, version))
+        return run_blocking(self._core.is_ready(name, version))
 
     def models(self) -> tuple[ModelStatus, ...]:
         """Every model version in the server's repository, ready or not and why."""
-        return self._run(self._calls.models())
+        return run_blocking(self._core.models())
 
     def load(self, name: str, *, timeout_s: float | None = None) -> None:
         """Load a model, or its newest version, with what an ensemble needs; ready when this returns.
@@ -99,39 +99,39 @@ class Client:
             InferenceError: it could not be loaded, and why; what was served before still is.
             DeadlineExceeded: not loaded in time; the server goes on loading.
         """
-        self._run(self._calls.load(name, timeout_s))
+        run_blocking(self._core.load(name, timeout_s))
 
     def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""
-        return self._run(self._calls.server_metadata())
+        return run_blocking(self._core.server_metadata())
 
     def config(self, name: str, version: str | int | None = None) -> Any:
         """The configuration a model is served with, as Triton's own `ModelConfig` message."""
-        return self._run(self._calls.config(name, version))
+        return run_blocking(self._core.config(name, version))
 
     def statistics(
         self, name: str, version: str | int | None = None
     ) -> tuple[ModelStatistics, ...]:
         """Counters of a model since it was loaded, one value per loaded version; sums over servers."""
-        return self._run(self._calls.statistics(name, version))
+        return run_blocking(self._core.statistics(name, version))
 
     def precompute(self, name: str, items: Iterable[Any], *, concurrency: int = 8) -> int:
         """Fill the cache with the answers to `items` ahead of time; how many there were.
 
         Raises:
-            UsageError: the client keeps no answers: give it a `cache`.
+            UsageError: the client has no `cache`.
         """
-        self._calls.check_cache()
+        self._core.check_cache()
         return sum(1 for _ in self.model(name).predict_many(items, concurrency=concurrency))
 
     def close(self) -> None:
         """Free connections; closing twice is closing once, calling afterwards a `UsageError`."""
-        if not self._calls.forked:
+        if not self._core.forked:
             with self._lock:
                 pool, self._pool = self._pool, None
             if pool is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
-        self._calls.close()
+        self._core.close()
 
     def __enter__(self) -> Client:
         """The client itself, closed when the block ends."""
@@ -146,13 +146,10 @@ class Client:
         """Close."""
         self.close()
 
-    def _run(self, steps: Steps[T]) -> T:
-        return run_blocking(steps)
-
     def _submit(self, call: Callable[[], T]) -> Future[T]:
-        self._calls.check_process()
+        self._core.check_process()
         with self._lock:
-            self._calls.check_open()
+            self._core.check_open()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_SUBMITTED_AT_ONCE, "tritonkit-submit")
             return self._pool.submit(call)
@@ -163,7 +160,7 @@ class Model:
 
     __slots__ = ("_client", "_key")
 
-    def __init__(self, client: Client, key: Key) -> None:
+    def __init__(self, client: Client, key: ModelKey) -> None:
         self._client = client
         self._key = key
 
@@ -180,7 +177,7 @@ class Model:
     @property
     def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
-        return self._client._run(self._client._calls.signature(self._key))
+        return run_blocking(self._client._core.signature(self._key))
 
     def predict(
         self,
@@ -221,8 +218,8 @@ class Model:
             UsageError: the client is closed, or the timeout is not a positive number.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
-        return run_blocking(self._client._calls.predict(ask))
+        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
+        return run_blocking(self._client._core.predict(request))
 
     __call__ = predict
 
@@ -242,9 +239,9 @@ class Model:
         when they do.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority, idempotent)
+        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
         client = self._client
-        return client._submit(lambda: run_blocking(client._calls.predict(ask)))
+        return client._submit(lambda: run_blocking(client._core.predict(request)))
 
     def predict_many(
         self,
@@ -302,7 +299,7 @@ class Model:
         from tritonkit.client.streams import Stream
 
         given = merged_inputs(self._key[0], inputs, named)
-        return Stream(self._client._calls, Ask(self._key, given, outputs, timeout_s))
+        return Stream(self._client._core, Request(self._key, given, outputs, timeout_s))
 
     def sequence(self, correlation_id: int | str | None = None) -> ModelSequence:
         """A sequence of calls that share state in the server: a context manager.
@@ -312,12 +309,12 @@ class Model:
         """
         from tritonkit.client.streams import Sequence
 
-        return Sequence(self._client._calls, self._key, correlation_id)
+        return Sequence(self._client._core, self._key, correlation_id)
 
     def _caller(
         self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
     ) -> Callable[[Any], Reply]:
-        calls, key = self._client._calls, self._key
+        calls, key = self._client._core, self._key
         calls.check_process()
         return lambda item: run_blocking(
             calls.predict_item(key, item, outputs, timeout_s, idempotent)

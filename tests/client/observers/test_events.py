@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tritonkit.client.observers import CallEvent, Watch
+from tritonkit.client.observers import CallEvent, Observers
 from tritonkit.client.reply import Timing
 
 EVENT = CallEvent("digits", "3", "server", "a:8001", 2, 4, Timing(0.5, 0.4, 0.05, 0.01))
@@ -47,10 +47,10 @@ class Recorder:
 def test_each_observer_gets_its_own_token() -> None:
     """Tokens come back to whoever gave them, and headers are joined in order."""
     first, second = Recorder("a"), Recorder("b")
-    watch = Watch([first, second])
-    token = watch.started("digits")
-    assert watch.headers(token) == (("x-a", "a:digits"), ("x-b", "b:digits"))
-    watch.finished(token, EVENT)
+    observers = Observers([first, second])
+    token = observers.started("digits")
+    assert observers.headers(token) == (("x-a", "a:digits"), ("x-b", "b:digits"))
+    observers.finished(token, EVENT)
     assert first.told == ["digits", ("a:digits", EVENT)]
     assert second.told == ["digits", ("b:digits", EVENT)]
 
@@ -59,11 +59,11 @@ def test_each_observer_gets_its_own_token() -> None:
 def test_a_failing_observer_is_logged_once(method: str, caplog: pytest.LogCaptureFixture) -> None:
     """Its error is logged at the first call only, and the other observer misses nothing."""
     bad, good = Recorder("bad", (method,)), Recorder("good")
-    watch = Watch([bad, good])
+    observers = Observers([bad, good])
     for _ in range(3):
-        token = watch.started("digits")
-        assert ("x-good", "good:digits") in watch.headers(token)
-        watch.finished(token, EVENT)
+        token = observers.started("digits")
+        assert ("x-good", "good:digits") in observers.headers(token)
+        observers.finished(token, EVENT)
     assert len(good.told) == 6
     assert [record.getMessage() for record in caplog.records] == [
         "Recorder failed; calls go on without it"
@@ -72,9 +72,9 @@ def test_a_failing_observer_is_logged_once(method: str, caplog: pytest.LogCaptur
 
 def test_no_observers_are_false() -> None:
     """A client without observers can skip them with one test."""
-    assert not Watch()
-    assert Watch([Recorder()])
-    assert Watch().headers(Watch().started("m")) == ()
+    assert not Observers()
+    assert Observers([Recorder()])
+    assert Observers().headers(Observers().started("m")) == ()
 
 
 def test_an_observers_exit_is_not_swallowed() -> None:
@@ -85,7 +85,7 @@ def test_an_observers_exit_is_not_swallowed() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Watch([Interrupted()]).started("m")
+        Observers([Interrupted()]).started("m")
 
 
 def test_the_library_is_quiet() -> None:

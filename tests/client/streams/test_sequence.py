@@ -13,8 +13,8 @@ import pytest
 
 from tests.client.streams.conftest import Server
 from tritonkit.client import AsyncClient, Client, Limit
-from tritonkit.client.core import Calls
-from tritonkit.client.observers.events import CallEvent, Watch
+from tritonkit.client.core import Core
+from tritonkit.client.observers.events import CallEvent, Observers
 from tritonkit.client.policy import Breaker, Policy
 from tritonkit.client.streams import AsyncSequence, Sequence
 from tritonkit.errors import (
@@ -43,9 +43,9 @@ def server() -> Server:
 
 
 @pytest.fixture
-def calls(server: Server) -> Calls:
+def core(server: Server) -> Core:
     """The inside of a client of it."""
-    return Calls(Policy(["memory"], lambda *_: server), 10.0)
+    return Core(Policy(["memory"], lambda *_: server), 10.0)
 
 
 def flags(server: Server) -> list[str]:
@@ -58,41 +58,41 @@ def flags(server: Server) -> list[str]:
     ]
 
 
-def test_the_first_starts_and_the_last_ends(server: Server, calls: Calls) -> None:
+def test_the_first_starts_and_the_last_ends(server: Server, core: Core) -> None:
     """One id for all, drawn at random, and a whole reply for each."""
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         reply = sequence.predict(x=[1])
         sequence.predict(inputs={"x": [2]}, outputs=["x"])
         sequence.predict(x=[3], last=True)
     assert flags(server) == ["s1", "2", "e3"]
     assert {request["sequence_id"] for request in server.requests} == {sequence.correlation_id}
     assert 0 < sequence.correlation_id < 2**63  # type: ignore[operator]
-    assert sequence.correlation_id != Sequence(calls, KEY).correlation_id
+    assert sequence.correlation_id != Sequence(core, KEY).correlation_id
     assert (reply["x"].tolist(), reply.model, reply.version) == ([1], "sum", "1")
     assert (reply.endpoint, reply.attempts, reply.origin) == ("memory", 1, "server")
     assert reply.timing.total_s >= reply.timing.wait_s > 0
 
 
-def test_one_call_may_be_all(server: Server, calls: Calls) -> None:
+def test_one_call_may_be_all(server: Server, core: Core) -> None:
     """It starts and ends."""
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         sequence.predict(x=[1], last=True)
     assert flags(server) == ["se1"]
 
 
-def test_leaving_ends_the_sequence(server: Server, calls: Calls) -> None:
+def test_leaving_ends_the_sequence(server: Server, core: Core) -> None:
     """The last inputs are sent again as the end."""
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
         sequence.predict(x=[2])
     assert flags(server) == ["s1", "2", "e2"]
 
 
-def test_an_error_in_the_block_ends_the_sequence(server: Server, calls: Calls) -> None:
+def test_an_error_in_the_block_ends_the_sequence(server: Server, core: Core) -> None:
     """The caller's exception goes on its way, and the server's slot is free."""
 
     def program() -> None:
-        with Sequence(calls, KEY) as sequence:
+        with Sequence(core, KEY) as sequence:
             sequence.predict(x=[7])
             raise ZeroDivisionError
 
@@ -101,37 +101,37 @@ def test_an_error_in_the_block_ends_the_sequence(server: Server, calls: Calls) -
     assert flags(server) == ["s7", "e7"]
 
 
-def test_a_sequence_without_calls_sends_nothing(server: Server, calls: Calls) -> None:
+def test_a_sequence_without_calls_sends_nothing(server: Server, core: Core) -> None:
     """Nor does one whose only call was refused here or turned away there."""
-    with Sequence(calls, KEY):
+    with Sequence(core, KEY):
         pass
-    with Sequence(calls, KEY) as sequence, pytest.raises(InvalidInput):
+    with Sequence(core, KEY) as sequence, pytest.raises(InvalidInput):
         sequence.predict(x=[1, 2])
     server.errors = [Overloaded("there", found="full")]
-    with Sequence(calls, KEY) as sequence, pytest.raises(Overloaded):
+    with Sequence(core, KEY) as sequence, pytest.raises(Overloaded):
         sequence.predict(x=[1])
     assert flags(server) == ["s1"]  # never twice
-    assert [replica.in_flight for replica in calls.policy.replicas()] == [0]
+    assert [replica.in_flight for replica in core.policy.replicas()] == [0]
 
 
 @pytest.mark.parametrize("given", [1, 2**63 - 1, "a", "é" * 64])
-def test_ids_may_be_given(server: Server, calls: Calls, given: int | str) -> None:
+def test_ids_may_be_given(server: Server, core: Core, given: int | str) -> None:
     """Whole numbers, and text."""
-    with Sequence(calls, KEY, given) as sequence:
+    with Sequence(core, KEY, given) as sequence:
         sequence.predict(x=[1], last=True)
     assert server.requests[0]["sequence_id"] == given
 
 
 @pytest.mark.parametrize("given", [0, -1, 2**63, True, 1.5, "", "é" * 65])
-def test_bad_ids_are_refused(calls: Calls, given: Any) -> None:
+def test_bad_ids_are_refused(core: Core, given: Any) -> None:
     """0 means none to Triton, and long texts are cut nowhere."""
     with pytest.raises(UsageError, match="correlation_id="):
-        Sequence(calls, KEY, given)
+        Sequence(core, KEY, given)
 
 
-def test_calls_outside_of_the_block_are_refused(server: Server, calls: Calls) -> None:
+def test_calls_outside_of_the_block_are_refused(server: Server, core: Core) -> None:
     """Before, after the last, after the block; and a sequence begins once."""
-    sequence = Sequence(calls, KEY)
+    sequence = Sequence(core, KEY)
     with pytest.raises(UsageError, match="outside of its `with` block"):
         sequence.predict(x=[1])
     with sequence:
@@ -145,10 +145,10 @@ def test_calls_outside_of_the_block_are_refused(server: Server, calls: Calls) ->
     assert flags(server) == ["se1"]
 
 
-def test_the_start_is_said_until_it_was_heard(server: Server, calls: Calls) -> None:
+def test_the_start_is_said_until_it_was_heard(server: Server, core: Core) -> None:
     """A first call without an answer does not count as the start; Triton takes a second one."""
     server.errors = [DeadlineExceeded("there", found="late"), InferenceError("there", found="no")]
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         for kind in (DeadlineExceeded, InferenceError):
             with pytest.raises(kind):
                 sequence.predict(x=[1])
@@ -160,9 +160,9 @@ def test_the_start_is_said_until_it_was_heard(server: Server, calls: Calls) -> N
     assert flags(server) == ["s1", "s1", "s1", "2", "e3"]
 
 
-def test_a_lost_server_is_the_end(server: Server, calls: Calls) -> None:
+def test_a_lost_server_is_the_end(server: Server, core: Core) -> None:
     """Its state is gone: nothing is repeated, no end is sent, and calls are refused."""
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
         server.errors = [ServerUnavailable("there", found="the connection broke")]
         with pytest.raises(ServerUnavailable):
@@ -170,14 +170,14 @@ def test_a_lost_server_is_the_end(server: Server, calls: Calls) -> None:
         with pytest.raises(UsageError, match="lost its server"):
             sequence.predict(x=[3])
     assert flags(server) == ["s1", "2"]
-    assert [replica.in_flight for replica in calls.policy.replicas()] == [0]
+    assert [replica.in_flight for replica in core.policy.replicas()] == [0]
 
 
 def test_an_end_that_fails_harms_nobody(
-    server: Server, calls: Calls, caplog: pytest.LogCaptureFixture
+    server: Server, core: Core, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The answers are there; a warning says that the server keeps the state for a while."""
-    with caplog.at_level(logging.WARNING, "tritonkit"), Sequence(calls, KEY) as sequence:
+    with caplog.at_level(logging.WARNING, "tritonkit"), Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
         server.lost = True
     assert "the end of a sequence was not taken" in caplog.text
@@ -186,16 +186,16 @@ def test_an_end_that_fails_harms_nobody(
 def test_one_server_for_a_whole_sequence() -> None:
     """Others take other sequences; before a first answer a call may be made again elsewhere."""
     servers = {name: Server(model(), name) for name in ("a:1", "b:1", "c:1")}
-    calls = Calls(Policy(list(servers), lambda address, _: servers[address]), 10.0)
+    core = Core(Policy(list(servers), lambda address, _: servers[address]), 10.0)
     places = set()
     for _ in range(12):
-        with Sequence(calls, KEY) as sequence:
+        with Sequence(core, KEY) as sequence:
             places.add(tuple({sequence.predict(x=[n]).endpoint for n in range(4)}))
     assert {len(place) for place in places} == {1}
     assert len(places) > 1
     for server in servers.values():
         server.errors = [ServerUnavailable("there", found="refused")]
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         for _ in range(3):
             with pytest.raises(ServerUnavailable):
                 sequence.predict(x=[1])
@@ -206,13 +206,13 @@ def test_a_sequence_may_be_the_probe_of_a_circuit(server: Server) -> None:
     """A server that failed is tried by the sequence's own call, even where one call may try it."""
     now = [100.0]
     breaker = Breaker(window_s=10, least_calls=2, failure_rate=0.5, open_s=2, probes=1)
-    calls = Calls(Policy(["memory"], lambda *_: server, None, breaker, clock=lambda: now[0]), 1e6)
+    core = Core(Policy(["memory"], lambda *_: server, None, breaker, clock=lambda: now[0]), 1e6)
     server.errors = [ServerUnavailable("there", found="refused")] * 2
     for _ in range(2):
-        with Sequence(calls, KEY) as sequence, pytest.raises(ServerUnavailable):
+        with Sequence(core, KEY) as sequence, pytest.raises(ServerUnavailable):
             sequence.predict(x=[1], timeout_s=1e5)
     now[0] += 3
-    with Sequence(calls, KEY) as sequence:
+    with Sequence(core, KEY) as sequence:
         sequence.predict(x=[1], last=True, timeout_s=1e5)
 
 
@@ -226,7 +226,7 @@ def test_two_calls_at_once_are_refused() -> None:
         return {"x": given["x"]}
 
     server = Server(model(slow))
-    with Sequence(Calls(Policy(["memory"], lambda *_: server), 10.0), KEY) as sequence:
+    with Sequence(Core(Policy(["memory"], lambda *_: server), 10.0), KEY) as sequence:
         first = threading.Thread(target=lambda: sequence.predict(x=[1]))
         first.start()
         assert inside.wait(10)
@@ -259,8 +259,8 @@ class Seen:
 def test_observers_see_each_call(server: Server) -> None:
     """One event a call, and none for an end that was sent at leaving."""
     seen = Seen()
-    calls = Calls(Policy(["memory"], lambda *_: server), 10.0, watch=Watch([seen]))
-    with Sequence(calls, KEY) as sequence:
+    core = Core(Policy(["memory"], lambda *_: server), 10.0, observers=Observers([seen]))
+    with Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
         with pytest.raises(InvalidInput):
             sequence.predict(x=[1, 2])
@@ -269,7 +269,7 @@ def test_observers_see_each_call(server: Server) -> None:
 
 
 def test_calls_take_places_in_the_limit(server: Server) -> None:
-    """A sequence holds none between its calls."""
+    """A sequence holds none between its core."""
     with (
         Client(transport=server, limit=Limit(in_flight=1, waiting=0)) as client,
         client.model("sum").sequence() as one,

@@ -11,8 +11,9 @@ import pytest
 
 from tests.client.streams.conftest import Connect, Counter, Server
 from tritonkit.client import Breaker, CallEvent, Client, Limit, Reply, Retry
-from tritonkit.client.core import Ask, Calls
+from tritonkit.client.core import Core
 from tritonkit.client.policy import Policy
+from tritonkit.client.request import Request
 from tritonkit.client.streams import Stream
 from tritonkit.errors import (
     CircuitOpen,
@@ -178,7 +179,7 @@ def test_two_readers_are_refused(client: Client) -> None:
     with client.model("count").stream(x=[2, 0.5, -1]) as stream, ThreadPoolExecutor(1) as pool:
         next(stream)
         first = pool.submit(next, stream)
-        while not stream._course._reading.locked():
+        while not stream._call._reading.locked():
             time.sleep(0.001)
         with pytest.raises(UsageError, match="two at the same time"):
             next(stream)
@@ -191,7 +192,7 @@ def test_closing_ends_another_threads_wait(client: Client) -> None:
     next(stream)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(next, stream, None)
-        while not stream._course._reading.locked():
+        while not stream._call._reading.locked():
             time.sleep(0.001)
         stream.close()
         assert reading.result(10) is None
@@ -250,13 +251,11 @@ def test_streams_take_no_place_in_the_limit(connect: Connect, models: dict[str, 
         assert client.model("double").predict(x=[1, 1, 1])["y"].tolist() == [[2, 2, 2]]
 
 
-def several(
-    models: dict[str, FakeModel], retry: Retry | None = RETRY
-) -> tuple[Calls, list[Server]]:
+def several(models: dict[str, FakeModel], retry: Retry | None = RETRY) -> tuple[Core, list[Server]]:
     """A client's inside with two servers."""
     servers = {name: Server(models, name) for name in ("a:1", "b:1")}
     policy = Policy(list(servers), lambda address, _: servers[address], retry, None)
-    return Calls(policy, 10.0), list(servers.values())
+    return Core(policy, 10.0), list(servers.values())
 
 
 def lost(unprocessed: bool = True) -> ServerUnavailable:
@@ -264,52 +263,52 @@ def lost(unprocessed: bool = True) -> ServerUnavailable:
     return ServerUnavailable("there", found="the connection broke", unprocessed=unprocessed)
 
 
-def stream_of(calls: Calls, x: Any) -> Stream:
+def stream_of(core: Core, x: Any) -> Stream:
     """A stream of the counter."""
-    return Stream(calls, Ask(("count", ""), {"x": x}))
+    return Stream(core, Request(("count", ""), {"x": x}))
 
 
 def test_another_server_is_asked_once(models: dict[str, FakeModel]) -> None:
     """A server lost before it began is replaced; the reply says that it took two attempts."""
     attempts = set()
     for _ in range(20):  # which one is asked first is drawn
-        calls, servers = several(models)
+        core, servers = several(models)
         servers[0].errors = [lost()]
-        replies = list(stream_of(calls, [2, 0, -1]))
+        replies = list(stream_of(core, [2, 0, -1]))
         assert [reply["y"].item() for reply in replies] == [0, 1]
         assert replies[0].endpoint == "b:1"
         attempts.add(replies[0].attempts)
-        assert [replica.in_flight for replica in calls.policy.replicas()] == [0, 0]
+        assert [replica.in_flight for replica in core.policy.replicas()] == [0, 0]
     assert attempts == {1, 2}
 
 
 def test_a_stream_that_may_have_begun_is_not_repeated(models: dict[str, FakeModel]) -> None:
     """A server lost before its first message may have worked all the same: no other one is asked."""
-    calls, servers = several(models)
+    core, servers = several(models)
     for server in servers:
         server.errors = [lost(unprocessed=False)]
     with pytest.raises(ServerUnavailable):
-        list(stream_of(calls, [2, 0, -1]))
+        list(stream_of(core, [2, 0, -1]))
     assert sorted(len(server.errors) for server in servers) == [0, 1]
 
 
 def test_twice_is_enough(models: dict[str, FakeModel]) -> None:
     """Both servers are lost: the second error is the stream's, and a third attempt is not made."""
-    calls, servers = several(models)
+    core, servers = several(models)
     for server in servers:
         server.errors = [lost(), lost()]
     with pytest.raises(ServerUnavailable):
-        list(stream_of(calls, [2, 0, -1]))
+        list(stream_of(core, [2, 0, -1]))
     assert [len(server.errors) for server in servers] == [1, 1]
 
 
 def test_no_other_server_without_retries(models: dict[str, FakeModel]) -> None:
     """A client that repeats nothing repeats no stream."""
-    calls, servers = several(models, retry=None)
+    core, servers = several(models, retry=None)
     for server in servers:
         server.errors = [lost()]
     with pytest.raises(ServerUnavailable):
-        list(stream_of(calls, [2, 0, -1]))
+        list(stream_of(core, [2, 0, -1]))
     assert sorted(len(server.errors) for server in servers) == [0, 1]
 
 
@@ -338,19 +337,19 @@ def test_nothing_is_repeated_after_a_message(
     models: dict[str, FakeModel], counter: Counter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server lost in the middle is the stream's end, and its lease is given back."""
-    calls, _ = several(models)
-    stream = stream_of(calls, LONG)
+    core, _ = several(models)
+    stream = stream_of(core, LONG)
     next(stream)
 
     def broken(timeout_s: float | None = None) -> None:
         raise lost()
 
-    monkeypatch.setattr(stream._course._stream, "read", broken)
+    monkeypatch.setattr(stream._call._stream, "read", broken)
     with pytest.raises(ServerUnavailable):
         next(stream)
     assert list(stream) == []
     assert counter.asked == 1
-    assert [replica.in_flight for replica in calls.policy.replicas()] == [0, 0]
+    assert [replica.in_flight for replica in core.policy.replicas()] == [0, 0]
 
 
 def test_many_streams_at_once(client: Client) -> None:

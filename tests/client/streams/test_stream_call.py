@@ -1,38 +1,52 @@
-"""The course of a stream as steps, without doing them: what is done after what."""
+"""The steps of a stream, without doing them: what is done after what."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.client.streams.conftest import Server
-from tritonkit.client.core import Ask, Calls
+from tritonkit.client.core import Core
 from tritonkit.client.policy import Policy
+from tritonkit.client.request import Request
 from tritonkit.client.steps import run_blocking
-from tritonkit.client.streams.stream_call import Course
+from tritonkit.client.streams.stream_call import StreamCall
 from tritonkit.errors import DeadlineExceeded, InferenceError
 from tritonkit.testing import FakeModel
 
-STREAM = object()
+REQUEST = ["stream", "write", "end"]
+
+
+class Silent:
+    """A stream whose methods are named by steps and never called."""
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(__name__=name)
 
 
 @pytest.fixture
-def calls(models: dict[str, FakeModel]) -> Calls:
+def core(models: dict[str, FakeModel]) -> Core:
     """The inside of a client that knows its model."""
     server = Server(models)
-    calls = Calls(Policy(["memory"], lambda *_: server), 10.0)
-    run_blocking(calls.signature(("count", "")))
-    return calls
+    core = Core(Policy(["memory"], lambda *_: server), 10.0)
+    run_blocking(core.signature(("count", "")))
+    return core
+
+
+def stream_of(core: Core) -> StreamCall:
+    """A stream of it."""
+    return StreamCall(core, Request(("count", ""), {"x": [1, 0, -1]}))
 
 
 @pytest.fixture
-def course(calls: Calls) -> Course:
-    """A stream of it."""
-    return Course(calls, Ask(("count", ""), {"x": [1, 0, -1]}))
+def call(core: Core) -> StreamCall:
+    """One stream."""
+    return stream_of(core)
 
 
 def message(final: bool, error: str = "", outputs: bool = True) -> bytes:
@@ -48,17 +62,17 @@ def message(final: bool, error: str = "", outputs: bool = True) -> bytes:
 
 
 def kinds(steps: Generator[Any, Any, Any], results: list[Any]) -> tuple[list[str], Any]:
-    """Do the steps with these results, errors raised; the steps' kinds, and what came out."""
+    """Do the steps with these results, errors raised; the methods called, and what came out."""
     seen, give = [], iter(results)
     try:
         step = next(steps)
         while True:
-            seen.append(type(step).__name__)
+            seen.append(step.method.__name__)
             result = next(give, None)
             step = (
                 steps.throw(result)
                 if isinstance(result, BaseException)
-                else steps.send(STREAM if seen[-1] == "Open" else result)
+                else steps.send(Silent() if seen[-1] == "stream" else result)
             )
     except StopIteration as stop:
         return seen, stop.value
@@ -66,81 +80,83 @@ def kinds(steps: Generator[Any, Any, Any], results: list[Any]) -> tuple[list[str
         return seen, error
 
 
-def in_flight(calls: Calls) -> int:
-    """Leases that are not given back."""
-    return sum(replica.in_flight for replica in calls.policy.replicas())
+def in_flight(core: Core) -> int:
+    """Servers that are held."""
+    return sum(replica.in_flight for replica in core.policy.replicas())
 
 
-def test_a_whole_stream(course: Course, calls: Calls) -> None:
+def test_a_whole_stream(call: StreamCall, core: Core) -> None:
     """One request; after the mark of the last answer the server's own end is read."""
-    seen, reply = kinds(course.next(), [None, None, message(final=False)])
-    assert seen == ["Open", "Request", "Read"]
+    seen, reply = kinds(call.next(), [None, None, None, message(final=False)])
+    assert seen == [*REQUEST, "read"]
     assert reply["y"].tolist() == [0]
-    assert course.under_way
-    assert in_flight(calls) == 1
-    seen, reply = kinds(course.next(), [message(final=True, outputs=False), None])
-    assert seen == ["Read", "Read", "Cancel"]
+    assert call.under_way
+    assert in_flight(core) == 1
+    seen, reply = kinds(call.next(), [message(final=True, outputs=False), None])
+    assert seen == ["read", "read", "cancel"]
     assert reply is None
-    assert in_flight(calls) == 0
-    assert kinds(course.next(), []) == ([], None)
+    assert in_flight(core) == 0
+    assert kinds(call.next(), []) == ([], None)
 
 
-def test_a_last_answer_with_outputs(course: Course) -> None:
+def test_a_last_answer_with_outputs(call: StreamCall) -> None:
     """It is a reply, and nothing is waited for but the end."""
-    _, reply = kinds(course.next(), [None, None, message(final=True)])
+    _, reply = kinds(call.next(), [None, None, None, message(final=True)])
     assert reply["y"].tolist() == [0]
-    assert kinds(course.next(), [None]) == (["Read", "Cancel"], None)
+    assert kinds(call.next(), [None]) == (["read", "cancel"], None)
 
 
-def test_a_server_that_marks_nothing(course: Course) -> None:
+def test_a_server_that_marks_nothing(call: StreamCall) -> None:
     """The end of the call is the end of the stream."""
-    kinds(course.next(), [None, None, message(final=False)])
-    assert kinds(course.next(), [None]) == (["Read", "Cancel"], None)
+    kinds(call.next(), [None, None, None, message(final=False)])
+    assert kinds(call.next(), [None]) == (["read", "cancel"], None)
 
 
-def test_after_an_error_the_server_ends_first(course: Course, calls: Calls) -> None:
+def test_after_an_error_the_server_ends_first(call: StreamCall, core: Core) -> None:
     """The model's last answer is waited for, a moment, before the call is given up."""
     late = DeadlineExceeded("there", found="nothing came")
-    results = [None, None, message(final=False, error="no"), message(final=False), late]
-    seen, error = kinds(course.next(), results)
-    assert seen == ["Open", "Request", "Read", "Read", "Read", "Cancel"]
+    results = [None, None, None, message(final=False, error="no"), message(final=False), late]
+    seen, error = kinds(call.next(), results)
+    assert seen == [*REQUEST, "read", "read", "read", "cancel"]
     assert isinstance(error, InferenceError)
     assert error.found == "no"
-    assert in_flight(calls) == 0
+    assert in_flight(core) == 0
 
 
-def test_cancelled_while_waiting_for_the_end(course: Course, calls: Calls) -> None:
+def test_cancelled_while_waiting_for_the_end(call: StreamCall, core: Core) -> None:
     """The call is given up all the same."""
     cancelled = asyncio.CancelledError()
-    seen, error = kinds(course.next(), [None, None, message(final=False, error="no"), cancelled])
-    assert seen == ["Open", "Request", "Read", "Read", "Cancel"]
+    seen, error = kinds(
+        call.next(), [None, None, None, message(final=False, error="no"), cancelled]
+    )
+    assert seen == [*REQUEST, "read", "read", "cancel"]
     assert error is cancelled
-    assert in_flight(calls) == 0
+    assert in_flight(core) == 0
 
 
-@pytest.mark.parametrize("at", range(3))
-def test_cancelled_on_the_way(course: Course, calls: Calls, at: int) -> None:
+@pytest.mark.parametrize("at", range(4))
+def test_cancelled_on_the_way(call: StreamCall, core: Core, at: int) -> None:
     """Wherever the task is, what was opened is given up at once."""
     cancelled = asyncio.CancelledError()
-    seen, error = kinds(course.next(), [None] * at + [cancelled])
-    assert seen == ["Open", "Request", "Read"][: at + 1] + ["Cancel"] * (at > 0)
+    seen, error = kinds(call.next(), [None] * at + [cancelled])
+    assert seen == [*REQUEST, "read"][: at + 1] + ["cancel"] * (at > 0)
     assert error is cancelled
-    assert in_flight(calls) == 0
+    assert in_flight(core) == 0
 
 
-def test_closed_while_it_is_opened(course: Course, calls: Calls) -> None:
+def test_closed_while_it_is_opened(call: StreamCall, core: Core) -> None:
     """Nothing is asked of a stream that nobody wants any more."""
-    steps = course.next()
-    assert type(next(steps)).__name__ == "Open"
-    assert kinds(course.close(), []) == ([], None)
-    step = steps.send(STREAM)
-    assert type(step).__name__ == "Cancel"
-    assert in_flight(calls) == 0
+    steps = call.next()
+    assert next(steps).method.__name__ == "stream"
+    assert kinds(call.close(), []) == ([], None)
+    step = steps.send(Silent())
+    assert step.method.__name__ == "cancel"
+    assert in_flight(core) == 0
 
 
-def test_an_answer_that_cannot_be_read(course: Course) -> None:
+def test_an_answer_that_cannot_be_read(core: Core) -> None:
     """Bytes that are no message, and a message without anything, are the server's error."""
     for bad in (b"\xff\xff", b""):
-        fresh = Course(course._calls, course._ask)
-        _, error = kinds(fresh.next(), [None, None, bad])
+        fresh = stream_of(core)
+        _, error = kinds(fresh.next(), [None, None, None, bad])
         assert isinstance(error, InferenceError)

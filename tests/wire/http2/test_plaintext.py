@@ -13,6 +13,8 @@ from tests.cli.running import tritonkit_here as tritonkit
 from tests.wire.grpc_servers import Answers, body
 from tests.wire.kinds import Connect
 from tritonkit.client import TLS, AsyncClient, Client, Secret
+from tritonkit.client.request import Request
+from tritonkit.client.steps import run_async
 from tritonkit.errors import UsageError
 from tritonkit.wire.http2.target import Target, is_credential, is_loopback
 
@@ -118,17 +120,18 @@ def test_headers_of_an_observer() -> None:
 
     async def story() -> None:
         async with AsyncClient("192.0.2.1:8001", observers=[Telling()], timeout_s=5.0) as client:
-            calls = client._calls.watched("m", lambda headers: _sent(client, headers))
+            request = Request(("m", ""), {})
+            call = client._core.observed(request, _sent(client, request))
             with pytest.raises(UsageError, match="the header authorization"):
-                await client._run(calls)
+                await run_async(call)
 
     asyncio.run(story())
 
 
-def _sent(client: AsyncClient, headers: Any) -> Any:
+def _sent(client: AsyncClient, request: Request) -> Any:
     loop = asyncio.get_running_loop()
-    return client._calls.policy.call(
-        "ModelInfer", [b""], loop.time() + 5.0, where="m", headers=headers
+    yield from client._core.policy.call(
+        "ModelInfer", [b""], loop.time() + 5.0, where="m", headers=request.headers
     )
 
 

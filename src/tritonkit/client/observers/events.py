@@ -1,4 +1,4 @@
-"""What a client tells of its calls, and to whom."""
+"""The events of calls, and those who get them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tritonkit.client.reply import Timing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tritonkit.client.reply import Origin
+    from tritonkit.client.reply import Origin, Reply
     from tritonkit.wire.transport import Headers
 
-__all__ = ["CallEvent", "Observer", "Token", "Watch"]
+__all__ = ["CallEvent", "Observer", "Observers", "Token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,22 @@ class CallEvent:
     timing: Timing = field(default_factory=lambda: Timing(0.0))
     error: str | None = None
 
+    @classmethod
+    def of(cls, reply: Reply) -> CallEvent:
+        """The event of a call that was answered."""
+        return cls(
+            reply.model,
+            reply.version,
+            reply.origin,
+            reply.endpoint,
+            reply.attempts,
+            reply.batch_size,
+            reply.timing,
+        )
+
 
 class Observer(Protocol):
-    """Is told of every call, in the thread or task that makes it: it must be quick and thread-safe.
+    """Gets the events of every call, in the thread or task that makes it: it must be quick and thread-safe.
 
     What it raises is logged once and harms no call.
     """
@@ -57,30 +70,32 @@ Token: TypeAlias = tuple[Any, ...]
 _FAILED = object()
 
 
-class Watch:
+class Observers:
     """Several observers as one that never raises; false if there are none.
 
     Args:
-        observers: told in this order.
+        observers: called in this order.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
-        self._complained: set[int] = set()
+        self._reported: set[int] = set()
 
     def __bool__(self) -> bool:
         return bool(self._observers)
 
     def started(self, model: str) -> Token:
         """A call begins; hand the token to the other two."""
-        return tuple(self._told(observer, observer.started, model) for observer in self._observers)
+        return tuple(
+            self._notify(observer, observer.started, model) for observer in self._observers
+        )
 
     def headers(self, token: Token) -> Headers:
         """The metadata of all observers, for the call's requests."""
         headers: Headers = ()
         for observer, own in zip(self._observers, token, strict=True):
             if own is not _FAILED:
-                given = self._told(observer, observer.headers, own)
+                given = self._notify(observer, observer.headers, own)
                 headers += () if given is _FAILED else tuple(given)
         return headers
 
@@ -88,14 +103,14 @@ class Watch:
         """The call is over."""
         for observer, own in zip(self._observers, token, strict=True):
             if own is not _FAILED:
-                self._told(observer, observer.finished, own, event)
+                self._notify(observer, observer.finished, own, event)
 
-    def _told(self, observer: Observer, method: Callable[..., Any], *values: Any) -> Any:
+    def _notify(self, observer: Observer, method: Callable[..., Any], *values: Any) -> Any:
         try:
             return method(*values)
         except Exception:
             # Once: a broken observer would otherwise log at the rate of the calls.
-            if id(observer) not in self._complained:
-                self._complained.add(id(observer))
+            if id(observer) not in self._reported:
+                self._reported.add(id(observer))
                 logger.exception("%s failed; calls go on without it", type(observer).__name__)
             return _FAILED

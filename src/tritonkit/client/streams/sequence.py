@@ -1,25 +1,45 @@
-"""Sequences for threads and for tasks; what happens in them is decided in `turns`."""
+"""Sequences for threads and for tasks; what happens in them is decided in `sequence_call`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.core import Ask
 from tritonkit.client.inputs import merged_inputs
+from tritonkit.client.request import Request
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.client.streams.sequence_call import Turns
+from tritonkit.client.streams.sequence_call import SequenceCalls
 
 if TYPE_CHECKING:
     from collections import abc
     from types import TracebackType
 
-    from tritonkit.client.core import Calls, Key
+    from tritonkit.client.core import Core
     from tritonkit.client.reply import Reply
+    from tritonkit.client.request import ModelKey
 
 __all__ = ["AsyncSequence", "Sequence"]
 
 
-class Sequence:
+class _Named:
+    """A sequence, by its name at the server.
+
+    Args:
+        core: of the client.
+        key: the model and version.
+        correlation_id: 1 to 2**63 - 1, or text up to 128 bytes; None draws a number.
+    """
+
+    def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None = None) -> None:
+        self._calls = SequenceCalls(core, key, correlation_id)
+        self._key = key
+
+    @property
+    def correlation_id(self) -> int | str:
+        """The name of the sequence at the server."""
+        return self._calls.correlation_id
+
+
+class Sequence(_Named):
     """Calls that share state in one server, for a model with `sequence_batching`: a context manager.
 
     All of them go to the server that got the first, none is sent again that may have begun, and one ends
@@ -28,21 +48,7 @@ class Sequence:
     Leaving the block ends the sequence at the server, so that its state is freed. If no call was the
     `last`, the inputs of the latest are sent once more as the end, and that answer is dropped: send the
     last yourself where it counts. If the block is left by an exception, this takes 1 s at most.
-
-    Args:
-        calls: of the client.
-        key: the model and version.
-        correlation_id: 1 to 2**63 - 1, or text up to 128 bytes; None draws a number.
     """
-
-    def __init__(self, calls: Calls, key: Key, correlation_id: int | str | None = None) -> None:
-        self._turns = Turns(calls, key, correlation_id)
-        self._key = key
-
-    @property
-    def correlation_id(self) -> int | str:
-        """What the server knows the sequence by."""
-        return self._turns.correlation_id
 
     def predict(
         self,
@@ -72,12 +78,12 @@ class Sequence:
             ClientError: as `Model.predict`; the sequence may go on.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority)
-        return run_blocking(self._turns.predict(ask, last))
+        request = Request(self._key, given, outputs, timeout_s, priority)
+        return run_blocking(self._calls.predict(request, last))
 
     def __enter__(self) -> Sequence:
         """Begin; the first call says so to the server."""
-        self._turns.enter()
+        self._calls.enter()
         return self
 
     def __exit__(
@@ -87,20 +93,11 @@ class Sequence:
         trace: TracebackType | None,
     ) -> None:
         """End the sequence, if no call did."""
-        run_blocking(self._turns.leave(error))
+        run_blocking(self._calls.leave(error))
 
 
-class AsyncSequence:
+class AsyncSequence(_Named):
     """`Sequence` for tasks."""
-
-    def __init__(self, calls: Calls, key: Key, correlation_id: int | str | None = None) -> None:
-        self._turns = Turns(calls, key, correlation_id)
-        self._key = key
-
-    @property
-    def correlation_id(self) -> int | str:
-        """What the server knows the sequence by."""
-        return self._turns.correlation_id
 
     async def predict(
         self,
@@ -114,12 +111,12 @@ class AsyncSequence:
     ) -> Reply:
         """Send the next inputs of the sequence and wait for the answer; see `Sequence.predict`."""
         given = merged_inputs(self._key[0], inputs, named)
-        ask = Ask(self._key, given, outputs, timeout_s, priority)
-        return await run_async(self._turns.predict(ask, last))
+        request = Request(self._key, given, outputs, timeout_s, priority)
+        return await run_async(self._calls.predict(request, last))
 
     async def __aenter__(self) -> AsyncSequence:
         """Begin; the first call says so to the server."""
-        self._turns.enter()
+        self._calls.enter()
         return self
 
     async def __aexit__(
@@ -129,4 +126,4 @@ class AsyncSequence:
         trace: TracebackType | None,
     ) -> None:
         """End the sequence, if no call did."""
-        await run_async(self._turns.leave(error))
+        await run_async(self._calls.leave(error))

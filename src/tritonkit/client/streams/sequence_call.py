@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tritonkit.client.log import logger
-from tritonkit.client.reply import Reply, Timing
+from tritonkit.client.reply import Reply, server_reply
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
@@ -22,15 +22,13 @@ from tritonkit.errors import (
 from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
-    from tritonkit.client.core import Ask, Calls, Key
-    from tritonkit.client.inference import Call
-    from tritonkit.client.policy import Sent
-    from tritonkit.client.policy.lease import Lease
+    from tritonkit.client.core import Core
+    from tritonkit.client.policy import Lease, Sent
+    from tritonkit.client.request import ModelKey, Request
     from tritonkit.client.steps import Steps
     from tritonkit.wire.parameters import Parameter
-    from tritonkit.wire.transport import Headers
 
-__all__ = ["Turns"]
+__all__ = ["SequenceCalls"]
 
 _PARTING_S = 1.0
 """How long the end of a sequence may take that is left because of an error."""
@@ -39,14 +37,14 @@ _LONGEST_ID = 128
 """Bytes, Triton's limit for a correlation id that is text."""
 
 _NEW, _OPEN, _ENDED = "", "is in use", "has ended"
-_LOST = "lost its server, which kept its state"
+_LOST = "lost its server, which held its state"
 
 
-class Turns:
+class SequenceCalls:
     """One sequence.
 
     Args:
-        calls: of the client.
+        core: of the client.
         key: the model and version.
         correlation_id: names the sequence at the server; None makes one up.
 
@@ -54,43 +52,39 @@ class Turns:
         UsageError: an id that Triton does not take.
     """
 
-    def __init__(self, calls: Calls, key: Key, correlation_id: int | str | None) -> None:
+    def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None) -> None:
         self.correlation_id = _checked_id(key, correlation_id)
-        self._calls = calls
+        self._core = core
         self._name = key[0]
-        self._turn = Lock()  # tried, and never waited for
+        self._calling = Lock()  # tried, and never waited for
         self._state = _NEW
-        self._lease: Lease | None = None
-        self._last: Call | None = None
+        self._server: Lease | None = None
+        self._last: Request | None = None
         self._begun = self._answered = False
 
     def enter(self) -> None:
         """The block begins; nothing is sent."""
-        self._calls.check_process()
+        self._core.check_process()
         if self._state != _NEW:
             raise self._misused(self._state)
         self._state = _OPEN
 
-    def predict(self, ask: Ask, last: bool) -> Steps[Reply]:
+    def predict(self, request: Request, last: bool) -> Steps[Reply]:
         """One call, sent to the sequence's server; again only if that surely did not begin with it."""
-        self._calls.check_process()
+        self._core.check_process()
         if self._state != _OPEN:
             raise self._misused(self._state or "is called outside of its `with` block")
-        if not self._turn.acquire(blocking=False):
+        if not self._calling.acquire(blocking=False):
             raise self._misused("is called while another of its calls is under way")
         try:
-            return (
-                yield from self._calls.watched(
-                    self._name, lambda headers: self._predict(ask, last, headers)
-                )
-            )
+            return (yield from self._core.observed(request, self._predict(request, last)))
         finally:
-            self._turn.release()
+            self._calling.release()
 
     def leave(self, error: BaseException | None) -> Steps[None]:
         """The block ends: so does the sequence, at the server too."""
         state, self._state = self._state, _ENDED
-        if self._calls.forked:  # it is the parent's
+        if self._core.forked:  # it is the parent's
             return
         try:
             if state == _OPEN and self._last is not None and self._begun:
@@ -98,40 +92,33 @@ class Turns:
         finally:
             self._release()
 
-    def _predict(self, ask: Ask, last: bool, headers: Headers) -> Steps[Reply]:
+    def _predict(self, request: Request, last: bool) -> Steps[Reply]:
         started = time.perf_counter()
-        self._calls.check_open()
-        call = yield from self._calls.checked(ask, self._calls.deadline(ask), headers)
+        self._core.check_open()
+        yield from self._core.checked(request)
         try:
-            sent = yield from self._sent(call, last)
+            sent = yield from self._sent(request, last)
             answer = decode(sent.body)
         except (InvalidInput, InferenceError, ModelNotFound) as error:
-            self._calls.doubt(ask.key, error)
+            self._core.forget_stale(request.key, error)
             raise
         if last:
             self._state = _ENDED
             self._release()
-        return Reply(
-            answer.outputs,
-            call.name,
-            answer.version,
-            Timing(time.perf_counter() - started, sent.wait_s, sent.queue_s),
-            "server",
-            call.items,
-            sent.endpoint,
-            sent.attempts,
-        )
+        reply = server_reply(request, answer.version, answer.outputs, sent)
+        reply.timing.total_s = time.perf_counter() - started
+        return reply
 
-    def _sent(self, call: Call, last: bool) -> Steps[Sent]:
+    def _sent(self, request: Request, last: bool) -> Steps[Sent]:
         """Send one call; notes what is known of the sequence at the server."""
-        lease = self._lease
-        if lease is None:
-            lease = yield from self._calls.policy.pick(call.deadline, where=call.known.where)
-            lease.keep()
-            self._lease = lease
-        before, self._begun, self._last = self._begun, True, call
+        server = self._server
+        if server is None:
+            server = yield from self._core.policy.pick(request.deadline, where=request.where)
+            server.keep()
+            self._server = server
+        before, self._begun, self._last = self._begun, True, request
         try:
-            sent = yield from self._message(call, lease, start=not self._answered, end=last)
+            sent = yield from self._send(request, server, start=not self._answered, end=last)
         except (CircuitOpen, Overloaded, InvalidInput):
             self._begun = before  # turned away: no model has seen it
             raise
@@ -144,48 +131,40 @@ class Turns:
         self._answered = True
         return sent
 
-    def _message(self, call: Call, lease: Lease, *, start: bool, end: bool) -> Steps[Sent]:
+    def _send(self, request: Request, server: Lease, *, start: bool, end: bool) -> Steps[Sent]:
         parameters: dict[str, Parameter] = {"sequence_id": self.correlation_id}
         if start:
             parameters["sequence_start"] = True
         if end:
             parameters["sequence_end"] = True
-        request = call.known.request(call.version, call.outputs)
-        body = request.encode(
-            call.arrays,
-            timeout_s=call.deadline - time.monotonic(),
-            priority=call.priority,
-            parameters=parameters,
-        )
-        return self._calls.policy.call(
+        return self._core.policy.call(
             "ModelInfer",
-            body,
-            call.deadline,
-            where=call.known.where,
+            request.encode(parameters=parameters),
+            request.deadline,
+            where=request.where,
             idempotent=False,
-            headers=call.headers,
-            replica=lease.replica,
+            headers=request.headers,
+            replica=server.replica,
         )
 
-    def _end(self, call: Call, error: BaseException | None) -> Steps[None]:
+    def _end(self, last: Request, error: BaseException | None) -> Steps[None]:
         """Send the last inputs again, as the end; a server that was not reached forgets by itself."""
-        seconds = self._calls.timeout_s
+        server, seconds = self._server, self._core.timeout_s
+        if server is None:
+            return
         if error is not None:
             seconds = min(seconds, _PARTING_S)
-        call = call._replace(deadline=time.monotonic() + seconds)
-        lease = self._lease
-        if lease is None:
-            return
+        last.deadline = time.monotonic() + seconds
         try:
-            yield from self._message(call, lease, start=False, end=True)
+            yield from self._send(last, server, start=False, end=True)
         except (ClientError, UsageError) as failed:
             if error is None:
                 logger.warning("the end of a sequence was not taken: %s", failed)
 
     def _release(self) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.finish()
+        server, self._server = self._server, None
+        if server is not None:
+            server.finish()
 
     def _misused(self, found: str) -> UsageError:
         return UsageError(
@@ -196,7 +175,7 @@ class Turns:
         )
 
 
-def _checked_id(key: Key, given: int | str | None) -> int | str:
+def _checked_id(key: ModelKey, given: int | str | None) -> int | str:
     if given is None:
         return secrets.randbelow(2**63 - 1) + 1
     if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""Streams of replies for threads and for tasks; what happens in them is decided in `course`."""
+"""Streams of replies for threads and for tasks; what happens in them is decided in `stream_call`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.client.streams.stream_call import Course
+from tritonkit.client.streams.stream_call import StreamCall
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tritonkit.client.core import Ask, Calls
+    from tritonkit.client.core import Core
     from tritonkit.client.reply import Reply
+    from tritonkit.client.request import Request
 
 __all__ = ["AsyncStream", "Stream"]
 
@@ -37,8 +38,8 @@ class Stream:
         UsageError: the client is closed, or two threads read.
     """
 
-    def __init__(self, calls: Calls, ask: Ask) -> None:
-        self._course = Course(calls, ask)
+    def __init__(self, core: Core, request: Request) -> None:
+        self._call = StreamCall(core, request)
 
     def __iter__(self) -> Stream:
         """The stream itself: it can be read once."""
@@ -46,18 +47,18 @@ class Stream:
 
     def __next__(self) -> Reply:
         """Wait for the next reply."""
-        reply = run_blocking(self._course.next())
+        reply = run_blocking(self._call.next())
         if reply is None:
             raise StopIteration
         return reply
 
     def close(self) -> None:
-        """End it, also at the server; a thread that reads is told the stream is at its end."""
-        run_blocking(self._course.close())
+        """End it, also at the server; a thread that reads finds it at its end."""
+        run_blocking(self._call.close())
 
     def __enter__(self) -> Stream:
         """Send the request; the stream is closed when the block ends."""
-        run_blocking(self._course.start())
+        run_blocking(self._call.start())
         return self
 
     def __exit__(
@@ -71,16 +72,16 @@ class Stream:
 
     def __del__(self) -> None:
         """Close, if it was forgotten."""
-        course: Course | None = getattr(self, "_course", None)
-        if course is not None and course.under_way:
-            # In a thread of its own: this may run inside any code, also the transport's, in its locks.
+        call: StreamCall | None = getattr(self, "_call", None)
+        if call is not None and call.under_way:
+            # In another thread: this may run inside any code, also the transport's, in its locks.
             with suppress(RuntimeError):  # Python ends
-                _thread.start_new_thread(_closed, (course,))
+                _thread.start_new_thread(_closed, (call,))
 
 
-def _closed(course: Course) -> None:
+def _closed(call: StreamCall) -> None:
     with suppress(Exception):
-        run_blocking(course.close())
+        run_blocking(call.close())
 
 
 class AsyncStream:
@@ -89,8 +90,8 @@ class AsyncStream:
     Cancelling the task that reads ends the stream, here and at the server.
     """
 
-    def __init__(self, calls: Calls, ask: Ask) -> None:
-        self._course = Course(calls, ask)
+    def __init__(self, core: Core, request: Request) -> None:
+        self._call = StreamCall(core, request)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __aiter__(self) -> AsyncStream:
@@ -100,19 +101,19 @@ class AsyncStream:
     async def __anext__(self) -> Reply:
         """Wait for the next reply."""
         self._loop = asyncio.get_running_loop()
-        reply = await run_async(self._course.next())
+        reply = await run_async(self._call.next())
         if reply is None:
             raise StopAsyncIteration
         return reply
 
     async def close(self) -> None:
-        """End it, also at the server; a task that reads is told the stream is at its end."""
-        await run_async(self._course.close())
+        """End it, also at the server; a task that reads finds it at its end."""
+        await run_async(self._call.close())
 
     async def __aenter__(self) -> AsyncStream:
         """Send the request; the stream is closed when the block ends."""
         self._loop = asyncio.get_running_loop()
-        await run_async(self._course.start())
+        await run_async(self._call.start())
         return self
 
     async def __aexit__(
@@ -126,22 +127,22 @@ class AsyncStream:
 
     def __del__(self) -> None:
         """Close, if it was forgotten."""
-        course: Course | None = getattr(self, "_course", None)
+        call: StreamCall | None = getattr(self, "_call", None)
         loop = getattr(self, "_loop", None)
-        if course is not None and loop is not None and course.under_way:
+        if call is not None and loop is not None and call.under_way:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_close_soon, loop, course)
+                loop.call_soon_threadsafe(_close_soon, loop, call)
 
 
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _close_soon(loop: asyncio.AbstractEventLoop, course: Course) -> None:
-    closing = loop.create_task(_close_quietly(course))
+def _close_soon(loop: asyncio.AbstractEventLoop, call: StreamCall) -> None:
+    closing = loop.create_task(_close_quietly(call))
     _closing.add(closing)
     closing.add_done_callback(_closing.discard)
 
 
-async def _close_quietly(course: Course) -> None:
+async def _close_quietly(call: StreamCall) -> None:
     with suppress(Exception):
-        await run_async(course.close())
+        await run_async(call.close())

@@ -1,4 +1,4 @@
-"""The course of one stream, from its request to its end, for both clients: generators of steps."""
+"""One stream, from its request to its end, for both clients: generators of steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.observers.events import CallEvent
-from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.streams.steps import Cancel, Open, Read, Request
+from tritonkit.client.policy import Sent
+from tritonkit.client.reply import Reply, Timing, server_reply
+from tritonkit.client.steps import Invoke
 from tritonkit.errors import (
     ClientError,
     DeadlineExceeded,
@@ -22,13 +23,12 @@ from tritonkit.errors import (
 from tritonkit.wire.answer import stream_response
 
 if TYPE_CHECKING:
-    from tritonkit.client.core import Ask, Calls
-    from tritonkit.client.inference import Call
-    from tritonkit.client.policy.lease import Lease
+    from tritonkit.client.core import Core
+    from tritonkit.client.policy import Lease
+    from tritonkit.client.request import Request
     from tritonkit.client.steps import Steps
-    from tritonkit.wire.answer import Answer
 
-__all__ = ["Course"]
+__all__ = ["StreamCall"]
 
 _GRACE_S = 0.25
 """How long the end of a stream may take after its last answer or its error. It usually follows at once;
@@ -38,32 +38,30 @@ _PARAMETERS = {"triton_enable_empty_final_response": True}
 """Makes Triton say that an answer was the last, by a message without outputs if need be."""
 
 
-class Course:
+class StreamCall:
     """One request and the replies to it, read by one thread or task at a time.
 
     Args:
-        calls: of the client.
-        ask: what is asked; its `timeout_s`, if given, is for the whole stream.
+        core: of the client.
+        request: its `timeout_s`, if given, is for the whole stream.
     """
 
-    def __init__(self, calls: Calls, ask: Ask) -> None:
-        self._calls = calls
-        self._ask = ask
+    def __init__(self, core: Core, request: Request) -> None:
+        self._core = core
+        self._request = request
         self._reading = Lock()  # tried, and never waited for
-        self._call: Call | None = None
-        self._lease: Lease | None = None
+        self._server: Lease | None = None
         self._stream: Any = None
         self._token: Any = None
-        self._attempts = 0
-        self._replies = 0
-        self._final = self._over = False
+        self._attempts = self._replies = 0
+        self._begun = self._final = self._over = False
         self._began = self._sent = self._last = self._waited_s = 0.0
         self._endpoint = self._version = ""
 
     @property
     def under_way(self) -> bool:
         """Whether a server works on it, for this process."""
-        return self._stream is not None and not self._over and not self._calls.forked
+        return self._stream is not None and not self._over and not self._core.forked
 
     def start(self) -> Steps[None]:
         """Send the request, if that was not done before."""
@@ -78,99 +76,99 @@ class Course:
         return None if self._over else (yield from self._guarded(read=True))
 
     def close(self) -> Steps[None]:
-        """Give up what has not ended; a reader in another thread or task is told it has."""
-        yield from self._left(None)
+        """Give up what has not ended; a reader in another thread or task finds the stream at its end."""
+        yield from self._leave(None)
 
     def _guarded(self, read: bool) -> Steps[Reply | None]:
-        self._calls.check_process()
+        self._core.check_process()
         if not self._reading.acquire(blocking=False):
             raise UsageError(
-                f"stream of model {self._ask.key[0]}",
+                f"stream of {self._request.where}",
                 found="read by two at the same time",
                 wanted="one thread or task that reads it",
             )
         try:
             reply = yield from self._tried(read)
             if read and reply is None:
-                yield from self._left(None)
+                yield from self._leave(None)
             return reply
         except BaseException as error:
             if self._over and isinstance(error, ClientError):
                 return None  # closed meanwhile
-            yield from self._left(error)
+            yield from self._leave(error)
             raise
         finally:
             self._reading.release()
 
     def _tried(self, read: bool) -> Steps[Reply | None]:
         """A server that surely did not begin may be replaced by another, once."""
-        call = self._call or (yield from self._begun())
+        if not self._begun:
+            yield from self._begin()
         while True:
             try:
                 if self._stream is None:
-                    yield from self._requested(call)
-                return (yield from self._read(call)) if read else None
+                    yield from self._send()
+                return (yield from self._read()) if read else None
             except ServerUnavailable as error:
                 self._move(error)
 
-    def _begun(self) -> Steps[Call]:
-        """The call, checked; observers are told."""
-        calls, ask = self._calls, self._ask
-        calls.check_open()
+    def _begin(self) -> Steps[None]:
+        """Check the request; observers get its first event."""
+        core, request = self._core, self._request
+        core.check_open()
         self._began = time.perf_counter()
-        deadline = calls.deadline(ask)
-        self._token = calls.watch.started(ask.key[0])
-        headers = calls.watch.headers(self._token)
-        self._call = yield from calls.checked(ask, deadline, headers)
-        return self._call
+        self._token = core.observers.started(request.key[0])
+        request.headers = core.observers.headers(self._token)
+        yield from core.checked(request)
+        self._begun = True
 
-    def _requested(self, call: Call) -> Steps[None]:
-        """Send the request to a server."""
-        lease = yield from self._calls.policy.pick(call.deadline, where=call.known.where)
-        self._lease, self._endpoint = lease, lease.address
+    def _send(self) -> Steps[None]:
+        """Send the request to a server, and that no other will follow.
+
+        The server then ends the stream after the last answer. What is more, Triton 2.51 can crash when a
+        stream is reset that was not ended this way before, while its model sends the last answer.
+        """
+        request = self._request
+        server = yield from self._core.policy.pick(request.deadline, where=request.where)
+        self._server, self._endpoint = server, server.address
         self._attempts += 1
-        request = call.known.request(call.version, call.outputs)
-        body = request.encode(
-            call.arrays,
-            timeout_s=call.deadline - time.monotonic(),
-            priority=call.priority,
-            parameters=_PARAMETERS,
-        )
-        stream = yield Open(lease.transport, call.headers, self._time_left(call))
+        message = request.encode(parameters=_PARAMETERS)
+        stream = yield Invoke(server.transport.stream, (request.headers, self._left_s()))
         self._stream = stream
         self._sent = self._last = time.perf_counter()
         if self._over:  # closed while it was opened
-            yield Cancel(stream)
+            yield Invoke(stream.cancel)
         else:
-            yield Request(stream, body, self._time_left(call))
+            yield Invoke(stream.write, (message, self._left_s()))
+            yield Invoke(stream.end)
 
-    def _time_left(self, call: Call) -> float:
-        left_s = call.deadline - time.monotonic()
+    def _left_s(self) -> float:
+        left_s = self._request.deadline - time.monotonic()
         if left_s <= 0:
             raise self._late()
         return left_s
 
     def _move(self, error: ServerUnavailable) -> None:
-        """Let go of a server that was lost; raises its error unless another may be asked."""
-        lease = self._lease
-        if lease is None:
+        """Let go of a server that was lost; raises its error unless another may be used."""
+        server = self._server
+        if server is None:
             raise error
-        self._lease = self._stream = None
-        lease.finish(error)
+        self._server = self._stream = None
+        server.finish(error)
         if not error.unprocessed or self._replies or self._attempts > 1 or self._over:
             raise error
-        if not self._calls.policy.may_move(lease):
+        if not self._core.policy.may_move(server):
             raise error
 
-    def _read(self, call: Call) -> Steps[Reply | None]:
+    def _read(self) -> Steps[Reply | None]:
         """The next message as a reply, None if there is no more."""
         if self._final:
             return None
-        message = yield from self._message(call)
+        message = yield from self._message()
         if message is None:
             return None
-        if not self._replies and self._lease is not None:
-            self._lease.answered()
+        if not self._replies and self._server is not None:
+            self._server.answered()
         error, answer = stream_response(message)
         if error:
             raise InferenceError(self._where, found=error)
@@ -179,17 +177,21 @@ class Course:
         self._final = answer.parameters.get("triton_final_response") is True
         if self._final and not answer.outputs:
             return None
-        return self._reply(call, answer)
+        now = time.perf_counter()
+        sent = Sent(message, self._endpoint, self._attempts, 0.0, now - self._last)
+        reply = server_reply(self._request, answer.version, answer.outputs, sent)
+        reply.timing.total_s = now - self._sent
+        self._last = now
+        self._replies += 1
+        self._version = answer.version
+        return reply
 
-    def _message(self, call: Call) -> Steps[memoryview | None]:
-        whole = self._ask.timeout_s is not None
-        first = whole or not self._replies
-        left_s = call.deadline - time.monotonic() if first else self._calls.timeout_s
-        if left_s <= 0:
-            raise self._late()
+    def _message(self) -> Steps[memoryview | None]:
+        whole = self._request.timeout_s is not None
+        left_s = self._left_s() if whole or not self._replies else self._core.timeout_s
         entered = time.perf_counter()
         try:
-            message: memoryview | None = yield Read(self._stream, left_s)
+            message: memoryview | None = yield Invoke(self._stream.read, (left_s,))
         except DeadlineExceeded as error:
             raise self._late() from error
         finally:
@@ -197,7 +199,7 @@ class Course:
         return message
 
     def _late(self) -> DeadlineExceeded:
-        whole_s, each_s = self._ask.timeout_s, self._calls.timeout_s
+        whole_s, each_s = self._request.timeout_s, self._core.timeout_s
         return DeadlineExceeded(
             self._where,
             found=f"no more came in time after {self._replies} replies",
@@ -209,69 +211,52 @@ class Course:
 
     @property
     def _where(self) -> str:
-        return f"model {self._ask.key[0]} at {self._endpoint}"
+        return f"{self._request.where} at {self._endpoint}"
 
-    def _reply(self, call: Call, answer: Answer) -> Reply:
-        now = time.perf_counter()
-        timing = Timing(now - self._sent, now - self._last)
-        self._last = now
-        self._replies += 1
-        self._version = answer.version
-        return Reply(
-            answer.outputs,
-            call.name,
-            answer.version,
-            timing,
-            "server",
-            call.items,
-            self._endpoint,
-            self._attempts,
-        )
-
-    def _left(self, error: BaseException | None) -> Steps[None]:
-        """The end, however it came: of the stream, of the lease, and of what observers see."""
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        """The end, however it came: of the stream, of holding a server, and of what observers see."""
         if self._over:
             return
         self._over = True
-        if self._calls.forked:  # it is the parent's
+        if self._core.forked:  # it is the parent's
             return
         try:
             if self._stream is not None:
-                yield from self._ended(wait=self._final or isinstance(error, InferenceError))
+                yield from self._end(wait=self._final or isinstance(error, InferenceError))
         finally:
-            self._settled(error)
+            self._settle(error)
 
-    def _ended(self, *, wait: bool) -> Steps[None]:
+    def _end(self, *, wait: bool) -> Steps[None]:
         """The stream's end: the server's own, if it comes in a moment; else it is given up."""
         until = time.monotonic() + _GRACE_S
         try:
             with suppress(ClientError):
                 while wait:
-                    message = yield Read(self._stream, max(until - time.monotonic(), 0.0))
+                    left_s = max(until - time.monotonic(), 0.0)
+                    message = yield Invoke(self._stream.read, (left_s,))
                     wait = message is not None
         finally:
-            yield Cancel(self._stream)
+            yield Invoke(self._stream.cancel)
 
-    def _settled(self, error: BaseException | None) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
+    def _settle(self, error: BaseException | None) -> None:
+        server, self._server = self._server, None
+        if server is not None:
             # Closed before anything came says nothing about the server.
             quiet = error is None and not self._replies and not self._final
-            lease.finish(InterruptedError("closed") if quiet else error)
+            server.finish(InterruptedError("closed") if quiet else error)
+        key = self._request.key
         if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
-            self._calls.doubt(self._ask.key, error)
+            self._core.forget_stale(key, error)
         token, self._token = self._token, None
         if token is not None:
-            self._calls.watch.finished(token, self._event(error))
-
-    def _event(self, error: BaseException | None) -> CallEvent:
-        return CallEvent(
-            self._ask.key[0],
-            self._version,
-            "server",
-            self._endpoint,
-            self._attempts,
-            self._call.items if self._call else 0,
-            Timing(time.perf_counter() - self._began, self._waited_s),
-            None if error is None else type(error).__name__,
-        )
+            event = CallEvent(
+                key[0],
+                self._version,
+                "server",
+                self._endpoint,
+                self._attempts,
+                self._request.items if self._begun else 0,
+                Timing(time.perf_counter() - self._began, self._waited_s),
+                None if error is None else type(error).__name__,
+            )
+            self._core.observers.finished(token, event)
