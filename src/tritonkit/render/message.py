@@ -6,20 +6,23 @@ from typing import Any
 
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
-from tritonkit.render.values import InstancePlan, ModelPlan, TensorPlan, WarmupPlan
+from tritonkit.render.values import InstancePlan, ModelPlan, TensorPlan, WarmupData
 from tritonkit.spec.serving import (
-    Accelerator,
     ControlInput,
-    Cuda,
+    Direct,
     DynamicBatching,
     Optimization,
     QueuePolicy,
     SequenceBatching,
     State,
+    VersionPolicy,
 )
 from tritonkit.wire.protos import schema
 
 __all__ = ["expected_message", "parse_text"]
+
+Fields = dict[str, Any]
+"""A message as protobuf's JSON mapping takes it: a field that is None is not set."""
 
 
 def parse_text(text: str, where: str) -> Any:
@@ -38,199 +41,181 @@ def parse_text(text: str, where: str) -> Any:
 
 
 def expected_message(plan: ModelPlan) -> Any:
-    """The `ModelConfig` that a plan asks for, field by field."""
-    config = schema().ModelConfig(name=plan.name, max_batch_size=plan.max_batch_size)
-    if plan.backend is None:
-        config.platform = "ensemble"
-    else:
-        config.backend = plan.backend
-    for tensors, field in ((plan.inputs, config.input), (plan.outputs, config.output)):
-        for tensor in tensors:
-            _tensor(field.add(), tensor, reshapes=plan.backend is not None)
-    _version_policy(config.version_policy, plan)
-    for group in plan.instances:
-        _instances(config.instance_group.add(), group)
-    if plan.dynamic_batching is not None:
-        _dynamic_batching(config.dynamic_batching, plan.dynamic_batching)
-    if plan.sequence_batching is not None:
-        _sequence_batching(config.sequence_batching, plan.sequence_batching)
-    for step in plan.steps:
-        made = config.ensemble_scheduling.step.add(model_name=step.model, model_version=-1)
-        made.input_map.update(step.input_map)
-        made.output_map.update(step.output_map)
-    _optimization(config.optimization, plan.optimization)
-    if plan.optimization == Optimization():
-        config.ClearField("optimization")
-    for sample in plan.warmup:
-        _warmup(config.model_warmup.add(), sample)
-    if plan.response_cache:
-        config.response_cache.enable = True
-    if plan.decoupled:
-        config.model_transaction_policy.decoupled = True
-    for key, value in plan.parameters.items():
-        config.parameters[key].string_value = value
-    return config
+    """The `ModelConfig` that a plan asks for."""
+    from google.protobuf import json_format
+
+    return json_format.ParseDict(_config(plan), schema().ModelConfig())
 
 
-def _tensor(message: Any, tensor: TensorPlan, reshapes: bool) -> None:
-    message.name = tensor.name
-    message.data_type = DATATYPES[tensor.dtype].config
-    message.dims.extend(tensor.client_dims)
-    if reshapes and not tensor.dims:
-        message.reshape.SetInParent()
+def _config(plan: ModelPlan) -> Fields:
+    dynamic, sequences = plan.dynamic_batching, plan.sequence_batching
+    return {
+        "name": plan.name,
+        **({"backend": plan.backend} if plan.backend else {"platform": "ensemble"}),
+        "max_batch_size": plan.max_batch_size,
+        "input": [_tensor(tensor, plan) for tensor in plan.inputs],
+        "output": [_tensor(tensor, plan) for tensor in plan.outputs],
+        "version_policy": _version_policy(plan.version_policy),
+        "instance_group": [_instances(group) for group in plan.instances],
+        "dynamic_batching": _dynamic_batching(dynamic) if dynamic else None,
+        "sequence_batching": _sequence_batching(sequences) if sequences else None,
+        "ensemble_scheduling": {
+            "step": [
+                {
+                    "model_name": step.model,
+                    "model_version": -1,
+                    "input_map": dict(step.input_map),
+                    "output_map": dict(step.output_map),
+                }
+                for step in plan.steps
+            ]
+        }
+        if plan.steps
+        else None,
+        "optimization": _optimization(plan.optimization),
+        "model_warmup": [
+            {
+                "name": sample.name,
+                "batch_size": sample.batch_size,
+                "count": sample.count,
+                "inputs": {name: _warmup_data(data) for name, data in sample.inputs.items()},
+            }
+            for sample in plan.warmup
+        ],
+        "response_cache": {"enable": True} if plan.response_cache else None,
+        "model_transaction_policy": {"decoupled": True} if plan.decoupled else None,
+        "parameters": {key: {"string_value": value} for key, value in plan.parameters.items()},
+    }
 
 
-def _version_policy(message: Any, plan: ModelPlan) -> None:
-    policy = plan.version_policy
+def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
+    return {
+        "name": tensor.name,
+        "data_type": DATATYPES[tensor.dtype].config,
+        "dims": list(tensor.client_dims),
+        "reshape": {} if plan.backend and not tensor.dims else None,
+    }
+
+
+def _version_policy(policy: VersionPolicy) -> Fields:
     if policy.latest is not None:
-        message.latest.num_versions = policy.latest
-    elif policy.specific:
-        message.specific.versions.extend(policy.specific)
-    else:
-        message.all.SetInParent()
+        return {"latest": {"num_versions": policy.latest}}
+    if policy.specific:
+        return {"specific": {"versions": list(policy.specific)}}
+    return {"all": {}}
 
 
-def _instances(message: Any, group: InstancePlan) -> None:
-    message.kind = message.Kind.Value(f"KIND_{group.kind.upper()}")
-    message.count = group.count
-    message.gpus.extend(group.gpus)
-    message.profile.extend(group.profile)
-    message.passive = group.passive
-    message.host_policy = group.host_policy or ""
-    if group.rate_limiter is not None:
-        message.rate_limiter.priority = group.rate_limiter.priority
-        message.rate_limiter.SetInParent()
-        for resource in group.rate_limiter.resources:
-            made = message.rate_limiter.resources.add(name=resource.name, count=resource.count)
-            setattr(made, "global", resource.global_)
+def _instances(group: InstancePlan) -> Fields:
+    limiter = group.rate_limiter
+    return {
+        "kind": f"KIND_{group.kind.upper()}",
+        "count": group.count,
+        "gpus": list(group.gpus),
+        "profile": list(group.profile),
+        "passive": group.passive,
+        "host_policy": group.host_policy,
+        "rate_limiter": limiter.model_dump(mode="json", by_alias=True) if limiter else None,
+    }
 
 
-def _queue_policy(message: Any, policy: QueuePolicy) -> None:
-    message.SetInParent()
-    message.timeout_action = message.TimeoutAction.Value(policy.timeout_action.upper())
-    message.default_timeout_microseconds = policy.default_timeout
-    message.allow_timeout_override = policy.allow_timeout_override
-    message.max_queue_size = policy.max_queue_size
+def _queue_policy(policy: QueuePolicy) -> Fields:
+    return {
+        "timeout_action": policy.timeout_action.upper(),
+        "default_timeout_microseconds": policy.default_timeout,
+        "allow_timeout_override": policy.allow_timeout_override,
+        "max_queue_size": policy.max_queue_size,
+    }
 
 
-def _dynamic_batching(message: Any, asked: DynamicBatching) -> None:
-    message.SetInParent()
-    message.preferred_batch_size.extend(asked.preferred_batch_size)
-    message.max_queue_delay_microseconds = asked.max_queue_delay
-    message.preserve_ordering = asked.preserve_ordering
-    message.priority_levels = asked.priority_levels
-    message.default_priority_level = asked.default_priority_level
-    if asked.default_queue_policy is not None:
-        _queue_policy(message.default_queue_policy, asked.default_queue_policy)
-    for level, policy in asked.priority_queue_policy.items():
-        _queue_policy(message.priority_queue_policy[level], policy)
+def _dynamic_batching(asked: DynamicBatching) -> Fields:
+    default = asked.default_queue_policy
+    return {
+        "preferred_batch_size": list(asked.preferred_batch_size),
+        "max_queue_delay_microseconds": asked.max_queue_delay,
+        "preserve_ordering": asked.preserve_ordering,
+        "priority_levels": asked.priority_levels,
+        "default_priority_level": asked.default_priority_level,
+        "default_queue_policy": _queue_policy(default) if default else None,
+        "priority_queue_policy": {
+            str(level): _queue_policy(policy)
+            for level, policy in asked.priority_queue_policy.items()
+        },
+    }
 
 
-def _sequence_batching(message: Any, asked: SequenceBatching) -> None:
-    message.max_sequence_idle_microseconds = asked.max_sequence_idle
-    message.iterative_sequence = asked.iterative_sequence
+def _sequence_batching(asked: SequenceBatching) -> Fields:
+    fields: Fields = {
+        "max_sequence_idle_microseconds": asked.max_sequence_idle,
+        "iterative_sequence": asked.iterative_sequence,
+        "control_input": [
+            {"name": name, "control": [_control(control)]}
+            for name, control in asked.control_input.items()
+        ],
+        "state": [_state(state) for state in asked.state],
+    }
     if asked.oldest is not None:
-        message.oldest.max_candidate_sequences = asked.oldest.max_candidate_sequences
-        message.oldest.preferred_batch_size.extend(asked.oldest.preferred_batch_size)
-        message.oldest.max_queue_delay_microseconds = asked.oldest.max_queue_delay
-        message.oldest.preserve_ordering = asked.oldest.preserve_ordering
+        fields["oldest"] = {
+            "max_candidate_sequences": asked.oldest.max_candidate_sequences,
+            "preferred_batch_size": list(asked.oldest.preferred_batch_size),
+            "max_queue_delay_microseconds": asked.oldest.max_queue_delay,
+            "preserve_ordering": asked.oldest.preserve_ordering,
+        }
     else:
         # Triton takes sequences without a strategy as direct ones; the text says so.
-        message.direct.SetInParent()
-    if asked.direct is not None:
-        message.direct.max_queue_delay_microseconds = asked.direct.max_queue_delay
-        message.direct.minimum_slot_utilization = asked.direct.minimum_slot_utilization
-    for name, control in asked.control_input.items():
-        _control(message.control_input.add(name=name).control.add(), control)
-    for state in asked.state:
-        _state(message.state.add(), state)
+        direct = asked.direct or Direct()
+        fields["direct"] = {
+            "max_queue_delay_microseconds": direct.max_queue_delay,
+            "minimum_slot_utilization": direct.minimum_slot_utilization,
+        }
+    return fields
 
 
-def _control(message: Any, control: ControlInput) -> None:
-    message.kind = message.Kind.Value(f"CONTROL_SEQUENCE_{control.kind.upper()}")
-    no, yes = control.false_true
+def _control(control: ControlInput) -> Fields:
+    kind: Fields = {"kind": f"CONTROL_SEQUENCE_{control.kind.upper()}"}
     if control.kind == "corrid":
-        message.data_type = DATATYPES[control.dtype].config
-    elif control.dtype == "INT32":
-        message.int32_false_true.extend([int(no), int(yes)])
-    elif control.dtype == "BOOL":
-        message.bool_false_true.extend([bool(no), bool(yes)])
-    else:
-        message.fp32_false_true.extend([no, yes])
+        return kind | {"data_type": DATATYPES[control.dtype].config}
+    convert = {"INT32": int, "BOOL": bool}.get(control.dtype, float)
+    return kind | {f"{control.dtype.lower()}_false_true": [*map(convert, control.false_true)]}
 
 
-def _state(message: Any, state: State) -> None:
-    message.input_name, message.output_name = state.input, state.output
-    message.data_type = DATATYPES[state.dtype].config
-    message.dims.extend(state.shape)
-    message.use_same_buffer_for_input_output = state.use_same_buffer_for_input_output
-    if state.use_growable_memory:
-        message.use_growable_memory = True
-    if state.initial is None:
-        return
-    first = message.initial_state.add(name=state.input, data_type=DATATYPES[state.dtype].config)
-    first.dims.extend(state.shape)
+def _state(state: State) -> Fields:
+    tensor = {"data_type": DATATYPES[state.dtype].config, "dims": list(state.shape)}
+    fields: Fields = {
+        "input_name": state.input,
+        "output_name": state.output,
+        "use_same_buffer_for_input_output": state.use_same_buffer_for_input_output,
+        **tensor,
+    }
+    if state.use_growable_memory:  # older schemas have no such field
+        fields["use_growable_memory"] = True
     if state.initial == "zero":
-        first.zero_data = True
-    else:
-        first.data_file = state.initial.rsplit("/", 1)[-1]
+        fields["initial_state"] = [{"name": state.input, "zero_data": True, **tensor}]
+    elif state.initial is not None:
+        file = state.initial.rpartition("/")[2]
+        fields["initial_state"] = [{"name": state.input, "data_file": file, **tensor}]
+    return fields
 
 
-def _optimization(message: Any, asked: Optimization) -> None:
-    message.SetInParent()
-    if asked.graph_level is not None:
-        message.graph.SetInParent()
-        message.graph.level = asked.graph_level
-    message.priority = message.ModelPriority.Value(f"PRIORITY_{asked.priority.upper()}")
-    if asked.cuda is not None:
-        _cuda(message.cuda, asked.cuda)
-    for given, name in (
-        (asked.gpu_execution_accelerator, "gpu_execution_accelerator"),
-        (asked.cpu_execution_accelerator, "cpu_execution_accelerator"),
-    ):
-        for accelerator in given:
-            _accelerator(getattr(message.execution_accelerators, name).add(), accelerator)
-    for enable, name in (
-        (asked.input_pinned_memory, "input_pinned_memory"),
-        (asked.output_pinned_memory, "output_pinned_memory"),
-    ):
-        if enable is not None:
-            getattr(message, name).SetInParent()
-            getattr(message, name).enable = enable
-    message.gather_kernel_buffer_threshold = asked.gather_kernel_buffer_threshold
-    message.eager_batching = asked.eager_batching
+def _optimization(asked: Optimization) -> Fields | None:
+    if asked == Optimization():
+        return None
+    facts = asked.model_dump(mode="json")
+    accelerators = ("gpu_execution_accelerator", "cpu_execution_accelerator")
+    on_device = {name: facts[name] for name in accelerators if facts[name]}
+    pinned = ("input_pinned_memory", "output_pinned_memory")
+    return {
+        "graph": None if asked.graph_level is None else {"level": asked.graph_level},
+        "priority": f"PRIORITY_{asked.priority.upper()}",
+        "cuda": facts["cuda"],
+        "execution_accelerators": on_device or None,
+        **{name: {"enable": facts[name]} for name in pinned if facts[name] is not None},
+        "gather_kernel_buffer_threshold": asked.gather_kernel_buffer_threshold,
+        "eager_batching": asked.eager_batching,
+    }
 
 
-def _accelerator(message: Any, accelerator: Accelerator) -> None:
-    message.name = accelerator.name
-    message.parameters.update(accelerator.parameters)
-
-
-def _cuda(message: Any, asked: Cuda) -> None:
-    message.SetInParent()
-    message.graphs = asked.graphs
-    message.busy_wait_events = asked.busy_wait_events
-    message.output_copy_stream = asked.output_copy_stream
-    for graph in asked.graph_spec:
-        made = message.graph_spec.add(batch_size=graph.batch_size)
-        for name, shape in graph.input.items():
-            made.input[name].dim.extend(shape.dim)
-        if graph.graph_lower_bound is not None:
-            made.graph_lower_bound.SetInParent()
-            made.graph_lower_bound.batch_size = graph.graph_lower_bound.batch_size
-            for name, shape in graph.graph_lower_bound.input.items():
-                made.graph_lower_bound.input[name].dim.extend(shape.dim)
-
-
-def _warmup(message: Any, sample: WarmupPlan) -> None:
-    message.name, message.batch_size, message.count = sample.name, sample.batch_size, sample.count
-    for name, data in sample.inputs.items():
-        made = message.inputs[name]
-        made.data_type = DATATYPES[data.dtype].config
-        made.dims.extend(data.dims)
-        if data.file is not None:
-            made.input_data_file = data.file
-        elif data.source == "random":
-            made.random_data = True
-        else:
-            made.zero_data = True
+def _warmup_data(data: WarmupData) -> Fields:
+    tensor: Fields = {"data_type": DATATYPES[data.dtype].config, "dims": list(data.dims)}
+    if data.file is not None:
+        return tensor | {"input_data_file": data.file}
+    return tensor | {f"{data.source}_data": True}
