@@ -225,6 +225,22 @@ def test_going_away_lets_the_line_go_elsewhere() -> None:
         connection.open("ModelInfer", [b"x"], 1, 1.0, in_line=True)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_nobody_stands_in_the_line_of_a_connection_that_ends(lost: bool) -> None:
+    """A call that comes then is sent elsewhere at once, although there was no room for it."""
+    connection = made()
+    connection.receive(frames.settings({3: 1}))
+    begun(connection)
+    connection.line()
+    if lost:
+        connection.lose("it is over")
+    else:
+        connection.receive(frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 1, 0)))
+    assert not connection.full()
+    with pytest.raises(Gone):
+        begun(connection)
+
+
 def test_a_table_that_the_peer_shrinks() -> None:
     """The next block says so first, and its fields are read all the same."""
     connection, peer = made(), hpack.Decoder()

@@ -89,6 +89,8 @@ class Connection:
 
     def full(self) -> bool:
         """Whether a new call must stand in `line` first, for the peer's limit of calls at once."""
+        if self.draining:
+            return False  # `open` says so at once: no place would ever come free
         return bool(self._line) or len(self.calls) + self._promised >= self._most
 
     def line(self) -> Waiter:

@@ -1,0 +1,22 @@
+"""`python -m tests.wire.fuzz --frames 10_000_000`: ends with the figures, or with the episode that failed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.wire.fuzz.campaign import fuzz
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+parser = argparse.ArgumentParser(prog="python -m tests.wire.fuzz")
+parser.add_argument("--frames", type=lambda text: int(text.replace("_", "")), default=100_000)
+parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--first", type=int, default=0, help="the number of the episode to begin with")
+options = parser.parse_args()
+for name, count in sorted(fuzz(options.frames, options.seed, options.first, _say).items()):
+    _say(f"{count:12,}  {name}")
