@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CARRIED = (
-    "deploy/docker", "deploy/prometheus", "docker-compose.yml", "docs/model.schema.json", "loadtest",
+    "deploy/docker", "deploy/prometheus", "docker-compose.yml", "loadtest",
     "python_backends", "pyproject.toml", "README.md", "LICENSE",
 )  # fmt: skip
 # Keys and wheels of this machine, and what `tritonkit manifests` computes for the models of the clone.

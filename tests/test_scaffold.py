@@ -119,9 +119,20 @@ def test_code_is_copied_byte_for_byte(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_models_folder_that_cannot_be_written_is_told(root: Path, tmp_path: Path) -> None:
-    """No traceback where models/ is missing."""
+    """No traceback where models is a file."""
     file = tmp_path / "relu.onnx"
     file.write_bytes(onnx_file(RELU, ["batch", 4]))
     (root / "models").rmdir()
+    (root / "models").touch()
     with pytest.raises(SpecError, match="cannot be written"):
         new_from_onnx(root, "relu", file)
+
+
+def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
+    """models/ is made, and the shipped steps are there without python_backends/."""
+    file = tmp_path / "relu.onnx"
+    file.write_bytes(onnx_file(RELU, ["batch", 4]))
+    folder = new_from_onnx(tmp_path, "relu", file)
+    assert folder == tmp_path / "models" / "relu"
+    assert (folder / "model.yaml").read_text().startswith("name: relu")
+    assert load(folder, tmp_path).name == "relu"

@@ -14,6 +14,9 @@ INTRODUCTION = """# Command line
 
 Written by `python tools/cli_page.py` from the commands' own help.
 
+`tritonkit --version` prints the version, `tritonkit --install-completion` sets up completion in your shell
+(bash, zsh, fish), and `python -m tritonkit` is the same program.
+
 Exit codes: 0 done; 2 a mistake in a spec or on the command line; 3 build, gate or publishing;
 4 server; 5 client or network; 1 anything else.
 
@@ -27,11 +30,20 @@ def text() -> str:
     """The page."""
     runner = CliRunner()
     parts = [INTRODUCTION]
-    for name in get_command(app).commands:  # type: ignore[attr-defined]
-        shown = runner.invoke(app, [name, "--help"], prog_name="tritonkit", terminal_width=100)
+    for words in commands():
+        shown = runner.invoke(app, [*words, "--help"], prog_name="tritonkit", terminal_width=100)
         help_text = "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
-        parts.append(f"## {name}\n\n```text\n{help_text}\n```\n")
+        parts.append(f"## {' '.join(words)}\n\n```text\n{help_text}\n```\n")
     return "\n".join(parts)
+
+
+def commands() -> list[tuple[str, ...]]:
+    """The words of each command: `("build",)`, `("server", "install")`."""
+    found: list[tuple[str, ...]] = []
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", None)
+        found += [(name,)] if inner is None else [(name, word) for word in inner]
+    return found
 
 
 if __name__ == "__main__":

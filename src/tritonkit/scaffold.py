@@ -28,6 +28,9 @@ __all__ = ["new_from_onnx", "new_from_torch", "parse_input"]
 
 _INPUT = re.compile(r"(?P<name>[^=]+)=(?P<dtype>[A-Z0-9]+):(?P<shape>.*)")
 _AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)\((?P<min>\d+)-(?P<max>\d+)\)")
+_SCHEMA = "docs/model.schema.json"
+"""For editors: in a clone, or where `tritonkit schema` wrote it."""
+
 _DTYPE_NAMES = {name: dtype for dtype, name in NUMPY_DTYPES.items()}
 
 
@@ -243,13 +246,15 @@ def _write(
     """The folder, complete or not at all."""
     import yaml
 
-    text = "# yaml-language-server: $schema=../../docs/model.schema.json\n" + yaml.safe_dump(
+    text = yaml.safe_dump(
         {"name": name, **settings}, sort_keys=False, default_flow_style=None, width=100
     )
+    if (root / _SCHEMA).is_file():
+        text = f"# yaml-language-server: $schema=../../{_SCHEMA}\n{text}"
     folder = root / "models" / name
     staged = folder.with_name(f".{name}-{os.getpid()}")  # a hidden folder is no model
     try:
-        staged.mkdir()
+        staged.mkdir(parents=True)
         (staged / "model.yaml").write_text(text, encoding="utf-8")
         for file, content in (code or {}).items():
             (staged / file).write_bytes(content)

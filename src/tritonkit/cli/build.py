@@ -31,51 +31,57 @@ class Target(StrEnum):
     gpu = "gpu"
 
 
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL]...", help="Folders of models/; all by default.", show_default=False
+    ),
+]
+TargetOption = Annotated[Target, typer.Option("--target", help="Where it will be served.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="The repository to write; model_repository/ by default.", show_default=False),
+]
+Cores = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Cores of the machine that will serve; this one's by default.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Say what would be done and what Python would run, and do nothing."
+    ),
+]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Fail if the tracked text differs from a fresh render; write nothing."
+    ),
+]
+Variants = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Optimized forms to build and compare beside the served one: names with commas, "
+        "`spec` (those of model.yaml) or `all`.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Build again what is in the cache.")]
+
+
 def command(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...", help="Folders of models/; all by default.", show_default=False
-        ),
-    ] = None,
-    target: Annotated[Target, typer.Option(help="Where it will be served.")] = Target.cpu,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The repository to write; model_repository/ by default.", show_default=False
-        ),
-    ] = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Cores of the machine that will serve; this one's by default.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Say what would be done and what Python would run, and do nothing."
-        ),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Fail if the tracked text differs from a fresh render; write nothing."
-        ),
-    ] = False,
-    variants: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Optimized forms to build and compare beside the served one: names with commas, "
-            "`spec` (those of model.yaml) or `all`.",
-        ),
-    ] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Build again what is in the cache.")
-    ] = False,
+    names: Names = None,
+    target: TargetOption = Target.cpu,
+    out: Out = None,
+    cores: Cores = None,
+    dry_run: DryRun = False,
+    check: Check = False,
+    variants: Variants = "",
+    force: Force = False,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -103,16 +109,21 @@ def command(
             folder, names or (), target=target.value, out=out, cores=cores, variants=asked,
             force=force, dry_run=dry_run, progress=shown,
         )  # fmt: skip
+    _print_built(folder, repository, dry_run, as_json)
+
+
+def _print_built(folder: Path, repository: Repository, dry_run: bool, as_json: bool) -> None:
+    """What was built, or of a dry run what would be, and what Python would run for it."""
     would_run = _would_run(folder, repository) if dry_run else {}
     if as_json:
         facts = _facts(repository, dry_run)
         print_json(facts | {"would_run": would_run} if dry_run else facts)
-    else:
-        print_build(repository, dry_run)
-        if dry_run:
-            _print_commands(folder, repository)
-        for model, files in would_run.items():
-            note(f"would run: {model}: {', '.join(files)}")
+        return
+    print_build(repository, dry_run)
+    if dry_run:
+        _print_commands(folder, repository)
+    for model, files in would_run.items():
+        note(f"would run: {model}: {', '.join(files)}")
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.errors import UsageError
+from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,55 +33,59 @@ class ShapeName(StrEnum):
     step = "step"
 
 
+Users = Annotated[int, typer.Option(min=1, help="Callers at the same time, at most.")]
+Duration = Annotated[str, typer.Option(metavar="TIME", help="How long, such as 20s.")]
+Tier = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Judge by this tier of the thresholds file: interactive, standard, relaxed, batch; "
+        "by what it says of the model by default.",
+        show_default=False,
+    ),
+]
+ThinkTime = Annotated[
+    str, typer.Option(metavar="TIME", help="A user's pause before its next request, on average.")
+]
+Rest = Annotated[
+    bool, typer.Option("--rest", help="Half of the users call over HTTP/REST, for comparison.")
+]
+HttpAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="Its HTTP address, for --rest; port 8000 beside --address by default.",
+        show_default=False,
+    ),
+]
+ThresholdsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with limits; by default the project's loadtest/thresholds.yaml, or else tritonkit's.",
+        show_default=False,
+    ),
+]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder for report.html, report.json and CSV files.", show_default=False),
+]
+
+
 def command(
     names: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Models of models/ to call.")
     ],
-    users: Annotated[int, typer.Option(min=1, help="Callers at the same time, at most.")] = 20,
-    duration: Annotated[str, typer.Option(metavar="TIME", help="How long, such as 20s.")] = "20s",
-    tier: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Judge by this tier of the thresholds file: interactive, standard, relaxed, batch; "
-            "by what it says of the model by default.",
-            show_default=False,
-        ),
-    ] = None,
+    users: Users = 20,
+    duration: Duration = "20s",
+    tier: Tier = None,
     shape: Annotated[
         ShapeName, typer.Option(help="How the number of users changes.")
     ] = ShapeName.steady,
-    think_time: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="A user's pause before its next request, on average."),
-    ] = "100ms",
-    rest: Annotated[
-        bool, typer.Option("--rest", help="Half of the users call over HTTP/REST, for comparison.")
-    ] = False,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="gRPC address of a server, host:port; one is started by default.",
-            show_default=False,
-        ),
-    ] = None,
-    http_address: Annotated[
-        str | None,
-        typer.Option(
-            help="Its HTTP address, for --rest; port 8000 beside --address by default.",
-            show_default=False,
-        ),
-    ] = None,
-    thresholds: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with limits; loadtest/thresholds.yaml by default.", show_default=False
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Folder for report.html, report.json and CSV files.", show_default=False),
-    ] = None,
+    think_time: ThinkTime = "100ms",
+    rest: Rest = False,
+    address: AnyServer = None,
+    http_address: HttpAddress = None,
+    thresholds: ThresholdsFile = None,
+    report: ReportFolder = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -91,9 +96,10 @@ def command(
     Example: tritonkit load digits --users 20 --duration 20s --tier interactive
     """
     from tritonkit.measure import LoadPlan, run_load
+    from tritonkit.measure.load import THRESHOLDS
 
     project = project_folder(root)
-    file = (thresholds or project / "loadtest" / "thresholds.yaml").resolve()
+    file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     duration_s = _whole_seconds(duration)
     pause_us = _duration("--think-time", think_time)
     _check(project, tuple(names), file, tier)

@@ -7,54 +7,59 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Root, project_or_here
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 
 __all__ = ["command", "schema"]
 
 
+OnnxFile = Annotated[
+    Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.", show_default=False)
+]
+Factory = Annotated[
+    str | None,
+    typer.Option(
+        "--torch",
+        metavar="MODULE:FACTORY",
+        help="Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
+        show_default=False,
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=DTYPE:SHAPE",
+        help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)'.",
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="With --torch: a .safetensors or checkpoint file.", show_default=False
+    ),
+]
+
+
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name clients will call.")],
-    onnx: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An ONNX file.", show_default=False)
-    ] = None,
-    torch: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FACTORY",
-            help="Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
-            show_default=False,
-        ),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="NAME=DTYPE:SHAPE",
-            help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)'.",
-            show_default=False,
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --torch: a .safetensors or checkpoint file.",
-            show_default=False,
-        ),
-    ] = None,
+    onnx: OnnxFile = None,
+    torch: Factory = None,
+    inputs: Inputs = None,
+    weights: Weights = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Write a model folder that builds and serves.
+    """Write a model folder that builds and serves; where there is no project, this folder becomes one.
 
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
     from tritonkit.scaffold import new_from_onnx, new_from_torch
     from tritonkit.spec import load
 
-    project = project_folder(root)
+    project = project_or_here(root)
     if (onnx is None) == (torch is None):
         raise UsageError(
             "tritonkit new", found="both or neither of --onnx and --torch", wanted="one of them"
@@ -81,7 +86,7 @@ def command(
 def schema() -> None:
     """Print the JSON schema of model.yaml, for editors.
 
-    Example: tritonkit schema > docs/model.schema.json
+    Example: tritonkit schema > model.schema.json
     """
     from tritonkit.spec import schema_text
 

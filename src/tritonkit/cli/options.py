@@ -14,6 +14,7 @@ from tritonkit.errors import SpecError, UsageError
 __all__ = [
     "Address",
     "AllowPlaintext",
+    "AnyServer",
     "AsJson",
     "KeyFile",
     "Repository",
@@ -33,6 +34,14 @@ Repository = Annotated[
     typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AnyServer = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="gRPC address of a server, host:port; one is started by default.",
+        show_default=False,
+    ),
+]
 Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
 KeyFile = Annotated[
@@ -65,9 +74,17 @@ def project_folder(root: Path | None) -> Path:
 
 
 def project_or_here(root: Path | None) -> Path:
-    """The same; where there is no project, the working folder."""
+    """The same; where there is no project, the working folder.
+
+    Raises:
+        UsageError: `--root` names no folder.
+    """
+    if root is not None:
+        if not root.is_dir():
+            raise UsageError(f"--root {root}", found="there is no such folder")
+        return root.resolve()
     try:
-        return project_folder(root)
+        return project_folder(None)
     except UsageError:
         return Path.cwd()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AnyServer, AsJson, Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -27,20 +27,8 @@ _SOURCES = {"client": "this process", "server": "Triton", "difference": "what is
 
 def command(
     name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="gRPC address of a server, host:port; one is started by default.",
-            show_default=False,
-        ),
-    ] = None,
-    repository: Annotated[
-        Path | None,
-        typer.Option(
-            help="The model repository that is served; model_repository/ by default.",
-            show_default=False,
-        ),
-    ] = None,
+    address: AnyServer = None,
+    repository: Repository = None,
     requests: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 200,
     concurrency: Annotated[
         int, typer.Option(min=1, max=256, help="Callers at the same time; above 1, queues show.")
