@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tritonkit.errors import TritonkitError
-from tritonkit.export.artifact import Artifact, Signature, TensorInfo
+from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.export.onnx_file import hold_against_spec, read_signature
 from tritonkit.optimize.variants import AUTO, PYTHON, variant_of
@@ -96,11 +96,7 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
     """What the network takes and gives, by its ONNX file or else by the spec."""
     network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
     if network.onnx is None:
-        inputs, outputs = (
-            tuple(TensorInfo.of(name, tensor) for name, tensor in tensors.items())
-            for tensors in (network.inputs, network.outputs)
-        )
-        return None, Signature(inputs, outputs, batched)
+        return None, Signature.declared(spec)
     where = f"{spec.file} network.onnx"
     file = resolve_file(network.onnx, spec, "network.onnx")
     facts, model = read_onnx(file, where)

@@ -1,6 +1,6 @@
 """Golden cases: a spec and a signature in one file of `specs/`, and what they render to.
 
-`PYTHONPATH=src python -m tests.render.cases` writes every file of `golden/` anew.
+`PYTHONPATH=src python -m tests.render.cases` rewrites every file of `golden/`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _tensor(name: str, dtype: Any, shape: list[int | str]) -> TensorInfo:
 
 
 def refresh() -> None:
-    """Write the golden files anew and remove those no case makes."""
+    """Rewrite the golden files and remove those no case makes."""
     for path in GOLDEN.glob("*.pbtxt"):
         path.unlink()
     for feature in FEATURES:

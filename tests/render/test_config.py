@@ -85,7 +85,7 @@ def test_says_what_the_text_says_and_what_was_asked(line: str, words: str) -> No
 
 
 def test_names_the_first_differing_value() -> None:
-    """Two values of one nested field are told apart with its full path."""
+    """Two values of one nested field are distinguished with its full path."""
     texts = [f"dynamic_batching {{ max_queue_delay_microseconds: {us} }}" for us in (500, 2000)]
     assert first_difference(*map(parse, texts)) == (
         "dynamic_batching.max_queue_delay_microseconds: text says 500, the spec asks for 2000"

@@ -20,7 +20,7 @@ VECTOR = {"inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}}
 
 
 def net(serving: dict[str, Any], root: Path, **more: Any) -> Case:
-    """A network served as given, x FP32 [4] -> y FP32 [4] unless told otherwise."""
+    """A network served as given, x FP32 [4] -> y FP32 [4] by default."""
     model = {"name": "net", "network": {"onnx": "model.onnx"}, "serving": serving}
     return make_case("net", {"model": model, "signature": VECTOR, **more}, root)
 
@@ -145,7 +145,7 @@ def test_a_tensor_without_any_axis_is_refused(tmp_path: Path) -> None:
     assert "x is a scalar" in refused(net({}, tmp_path, signature=signature)).found
 
 
-def test_an_artifact_nobody_can_serve_is_refused(tmp_path: Path) -> None:
+def test_an_artifact_without_a_backend_is_refused(tmp_path: Path) -> None:
     """The error names the file that was found and those that Triton's backends read."""
     error = refused(net({}, tmp_path, file="model.bin"))
     assert "model.bin" in error.found

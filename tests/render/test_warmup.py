@@ -86,7 +86,7 @@ def test_several_free_axes_move_together() -> None:
     assert [sample.inputs["x"].dims for sample in found.samples] == [(1, 4), (2, 5), (3, 5)]
 
 
-def test_an_axis_nobody_describes_turns_warmup_off_and_says_so() -> None:
+def test_an_axis_without_bounds_turns_warmup_off_and_says_so() -> None:
     """A size made up could keep the model from loading, so there is a note instead."""
     found = automatic([TensorInfo("x", "FP32", (-1,), ("unk__0",))], [1], {}, {}, {})
     assert found.samples == ()
@@ -158,7 +158,7 @@ def test_a_listed_sample_names_every_input(tmp_path: Path) -> None:
 
 
 def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
-    """A misspelled example name would silently turn warm-up off."""
+    """A misspelled example name would otherwise turn warm-up off."""
     model = {
         "name": "net",
         "network": {

@@ -52,7 +52,7 @@ def test_models_come_in_order_and_the_ensemble_last(tmp_path: Path) -> None:
     assert plans["demo"].backend is None
 
 
-def test_ensemble_takes_what_nobody_gives_and_gives_what_nobody_takes(tmp_path: Path) -> None:
+def test_unconnected_inputs_and_outputs_are_those_of_the_ensemble(tmp_path: Path) -> None:
     """Clients see the first inputs and the last outputs, with the dims of the parts."""
     ensemble = by_name(pipeline([decode(), "network", PICK], tmp_path))["demo"]
     assert [str(t) for t in ensemble.inputs] == ["image BYTES [1]"]
@@ -114,7 +114,7 @@ def test_two_takers_of_a_clients_tensor_must_agree(tmp_path: Path) -> None:
 
 
 def test_a_part_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
-    """A name that no later part takes is told beside the name that is missing."""
+    """A name that no later part takes is named beside the one that is missing."""
     parts = [decode(outputs={"pixels": "pixel"}), "network"]
     with pytest.raises(RenderError) as error:
         pipeline(parts, tmp_path).plans()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.datatypes import DataType
-from tritonkit.spec import Tensor
+from tritonkit.spec import Spec, Tensor
 
 __all__ = [
     "Artifact",
@@ -43,15 +43,28 @@ class TensorInfo:
         axes = tuple(size if isinstance(size, str) else "" for size in tensor.shape)
         return cls(name, tensor.dtype, tensor.dims, axes)
 
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """`axes` with an entry for each position, also where none has a name."""
+        return self.axes or ("",) * len(self.shape)
+
 
 @dataclass(frozen=True)
 class Signature:
-    """What a network takes and gives, read from the artifact itself."""
+    """What a network takes and gives, read from the artifact or declared by the spec."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     batched: bool
     """Whether axis 0 of every tensor is the batch, and free."""
+
+    @classmethod
+    def declared(cls, spec: Spec) -> Signature:
+        """What `network.inputs` and `network.outputs` of a spec say."""
+        network = spec.model.network
+        inputs = tuple(TensorInfo.of(*item) for item in network.inputs.items())
+        outputs = tuple(TensorInfo.of(*item) for item in network.outputs.items())
+        return cls(inputs, outputs, spec.model.serving.max_batch_size != 0)
 
 
 def below(reference: float, value: float) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.artifact import Artifact, Signature, TensorInfo
+from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.closeness import mean_cosine
 from tritonkit.export.data import hook_batches, hook_training
 from tritonkit.export.onnx_file import check_file, hold_against_spec, read_signature
@@ -72,11 +72,9 @@ class Job:
     @cached_property
     def signature(self) -> Signature:
         """Inputs and outputs of that file; before there is one, of the file it is made from or the spec."""
-        spec, network = self.spec, self.spec.model.network
-        if network.torch is not None:
-            inputs = tuple(TensorInfo.of(n, tensor) for n, tensor in network.inputs.items())
-            outputs = tuple(TensorInfo.of(n, tensor) for n, tensor in network.outputs.items())
-            return Signature(inputs, outputs, self.batched)
+        spec = self.spec
+        if spec.model.network.torch is not None:
+            return Signature.declared(spec)
         where = f"{spec.file} network.onnx"
         model = check_file(self.source, where)
         return hold_against_spec(read_signature(model, where, self.batched), spec, self.source.name)

@@ -53,8 +53,8 @@ def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> Dynami
     serving = part.serving
     asked = serving.dynamic_batching
     if asked is None:
-        silent = max_batch_size > 0 and serving.sequence_batching is None and not serving.decoupled
-        return DynamicBatching() if silent else None
+        plain = serving.sequence_batching is None and not serving.decoupled
+        return DynamicBatching() if plain and max_batch_size > 0 else None
     if asked is False:
         return None
     if max(asked.preferred_batch_size, default=1) > max_batch_size:

@@ -36,7 +36,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Part:
-    """A step or the network: one Triton model before anything silent is decided.
+    """A step or the network: one Triton model before the defaults are resolved.
 
     `section` is the part of model.yaml that says how it is served; `inputs` and `outputs` are those
     a request carries, so without the tensors the sequence batcher adds.
@@ -73,7 +73,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
     if sequences is not None:
         _check_controls(spec, artifact, sequences)
     added = {*sequences.control_input, *(s.input for s in sequences.state)} if sequences else set()
-    kept = {state.output for state in sequences.state} if sequences else set()
+    states = {state.output for state in sequences.state} if sequences else set()
     return Part(
         model=spec.network_name,
         section="serving",
@@ -85,15 +85,15 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         outputs=tuple(
             Port(_with_axes(info, spec), info.name)
             for info in artifact.signature.outputs
-            if info.name not in kept
+            if info.name not in states
         ),
         parameters={
             key: value
-            for key, value in _PARAMETERS.get(artifact.variant.rpartition("+")[2], {}).items()
+            for key, value in _PARAMETERS.get(artifact.form, {}).items()
             if key not in serving.parameters
         },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
-        model_files=_first_values(spec, sequences),
+        model_files=_initial_states(spec, sequences),
     )
 
 
@@ -130,7 +130,7 @@ def _check_controls(spec: Spec, artifact: Artifact, sequences: SequenceBatching)
             )
 
 
-def _first_values(spec: Spec, sequences: SequenceBatching | None) -> dict[str, Path]:
+def _initial_states(spec: Spec, sequences: SequenceBatching | None) -> dict[str, Path]:
     return {
         f"initial_state/{Path(state.initial).name}": resolve_file(
             state.initial, spec, "serving.sequence_batching.state"
@@ -146,12 +146,11 @@ def _with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
     free = spec.model.network.free_axes
     if len(free) != 1:
         return info
-    axes = info.axes or ("",) * len(info.shape)
     return replace(
         info,
         axes=tuple(
             next(iter(free)) if size == -1 and axis not in free else axis
-            for size, axis in zip(info.shape, axes, strict=True)
+            for size, axis in zip(info.shape, info.axis_names, strict=True)
         ),
     )
 

@@ -1,4 +1,4 @@
-"""From a `Spec` and its `Artifact` to one plan per Triton model, with every silent part decided."""
+"""From a `Spec` and its `Artifact` to one plan per Triton model, with every default resolved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritonkit.render.batching import (
     warm_batches,
 )
 from tritonkit.render.parts import Part, Port, read_parts
-from tritonkit.render.resources import Site, plan_instances, plan_optimization, plan_threads
+from tritonkit.render.resources import Placement, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.render.warmup import Warmup, automatic, listed
 from tritonkit.render.wiring import Wiring, wire
@@ -55,10 +55,10 @@ def _plan_part(
     cores: int,
 ) -> ModelPlan:
     serving, where = part.serving, f"{spec.file} {part.section}"
-    site = Site(where, part.backend, target, cores, part.is_step)
+    place = Placement(where, part.backend, target, cores, part.is_step)
     size = serving.max_batch_size if part.is_step else None
     max_batch_size = largest if size is None else size
-    groups = plan_instances(serving, site)
+    groups = plan_instances(serving, place)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
     return ModelPlan(
@@ -71,16 +71,16 @@ def _plan_part(
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
         sequence_batching=serving.sequence_batching,
-        optimization=plan_optimization(serving, groups, site),
+        optimization=plan_optimization(serving, groups, place),
         decoupled=serving.decoupled,
-        # Behind an ensemble, the ensemble's answers are kept: a hit spares the steps too.
+        # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
         parameters=_parameters(
             part,
             plan_padding(part, max_batch_size)
-            | plan_threads(serving, groups, site)
-            | _declared(spec.model.serving.idempotent or serving.idempotent),
+            | plan_threads(serving, groups, place)
+            | _idempotence(spec.model.serving.idempotent or serving.idempotent),
             where,
         ),
         version_files=part.version_files,
@@ -118,7 +118,7 @@ def _tensors(ports: Sequence[Port], max_batch_size: int, where: str) -> tuple[Te
     return tuple(TensorPlan(p.info.name, p.info.dtype, p.info.shape) for p in ports)
 
 
-def _declared(idempotent: bool) -> dict[str, str]:
+def _idempotence(idempotent: bool) -> dict[str, str]:
     return {_IDEMPOTENT: "true"} if idempotent else {}
 
 
@@ -171,12 +171,12 @@ def _warmup(
             note="no warm-up: Triton runs warm-up requests without the states of a sequence"
         )
     return automatic(
-        list(wiring.known[part.model].values()),
+        list(wiring.part_inputs[part.model].values()),
         warm_batches(part, max_batch_size, dynamic_batching),
         spec.model.network.free_axes,
         {
             own: examples[name]
-            for own, name in wiring.sources[part.model].items()
+            for own, name in wiring.client_inputs[part.model].items()
             if name in examples
         },
         controls,
@@ -200,6 +200,6 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
         inputs=wiring.inputs,
         outputs=wiring.outputs,
         response_cache=spec.model.serving.response_cache,
-        parameters=_declared(spec.model.serving.idempotent),
+        parameters=_idempotence(spec.model.serving.idempotent),
         steps=wiring.steps,
     )

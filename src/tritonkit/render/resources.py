@@ -10,7 +10,7 @@ from tritonkit.optimize.variants.tensorrt_profiles import opt_batches
 from tritonkit.render.values import InstancePlan, Target
 from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
 
-__all__ = ["Site", "plan_instances", "plan_optimization", "plan_threads"]
+__all__ = ["Placement", "plan_instances", "plan_optimization", "plan_threads"]
 
 # Threads of one instance: within operators, and of the graph.
 _COUNTS = {
@@ -26,7 +26,7 @@ _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 
 @dataclass(frozen=True)
-class Site:
+class Placement:
     """Where a model will run, and `field`: the part of model.yaml that says how (for errors)."""
 
     field: str
@@ -52,40 +52,42 @@ class Site:
         return group.kind == "cpu" or (group.kind == "auto" and auto_is_cpu)
 
 
-def plan_instances(serving: Serving, site: Site) -> tuple[InstancePlan, ...]:
-    """The instance groups with kind and count settled; RenderError where they need more cores
+def plan_instances(serving: Serving, place: Placement) -> tuple[InstancePlan, ...]:
+    """The instance groups with kind and count resolved; RenderError where they need more cores
     than there are."""
     asked = tuple(
-        group.model_copy(update={"profile": group.profile or _profiles(serving, site)})
+        group.model_copy(update={"profile": group.profile or _profiles(serving, place)})
         for group in serving.instance_group or (Instances(),)
     )
-    groups = tuple(_settle(group, 1, site) for group in asked)
-    threads = _asked_threads(serving, site)
-    if len(asked) == 1 and asked[0].count is None and threads and site.takes_cores(groups[0]):
-        groups = (_settle(asked[0], max(1, site.cores // threads), site),)
-    _check_cores(_busy(groups, site), threads or 1, site)
+    groups = tuple(_resolve(group, 1, place) for group in asked)
+    threads = _given_threads(serving, place)
+    if len(asked) == 1 and asked[0].count is None and threads and place.takes_cores(groups[0]):
+        groups = (_resolve(asked[0], max(1, place.cores // threads), place),)
+    _check_cores(_cpu_instances(groups, place), threads or 1, place)
     return groups
 
 
-def plan_threads(serving: Serving, groups: tuple[InstancePlan, ...], site: Site) -> dict[str, str]:
+def plan_threads(
+    serving: Serving, groups: tuple[InstancePlan, ...], place: Placement
+) -> dict[str, str]:
     """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
-    count = _busy(groups, site)
+    count = _cpu_instances(groups, place)
     if count == 0:
         return dict(serving.parameters)
-    threads = _asked_threads(serving, site) or site.cores // count
-    if site.backend == "openvino":
+    threads = _given_threads(serving, place) or place.cores // count
+    if place.backend == "openvino":
         return {_ALL_THREADS: str(threads * count), _STREAMS: str(count)} | serving.parameters
     # One graph thread: with the default sequential execution_mode more would only wait.
-    intra, inter = _COUNTS[site.backend]
+    intra, inter = _COUNTS[place.backend]
     return {intra: str(threads), inter: "1"} | serving.parameters
 
 
 def plan_optimization(
-    serving: Serving, groups: tuple[InstancePlan, ...], site: Site
+    serving: Serving, groups: tuple[InstancePlan, ...], place: Placement
 ) -> Optimization:
     """`optimization` without the settings of a device that no instance of the model uses."""
     asked = serving.optimization
-    if site.backend == "openvino":
+    if place.backend == "openvino":
         # It has neither accelerators nor graph levels: these are for the spec's other variants.
         nothing = {"graph_level": None, "cuda": None}
         return asked.model_copy(
@@ -95,7 +97,7 @@ def plan_optimization(
     if kinds == {"cpu"}:
         return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
     on_gpu = asked.gpu_execution_accelerator
-    if site.backend == "onnxruntime" and site.target == "gpu":
+    if place.backend == "onnxruntime" and place.target == "gpu":
         on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
     on_cpu = () if kinds == {"gpu"} else asked.cpu_execution_accelerator
     return asked.model_copy(
@@ -109,33 +111,33 @@ def _with_defaults(accelerator: Accelerator) -> Accelerator:
     return Accelerator(name="tensorrt", parameters=_TENSORRT | accelerator.parameters)
 
 
-def _profiles(serving: Serving, site: Site) -> tuple[str, ...]:
+def _profiles(serving: Serving, place: Placement) -> tuple[str, ...]:
     """The optimization profiles of a plan with several: Triton would use the first alone."""
-    count = len(opt_batches(serving)) if site.backend == "tensorrt" else 0
+    count = len(opt_batches(serving)) if place.backend == "tensorrt" else 0
     return tuple(map(str, range(count))) if count > 1 else ()
 
 
-def _settle(group: Instances, silent_count: int, site: Site) -> InstancePlan:
+def _resolve(group: Instances, default_count: int, place: Placement) -> InstancePlan:
     """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
-    if group.profile and site.backend != "tensorrt":
+    if group.profile and place.backend != "tensorrt":
         raise RenderError(
-            f"{site.field}.instance_group",
-            found=f"profile is given for the backend {site.backend}",
+            f"{place.field}.instance_group",
+            found=f"profile is given for the backend {place.backend}",
             wanted="profiles for TensorRT plans only, as Triton wants it",
             todo="remove profile",
         )
-    kind = group.kind or site.kind
-    if site.backend == "openvino" and kind not in ("cpu", "auto"):
+    kind = group.kind or place.kind
+    if place.backend == "openvino" and kind not in ("cpu", "auto"):
         raise RenderError(
-            f"{site.field}.instance_group",
+            f"{place.field}.instance_group",
             found=f"kind {kind} is given for the backend openvino",
             wanted="kind cpu or auto, as Triton wants it: OpenVINO runs on the CPU",
             todo="remove kind, or choose a variant for the GPU",
         )
     return InstancePlan(
         kind=kind,
-        count=group.count or silent_count,
-        gpus=group.gpus if kind in ("gpu", "auto") and site.backend != "openvino" else (),
+        count=group.count or default_count,
+        gpus=group.gpus if kind in ("gpu", "auto") and place.backend != "openvino" else (),
         profile=group.profile,
         passive=group.passive,
         host_policy=group.host_policy,
@@ -143,20 +145,20 @@ def _settle(group: Instances, silent_count: int, site: Site) -> InstancePlan:
     )
 
 
-def _busy(groups: tuple[InstancePlan, ...], site: Site) -> int:
-    return sum(group.count for group in groups if site.takes_cores(group))
+def _cpu_instances(groups: tuple[InstancePlan, ...], place: Placement) -> int:
+    return sum(group.count for group in groups if place.takes_cores(group))
 
 
-def _asked_threads(serving: Serving, site: Site) -> int | None:
+def _given_threads(serving: Serving, place: Placement) -> int | None:
     """Threads the spec gives an instance, as `threads` or as the backend's own parameter."""
-    own = _COUNTS.get(site.backend, ("",))[0]
+    own = _COUNTS.get(place.backend, ("",))[0]
     text = serving.parameters.get(own)
-    if site.backend == "openvino":
-        return _openvino_threads(serving, site)
-    if serving.threads is not None and site.backend not in _COUNTS:
+    if place.backend == "openvino":
+        return _openvino_threads(serving, place)
+    if serving.threads is not None and place.backend not in _COUNTS:
         raise RenderError(
-            f"{site.field}.threads",
-            found=f"threads are given for the backend {site.backend}, which has no such setting",
+            f"{place.field}.threads",
+            found=f"threads are given for the backend {place.backend}, which has no such setting",
             wanted="threads for a network that ONNX Runtime, OpenVINO or PyTorch runs",
             todo="remove threads; a model.py can read a parameter of its own",
         )
@@ -164,19 +166,19 @@ def _asked_threads(serving: Serving, site: Site) -> int | None:
         return serving.threads
     if not text.isdecimal() or (serving.threads is not None and int(text) != serving.threads):
         raise RenderError(
-            f"{site.field}.parameters.{own}",
+            f"{place.field}.parameters.{own}",
             found=f"{text!r}",
             wanted=f"{serving.threads or 'a whole number'}",
             todo=f"remove it, and say threads: {serving.threads or 'N'}",
         )
     # Both engines take 0 as one thread per core.
-    return int(text) or site.cores
+    return int(text) or place.cores
 
 
-def _openvino_threads(serving: Serving, site: Site) -> int | None:
+def _openvino_threads(serving: Serving, place: Placement) -> int | None:
     if _ALL_THREADS in serving.parameters:
         raise RenderError(
-            f"{site.field}.parameters.{_ALL_THREADS}",
+            f"{place.field}.parameters.{_ALL_THREADS}",
             found=f"{serving.parameters[_ALL_THREADS]!r}",
             wanted="threads, the number for one instance: this parameter is that of all together",
             todo="remove it, and say threads: N",
@@ -184,13 +186,13 @@ def _openvino_threads(serving: Serving, site: Site) -> int | None:
     return serving.threads
 
 
-def _check_cores(count: int, threads: int, site: Site) -> None:
-    if count * threads <= site.cores:
+def _check_cores(count: int, threads: int, place: Placement) -> None:
+    if count * threads <= place.cores:
         return
     raise RenderError(
-        f"{site.field}.instance_group",
+        f"{place.field}.instance_group",
         found=f"{_many(count, 'instance')} x {_many(threads, 'thread')}"
-        f" on {_many(site.cores, 'core')}",
+        f" on {_many(place.cores, 'core')}",
         wanted="instances x threads of at most the cores there are",
         todo="lower count or threads, or give the machine's cores with --cores",
     )

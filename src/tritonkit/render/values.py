@@ -1,4 +1,4 @@
-"""What a plan consists of: one frozen value per Triton model, every silent part resolved."""
+"""What a plan consists of: one frozen value per Triton model, every default resolved."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TensorPlan:
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """A group of equal instances, with its kind and count settled."""
+    """A group of equal instances, with its kind and count resolved."""
 
     kind: Literal["auto", "cpu", "gpu", "model"]
     count: int

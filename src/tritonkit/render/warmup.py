@@ -73,7 +73,7 @@ def automatic(
 
 
 def _is_unknown(info: TensorInfo, position: int, free_axes: Mapping[str, FreeAxis]) -> bool:
-    """A free size of numbers that nobody bounds; a free number of BYTES is warmed up with one."""
+    """Whether a free size of a numeric input has no bounds; a free number of BYTES is warmed up with one."""
     if info.shape[position] != -1 or info.dtype == "BYTES":
         return False
     return not info.axes or info.axes[position] not in free_axes
@@ -91,9 +91,9 @@ def _together(sizes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
 def _data(
     info: TensorInfo, at: Mapping[str, int], examples: Mapping[str, bytes], files: dict[str, bytes]
 ) -> WarmupData:
-    axes = info.axes or ("",) * len(info.shape)
     dims = tuple(
-        size if size != -1 else at.get(axis, 1) for size, axis in zip(info.shape, axes, strict=True)
+        size if size != -1 else at.get(axis, 1)
+        for size, axis in zip(info.shape, info.axis_names, strict=True)
     ) or (1,)
     if info.dtype != "BYTES":
         return WarmupData(info.dtype, dims, "zero")

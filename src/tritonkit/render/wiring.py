@@ -15,27 +15,28 @@ __all__ = ["Wiring", "wire"]
 
 @dataclass(frozen=True)
 class Wiring:
-    """The ensemble's steps, its own inputs and outputs, and per part's input what is known of it.
+    """The ensemble's steps, inputs and outputs, and the inputs of each part.
 
-    `known[model][name]` has the part's own shape with each free axis replaced by the size or the
-    axis name that the other end of the wire gives; `sources` names the ensemble input it comes from.
+    `part_inputs[model][name]` has the part's shape with each free axis replaced by the size or the
+    axis name that the other end of the wire gives; `client_inputs[model][name]` is the ensemble's
+    input that it comes from, for those that a client sends.
     """
 
     steps: tuple[EnsembleStep, ...]
     inputs: tuple[TensorPlan, ...]
     outputs: tuple[TensorPlan, ...]
-    known: dict[str, dict[str, TensorInfo]]
-    sources: dict[str, dict[str, str]]
+    part_inputs: dict[str, dict[str, TensorInfo]]
+    client_inputs: dict[str, dict[str, str]]
 
 
 @dataclass(eq=False)
 class _Wire:
-    """One tensor on its way: who gives it (None: the client), who takes it, what is known of it."""
+    """One tensor between parts: its producer (None: the client), its consumers, dtype and shape."""
 
     tensor: str
-    giver: str | None
+    producer: str | None
     info: TensorInfo
-    takers: list[str] = field(default_factory=list)
+    consumers: list[str] = field(default_factory=list)
     name: str = ""
 
 
@@ -47,8 +48,8 @@ def wire(parts: tuple[Part, ...], where: str) -> Wiring:
     wires, ends = _join(parts, where)
     _check_ends(parts, wires, where)
     _name(wires, where)
-    given = [w for w in wires if w.giver is None]
-    left = [w for w in wires if w.giver is not None and not w.takers]
+    given = [w for w in wires if w.producer is None]
+    left = [w for w in wires if w.producer is not None and not w.consumers]
     return Wiring(
         steps=tuple(
             EnsembleStep(model, _names(ends_of.inputs), _names(ends_of.outputs))
@@ -56,12 +57,12 @@ def wire(parts: tuple[Part, ...], where: str) -> Wiring:
         ),
         inputs=tuple(TensorPlan(w.name, w.info.dtype, w.info.shape) for w in given),
         outputs=tuple(TensorPlan(w.name, w.info.dtype, w.info.shape) for w in left),
-        known={
+        part_inputs={
             model: {own: replace(w.info, name=own) for own, w in ends_of.inputs.items()}
             for model, ends_of in ends.items()
         },
-        sources={
-            model: {own: w.name for own, w in ends_of.inputs.items() if w.giver is None}
+        client_inputs={
+            model: {own: w.name for own, w in ends_of.inputs.items() if w.producer is None}
             for model, ends_of in ends.items()
         },
     )
@@ -90,7 +91,7 @@ def _join(parts: tuple[Part, ...], where: str) -> tuple[list[_Wire], dict[str, _
                 wires.append(latest[port.tensor])
             found = latest[port.tensor]
             found.info = _meet(found, part, port, where)
-            found.takers.append(part.model)
+            found.consumers.append(part.model)
             ends[part.model].inputs[port.info.name] = found
         for port in part.outputs:
             made = _Wire(port.tensor, part.model, _outside(port.info))
@@ -107,16 +108,18 @@ def _meet(found: _Wire, part: Part, port: Port, where: str) -> TensorInfo:
         a == b or -1 in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
     )
     if one.dtype != other.dtype or not fits:
-        giver = (
-            f"{found.giver} gives" if found.giver else f"{found.takers[0]} takes from the client"
+        producer = (
+            f"{found.producer} gives"
+            if found.producer
+            else f"{found.consumers[0]} takes from the client"
         )
         raise RenderError(
             f"{where} {found.tensor}",
-            found=f"{giver} {_describe(one)}; {part.model} takes {_describe(other)}",
+            found=f"{producer} {_describe(one)}; {part.model} takes {_describe(other)}",
             wanted="one dtype and shape at both ends",
             todo="change a parameter of the step, or join other tensors with inputs: and outputs:",
         )
-    axes = tuple(a or b for a, b in zip(_axes(one), _axes(other), strict=True))
+    axes = tuple(a or b for a, b in zip(one.axis_names, other.axis_names, strict=True))
     return replace(one, shape=tuple(map(max, one.shape, other.shape)), axes=axes)
 
 
@@ -124,8 +127,8 @@ def _check_ends(parts: tuple[Part, ...], wires: list[_Wire], where: str) -> None
     """Every part but the last feeds a later one: a typing error in a name would else cut the
     pipeline in two, and Triton would serve both halves."""
     for part in parts[:-1]:
-        given = [w for w in wires if w.giver == part.model]
-        if any(w.takers for w in given):
+        given = [w for w in wires if w.producer == part.model]
+        if any(w.consumers for w in given):
             continue
         later = parts[parts.index(part) + 1]
         raise RenderError(
@@ -140,12 +143,12 @@ def _name(wires: list[_Wire], where: str) -> None:
     """The ensemble's own tensor names: clients' inputs and outputs keep theirs, and a tensor made
     again on the way, such as text cleaned by a step, gets a number."""
     taken: dict[str, _Wire] = {}
-    inner = [w for w in wires if w.giver is not None and w.takers]
+    inner = [w for w in wires if w.producer is not None and w.consumers]
     for w in (w for w in wires if w not in inner):
         if w.tensor in taken:
             raise RenderError(
                 f"{where} {w.tensor}",
-                found=f"{w.giver} gives the client a tensor of the same name as an earlier input or output",
+                found=f"{w.producer} gives the client a tensor of the same name as an earlier input or output",
                 wanted="one name for each input and output of the pipeline",
                 todo=f"rename it with outputs: {{...: {w.tensor}_2}} of the step",
             )
@@ -162,10 +165,6 @@ def _name(wires: list[_Wire], where: str) -> None:
 def _outside(info: TensorInfo) -> TensorInfo:
     """The tensor as Triton carries it: one value per item has the shape [1]."""
     return info if info.shape else replace(info, shape=(1,), axes=("",))
-
-
-def _axes(info: TensorInfo) -> tuple[str, ...]:
-    return info.axes or ("",) * len(info.shape)
 
 
 def _describe(info: TensorInfo) -> str:
