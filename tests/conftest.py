@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 hypothesis.settings.register_profile("tritonkit", deadline=None)
 hypothesis.settings.load_profile("tritonkit")
 
-pytest_plugins = ["tests.parts"]
+pytest_plugins = ["tests.counts", "tests.parts"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [

@@ -124,11 +124,11 @@ def needed(item: pytest.Item) -> list[str]:
     """The parts that a test needs, by its marks, its fixtures and its folder."""
     names = [name for mark in item.iter_markers("needs") for name in mark.args]
     fixtures = set(getattr(item, "fixturenames", []))
-    folders = set(item.path.relative_to(PROJECT / "tests").parts[:-1])
     return names + [
         name
         for name, part in PARTS.items()
-        if fixtures & set(part.fixtures) or folders & set(part.folders)
+        if fixtures & set(part.fixtures)
+        or any(item.path.is_relative_to(PROJECT / "tests" / each) for each in part.folders)
     ]
 
 
@@ -162,7 +162,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
     )
     if absent:
         parts = "; ".join(
-            f"{PARTS[name].title} ({count} tests): {PARTS[name].install}"
+            f"{PARTS[name].title} ({count} skipped): {PARTS[name].install}"
             for name, count in sorted(absent.items())
         )
         terminalreporter.write_line(f"Not tested, because it is absent: {parts}", yellow=True)

@@ -67,7 +67,7 @@ def image() -> str:
         values = dict(line.split("=", 1) for line in variables.read_text().splitlines())
         wanted = " ".join(packages((PROJECT / "README.md").read_text()))
         subprocess.run(
-            [
+            [  # noqa: S607
                 "docker", "build", "--quiet", "--network", "host", "--tag", IMAGE, "--file", "-",
                 "--build-arg", f"BASE={values['TRITONKIT_BASE']}",
                 "--build-arg", f"PACKAGES={wanted}", folder,

@@ -1,0 +1,116 @@
+"""What the suite says of itself: a file without tests, a part that is absent, the numbers by folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+from tests.counts import main, table
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+TEST = "def test_it():\n    pass\n"
+NEEDS = 'import pytest\n\n@pytest.mark.needs("nowhere")\ndef test_it():\n    pass\n'
+ABSENT = """
+from tests import parts
+
+parts.PARTS["nowhere"] = parts.Part("Nowhere", lambda: False, "apt-get install nowhere")
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """pytest with the project's settings and these plugins, over files in a folder of the test's own."""
+
+    def start(
+        *options: str, variables: dict[str, str] | None = None, **files: str
+    ) -> subprocess.CompletedProcess[str]:
+        for name, text in files.items():
+            file = tmp_path / f"{name.replace('__', '/')}.py"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        plugins = ["-p", "tests.counts", "-p", "tests.parts", "-p", "no:cacheprovider"]
+        settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(tmp_path)]
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key != "CI" and not key.startswith(("PYTEST_", "TEST_COUNTS"))
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *plugins, *settings, *options, str(tmp_path)],
+            cwd=PROJECT, capture_output=True, text=True, env=environment | (variables or {}),
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.mark.parametrize("folder", ["build", "dist", "venv"])
+def test_ordinary_folder_names_are_collected(run: Run, folder: str) -> None:
+    """pytest's own settings would skip them without a word."""
+    done = run(**{f"{folder}__test_one": TEST})
+    assert done.returncode == 0
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1"), ("-m", "not slow")])
+def test_a_file_that_gives_no_test_fails_the_run(run: Run, options: tuple[str, ...]) -> None:
+    """It is named, also where the tests run in several processes."""
+    done = run(*options, test_one=TEST, test_two="def it():\n    pass\n")
+    assert done.returncode == 1
+    assert re.search("no test was collected from .*test_two.py", done.stdout)
+    assert "1 failed, 1 passed" in done.stdout
+
+
+def test_what_a_run_leaves_out_on_purpose_is_no_silence(run: Run, tmp_path: Path) -> None:
+    """A folder that is ignored, and a choice by name."""
+    ignored = ("--ignore", str(tmp_path / "other"))
+    assert run(*ignored, test_one=TEST, other__test_two="").returncode == 0
+    assert (
+        "1 passed, 1 deselected"
+        in run(*ignored, "-k", "test_it", test_one=TEST + "\ndef test_no(): ...\n").stdout
+    )
+
+
+def test_an_absent_part_skips_its_tests_and_is_named_at_the_end(run: Run) -> None:
+    """The last lines say what was not tested and what to install."""
+    done = run(test_one=NEEDS, conftest=ABSENT)
+    assert done.returncode == 0
+    assert "1 skipped" in done.stdout
+    assert (
+        "Not tested, because it is absent: Nowhere (1 skipped): apt-get install nowhere"
+        in done.stdout
+    )
+
+
+def test_an_absent_part_is_a_failure_in_ci(run: Run) -> None:
+    """`CI=true` takes no skipped test for a success, unless the part can be had nowhere."""
+    done = run(variables={"CI": "true"}, test_one=NEEDS, conftest=ABSENT)
+    assert done.returncode == 1
+    assert "CI=true, and there is no Nowhere: apt-get install nowhere" in done.stdout
+    allowed = ABSENT.replace('nowhere")\n', 'nowhere", demanded=False)\n')
+    assert run(variables={"CI": "true"}, test_one=NEEDS, conftest=allowed).returncode == 0
+
+
+def test_a_part_that_the_table_lacks_is_a_mistake(run: Run) -> None:
+    """A name written wrong does not skip anything."""
+    assert run(test_one=NEEDS).returncode == 1
+
+
+def test_numbers_by_folder(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs add up; a file that no run had is named, with exit code 1."""
+    counts = tmp_path / "counts"
+    for _ in range(2):
+        assert run(variables={"TEST_COUNTS": str(counts)}, wire__test_one=TEST).returncode == 0
+    assert main(counts) == 1
+    printed = capsys.readouterr().out
+    assert "tests/test_collection.py" in printed.splitlines()[-1]
+    assert [line.split()[:2] for line in printed.splitlines()[1:3]] == [["wire", "2"], ["all", "2"]]
+    assert table([{"tests/a/test_x.py": {"passed": 1}, "tests/test_y.py": {"failed": 2}}]).split()[
+        4:
+    ] == ["tests", "0", "0", "2", "0", "tests/a", "1", "0", "0", "0", "all", "1", "0", "2", "0"]
