@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.build import async_core
-from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many_async
-from tritonkit.client.request import ModelKey, Request, model_key
+from tritonkit.client.request import ModelKey, model_key
+from tritonkit.client.shell import ModelShell
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.steps import run_async
 from tritonkit.wire.signature import ModelSignature
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterable,
-        Awaitable,
         Callable,
         Iterable,
         Mapping,
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from tritonkit.wire.transport import AsyncTransport
 
 __all__ = ["AsyncClient", "AsyncModel"]
-
-T = TypeVar("T")
 
 
 class AsyncClient:
@@ -70,7 +67,7 @@ class AsyncClient:
         model = self._models.get(key)
         if model is None:
             await run_async(self._core.signature(key))
-            model = self._models.setdefault(key, AsyncModel(self, key))
+            model = self._models.setdefault(key, AsyncModel(self._core, key))
         return model
 
     async def is_ready(self, name: str = "", version: str | int | None = None) -> bool:
@@ -127,28 +124,14 @@ class AsyncClient:
         await self.close()
 
 
-class AsyncModel:
+class AsyncModel(ModelShell):
     """One model on the servers; made by `AsyncClient.model`."""
 
-    __slots__ = ("_client", "_key")
-
-    def __init__(self, client: AsyncClient, key: ModelKey) -> None:
-        self._client = client
-        self._key = key
-
-    @property
-    def name(self) -> str:
-        """The name it is called by."""
-        return self._key[0]
-
-    @property
-    def version(self) -> str:
-        """The version asked for; empty if the server chooses."""
-        return self._key[1]
+    __slots__ = ()
 
     async def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
-        return await run_async(self._client._core.signature(self._key))
+        return await run_async(self._core.signature(self._key))
 
     async def predict(
         self,
@@ -164,9 +147,8 @@ class AsyncModel:
 
         Cancelling the task ends the work at the server as well.
         """
-        given = merged_inputs(self._key[0], inputs, named)
-        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
-        return await run_async(self._client._core.predict(request))
+        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        return await run_async(self._core.predict(request))
 
     __call__ = predict
 
@@ -181,9 +163,8 @@ class AsyncModel:
         **named: Any,
     ) -> asyncio.Task[Reply]:
         """`predict` as a task that has started; keep a reference to it."""
-        given = merged_inputs(self._key[0], inputs, named)
-        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
-        return asyncio.ensure_future(run_async(self._client._core.predict(request)))
+        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        return asyncio.ensure_future(run_async(self._core.predict(request)))
 
     def predict_many(
         self,
@@ -196,8 +177,8 @@ class AsyncModel:
         progress: Callable[[int], object] | None = None,
     ) -> AsyncGenerator[Reply, None]:
         """Call for each of `items`, several at a time, in order; see `Model.predict_many`."""
-        call = self._caller(outputs, timeout_s, idempotent)
-        return many_async(call, items, concurrency, progress)
+        steps_of = self._items(outputs, timeout_s, idempotent)
+        return many_async(steps_of, items, concurrency, progress)
 
     def try_many(
         self,
@@ -210,8 +191,8 @@ class AsyncModel:
         progress: Callable[[int], object] | None = None,
     ) -> AsyncGenerator[Reply | ClientError, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        call = self._caller(outputs, timeout_s, idempotent)
-        return many_async(call, items, concurrency, progress, keep_errors=True)
+        steps_of = self._items(outputs, timeout_s, idempotent)
+        return many_async(steps_of, items, concurrency, progress, keep_errors=True)
 
     def stream(
         self,
@@ -224,18 +205,10 @@ class AsyncModel:
         """Call a decoupled model: an asynchronous iterator of its replies; see `Model.stream`."""
         from tritonkit.client.streams import AsyncStream
 
-        given = merged_inputs(self._key[0], inputs, named)
-        return AsyncStream(self._client._core, Request(self._key, given, outputs, timeout_s))
+        return AsyncStream(self._core, self._request(inputs, named, outputs, timeout_s))
 
     def sequence(self, correlation_id: int | str | None = None) -> AsyncSequence:
         """A sequence of calls that share state in the server; see `Model.sequence`."""
         from tritonkit.client.streams import AsyncSequence
 
-        return AsyncSequence(self._client._core, self._key, correlation_id)
-
-    def _caller(
-        self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
-    ) -> Callable[[Any], Awaitable[Reply]]:
-        calls, key = self._client._core, self._key
-        calls.check_process()
-        return lambda item: run_async(calls.predict_item(key, item, outputs, timeout_s, idempotent))
+        return AsyncSequence(self._core, self._key, correlation_id)

@@ -46,14 +46,13 @@ class Inference:
         self._cache = cache
         self._batching = batching
         self._regions = regions
+        self._plain = cache is None and batching is None and regions is None
 
     def answer(self, request: Request) -> Steps[Reply]:
         """The request's outputs, from wherever they are to be had."""
-        if self._cache is not None:
-            return self._cached(request, self._cache)
-        if self._batching is None and self._regions is None:
+        if self._plain:
             return self._in_message(request)
-        return self._served(request)
+        return self._served(request) if self._cache is None else self._cached(request, self._cache)
 
     def _cached(self, request: Request, cache: PredictionCache) -> Steps[Reply]:
         name, version = request.key

@@ -8,6 +8,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
         AsyncGenerator,
         AsyncIterable,
         AsyncIterator,
-        Awaitable,
         Callable,
         Generator,
         Iterable,
     )
+
+    from tritonkit.client.steps import Steps
 
 __all__ = ["many", "many_async"]
 
@@ -27,7 +29,7 @@ _MOST = 1024
 
 
 def many(
-    call: Callable[[Any], Any],
+    steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any],
     concurrency: int,
     progress: Callable[[int], object] | None = None,
@@ -39,21 +41,21 @@ def many(
     error, stops taking items and waits for the calls under way.
 
     Args:
-        call: what to do with one item.
+        steps_of: makes the steps of the call for one item.
         items: taken one by one.
         concurrency: calls under way at a time.
-        progress: told how many are done, each time one is handed on.
+        progress: called with the number done, each time a result is handed on.
         keep_errors: hand on a `ClientError` in its item's place instead of raising it.
 
     Raises:
         UsageError: at once, for a concurrency that is not from 1 to 1024.
     """
     _check(concurrency)
-    return _many(call, items, concurrency, progress, keep_errors)
+    return _many(steps_of, items, concurrency, progress, keep_errors)
 
 
 def _many(
-    call: Callable[[Any], Any],
+    steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any],
     concurrency: int,
     progress: Callable[[int], object] | None,
@@ -65,14 +67,14 @@ def _many(
     try:
         for item in items:
             _check_process(pid)
-            waiting.append(pool.submit(call, item))
+            waiting.append(pool.submit(run_blocking, steps_of(item)))
             if len(waiting) >= concurrency:
                 yield _result(waiting.popleft(), keep_errors)
-                done = _tell(progress, done)
+                done = _counted(progress, done)
         while waiting:
             _check_process(pid)
             yield _result(waiting.popleft(), keep_errors)
-            done = _tell(progress, done)
+            done = _counted(progress, done)
     finally:
         if os.getpid() == pid:  # a fork has copies of its locks, and none of its threads
             for future in waiting:
@@ -81,7 +83,7 @@ def _many(
 
 
 def many_async(
-    call: Callable[[Any], Awaitable[Any]],
+    steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any] | AsyncIterable[Any],
     concurrency: int,
     progress: Callable[[int], object] | None = None,
@@ -89,11 +91,11 @@ def many_async(
 ) -> AsyncGenerator[Any, None]:
     """`many` with tasks; `items` may be an asynchronous iterable. Closing it cancels what is under way."""
     _check(concurrency)
-    return _many_async(call, items, concurrency, progress, keep_errors)
+    return _many_async(steps_of, items, concurrency, progress, keep_errors)
 
 
 async def _many_async(
-    call: Callable[[Any], Awaitable[Any]],
+    steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any] | AsyncIterable[Any],
     concurrency: int,
     progress: Callable[[int], object] | None,
@@ -103,13 +105,13 @@ async def _many_async(
     done = 0
     try:
         async for item in _each(items):
-            waiting.append(asyncio.ensure_future(_awaited(call, item)))
+            waiting.append(asyncio.ensure_future(run_async(steps_of(item))))
             if len(waiting) >= concurrency:
                 yield await _result_async(waiting, keep_errors)
-                done = _tell(progress, done)
+                done = _counted(progress, done)
         while waiting:
             yield await _result_async(waiting, keep_errors)
-            done = _tell(progress, done)
+            done = _counted(progress, done)
     finally:
         for task in waiting:
             task.cancel()
@@ -133,10 +135,6 @@ def _check(concurrency: int) -> None:
             found=f"concurrency={concurrency}",
             wanted=f"a whole number from 1 to {_MOST}",
         )
-
-
-async def _awaited(call: Callable[[Any], Awaitable[Any]], item: Any) -> Any:
-    return await call(item)
 
 
 async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
@@ -170,7 +168,7 @@ async def _result_async(waiting: deque[asyncio.Task[Any]], keep_errors: bool) ->
             waiting.popleft()
 
 
-def _tell(progress: Callable[[int], object] | None, done: int) -> int:
+def _counted(progress: Callable[[int], object] | None, done: int) -> int:
     if progress is not None:
         progress(done + 1)
     return done + 1

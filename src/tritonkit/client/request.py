@@ -163,7 +163,8 @@ class Request:
             model = model.assuming(self.inputs)
         self.model = model
         self.arrays, self.items = model.inputs.checked(self.inputs)
-        self.outputs = checked_outputs(model.signature, self._asked)
+        asked = self._asked
+        self.outputs = None if asked is None else checked_outputs(model.signature, asked)
         if self.idempotent is None:
             self.idempotent = model.idempotent
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.build import blocking_core
-from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.many import many
-from tritonkit.client.request import ModelKey, Request, model_key
+from tritonkit.client.request import ModelKey, model_key
+from tritonkit.client.shell import ModelShell
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.steps import run_blocking
 from tritonkit.wire.signature import ModelSignature
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
     from tritonkit.client.options import Options
     from tritonkit.client.reply import Reply
+    from tritonkit.client.steps import Steps
     from tritonkit.client.streams import Sequence as ModelSequence
     from tritonkit.client.streams import Stream
     from tritonkit.errors import ClientError
     from tritonkit.wire.transport import Transport
 
 __all__ = ["Client", "Model"]
-
-T = TypeVar("T")
 
 _SUBMITTED_AT_ONCE = 32
 
@@ -146,38 +145,27 @@ class Client:
         """Close."""
         self.close()
 
-    def _submit(self, call: Callable[[], T]) -> Future[T]:
-        self._core.check_process()
+    def _submit(self, steps: Steps[Reply]) -> Future[Reply]:
         with self._lock:
             self._core.check_open()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_SUBMITTED_AT_ONCE, "tritonkit-submit")
-            return self._pool.submit(call)
+            return self._pool.submit(run_blocking, steps)
 
 
-class Model:
+class Model(ModelShell):
     """One model on the servers; made by `Client.model`, safe to share between threads."""
 
-    __slots__ = ("_client", "_key")
+    __slots__ = ("_client",)
 
     def __init__(self, client: Client, key: ModelKey) -> None:
+        super().__init__(client._core, key)
         self._client = client
-        self._key = key
-
-    @property
-    def name(self) -> str:
-        """The name it is called by."""
-        return self._key[0]
-
-    @property
-    def version(self) -> str:
-        """The version asked for; empty if the server chooses."""
-        return self._key[1]
 
     @property
     def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
-        return run_blocking(self._client._core.signature(self._key))
+        return run_blocking(self._core.signature(self._key))
 
     def predict(
         self,
@@ -217,9 +205,8 @@ class Model:
             ServerUnavailable: nobody answers; `CircuitOpen` if that is known without asking.
             UsageError: the client is closed, or the timeout is not a positive number.
         """
-        given = merged_inputs(self._key[0], inputs, named)
-        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
-        return run_blocking(self._client._core.predict(request))
+        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        return run_blocking(self._core.predict(request))
 
     __call__ = predict
 
@@ -238,10 +225,8 @@ class Model:
         At most 32 calls of a client are under way this way, more wait their turn; their time starts
         when they do.
         """
-        given = merged_inputs(self._key[0], inputs, named)
-        request = Request(self._key, given, outputs, timeout_s, priority, idempotent)
-        client = self._client
-        return client._submit(lambda: run_blocking(client._core.predict(request)))
+        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        return self._client._submit(self._core.predict(request))
 
     def predict_many(
         self,
@@ -267,8 +252,8 @@ class Model:
             idempotent: as in `predict`.
             progress: called with the number done, each time a reply is handed on.
         """
-        call = self._caller(outputs, timeout_s, idempotent)
-        return many(call, items, concurrency, progress)
+        steps_of = self._items(outputs, timeout_s, idempotent)
+        return many(steps_of, items, concurrency, progress)
 
     def try_many(
         self,
@@ -281,8 +266,8 @@ class Model:
         progress: Callable[[int], object] | None = None,
     ) -> Generator[Reply | ClientError, None, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        call = self._caller(outputs, timeout_s, idempotent)
-        return many(call, items, concurrency, progress, keep_errors=True)
+        steps_of = self._items(outputs, timeout_s, idempotent)
+        return many(steps_of, items, concurrency, progress, keep_errors=True)
 
     def stream(
         self,
@@ -298,8 +283,7 @@ class Model:
         """
         from tritonkit.client.streams import Stream
 
-        given = merged_inputs(self._key[0], inputs, named)
-        return Stream(self._client._core, Request(self._key, given, outputs, timeout_s))
+        return Stream(self._core, self._request(inputs, named, outputs, timeout_s))
 
     def sequence(self, correlation_id: int | str | None = None) -> ModelSequence:
         """A sequence of calls that share state in the server: a context manager.
@@ -309,13 +293,4 @@ class Model:
         """
         from tritonkit.client.streams import Sequence
 
-        return Sequence(self._client._core, self._key, correlation_id)
-
-    def _caller(
-        self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
-    ) -> Callable[[Any], Reply]:
-        calls, key = self._client._core, self._key
-        calls.check_process()
-        return lambda item: run_blocking(
-            calls.predict_item(key, item, outputs, timeout_s, idempotent)
-        )
+        return Sequence(self._core, self._key, correlation_id)

@@ -164,14 +164,22 @@ class StreamCall:
         """The next message as a reply, None if there is no more."""
         if self._final:
             return None
-        message = yield from self._message()
+        whole = self._request.timeout_s is not None
+        left_s = self._left_s() if whole or not self._replies else self._core.timeout_s
+        entered = time.perf_counter()
+        try:
+            message: memoryview | None = yield Invoke(self._stream.read, (left_s,))
+        except DeadlineExceeded as error:
+            raise self._late() from error
+        finally:
+            self._waited_s += time.perf_counter() - entered
         if message is None:
             return None
         if not self._replies and self._server is not None:
             self._server.answered()
-        error, answer = stream_response(message)
-        if error:
-            raise InferenceError(self._where, found=error)
+        problem, answer = stream_response(message)
+        if problem:
+            raise InferenceError(self._where, found=problem)
         if answer is None:
             raise InferenceError(self._where, found="a message that holds neither answer nor error")
         self._final = answer.parameters.get("triton_final_response") is True
@@ -185,18 +193,6 @@ class StreamCall:
         self._replies += 1
         self._version = answer.version
         return reply
-
-    def _message(self) -> Steps[memoryview | None]:
-        whole = self._request.timeout_s is not None
-        left_s = self._left_s() if whole or not self._replies else self._core.timeout_s
-        entered = time.perf_counter()
-        try:
-            message: memoryview | None = yield Invoke(self._stream.read, (left_s,))
-        except DeadlineExceeded as error:
-            raise self._late() from error
-        finally:
-            self._waited_s += time.perf_counter() - entered
-        return message
 
     def _late(self) -> DeadlineExceeded:
         whole_s, each_s = self._request.timeout_s, self._core.timeout_s
