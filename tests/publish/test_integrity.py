@@ -58,18 +58,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "other warm-up data": (
         lambda net: (net / "warmup" / "sample").write_bytes(b"WARM"), "warmup/sample", "sha256"
     ),
-    "a file of nobody's in the version": (
-        lambda net: (net / "1" / "model.plan").write_text("x"), "1/model.plan", "nobody published"
+    "an unknown file in the version": (
+        lambda net: (net / "1" / "model.plan").write_text("x"), "1/model.plan", "it was not published"
     ),
-    "a module of nobody's beside it": (
-        lambda net: (net / "numpy.py").write_text("x"), "numpy.py", "nobody published"
+    "an unknown module beside it": (
+        lambda net: (net / "numpy.py").write_text("x"), "numpy.py", "it was not published"
     ),
-    "a folder of nobody's": (
+    "an unknown folder": (
         lambda net: ((net / "1" / "sub").mkdir(), (net / "1" / "sub" / "a.py").write_text("x")),
-        "1/sub/a.py", "nobody published",
+        "1/sub/a.py", "it was not published",
     ),
     "a link to a folder": (
-        lambda net: (net / "1" / "sub").symlink_to("/tmp"), "1/sub", "nobody published"  # noqa: S108
+        lambda net: (net / "1" / "sub").symlink_to("/tmp"), "1/sub", "it was not published"  # noqa: S108
     ),
     "a pipe for a file": (
         lambda net: ((net / "1" / "model.onnx").unlink(), os.mkfifo(net / "1" / "model.onnx")),
@@ -133,7 +133,7 @@ def test_only_what_is_served_counts(out: Path, tmp_path: Path) -> None:
         assert {finding.file.parent.name for finding in weights} == served, policy
 
 
-def test_what_nobody_reads_is_left_alone(out: Path) -> None:
+def test_what_no_server_reads_is_left_alone(out: Path) -> None:
     """Hidden files and Python's own bytecode, which a server writes beside a model.py."""
     (out / "net" / "1" / "__pycache__").mkdir()
     (out / "net" / "1" / "__pycache__" / "model.cpython-311.pyc").write_text("x")

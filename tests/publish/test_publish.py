@@ -16,8 +16,8 @@ import pytest
 from tests.conftest import PROJECT
 from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, Signature, sha256_file
-from tritonkit.publish import recover, staging
-from tritonkit.publish.existing import recorded_cores, versions
+from tritonkit.publish import recover, staging, versions
+from tritonkit.publish.existing import recorded_cores
 from tritonkit.publish.publish import Rendered, drift, publish
 from tritonkit.publish.staging import Staging
 from tritonkit.render import ModelPlan

@@ -19,7 +19,7 @@ from tritonkit.measure.profile import steps_of
 from tritonkit.optimize.make import job_of
 from tritonkit.optimize.runtimes import RUNTIMES, OperatorTime
 from tritonkit.optimize.variants import PYTHON, parse
-from tritonkit.publish import manifest
+from tritonkit.publish.integrity import read_manifest
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
 
@@ -92,7 +92,7 @@ def profile_network(
     model = spec.network_name
     version = max(client.statistics(model), key=lambda each: int(each.version)).version
     folder = repository / model / version
-    facts = manifest.read(folder)
+    facts = read_manifest(folder)
     if facts is None:
         return NetworkProfile(model, problem=f"there is no {folder}, the version that is served")
     variant = str(facts.get("variant", PYTHON))

@@ -1,4 +1,4 @@
-"""What a repository that is not as it was published is told as."""
+"""The error for a repository that is not as it was published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a repository already, and whose it is: tritonkit's own folders carry a header."""
+"""What lies in a repository already, and who made it: tritonkit writes a header into each config.pbtxt."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from collections.abc import Set
 from pathlib import Path
 
 from tritonkit.errors import PublishError
-from tritonkit.publish import manifest
+from tritonkit.publish.integrity import CONFIG, read_manifest, versions
 
-__all__ = ["CONFIG", "left_over", "recorded_cores", "refuse_foreign", "versions"]
+__all__ = ["left_over", "recorded_cores", "refuse_foreign"]
 
-CONFIG = "config.pbtxt"
 _HEADER = re.compile(
     r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
 )
-
-
-def versions(folder: Path) -> list[int]:
-    """Version numbers of a model's folder, as Triton reads them: numeric, without a leading 0."""
-    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    return sorted(int(name) for name in names if name.isdigit() and not name.startswith("0"))
 
 
 def recorded_cores(out: Path, spec: str) -> int | None:
@@ -33,13 +26,12 @@ def recorded_cores(out: Path, spec: str) -> int | None:
 
 
 def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
-    """PublishError for a folder in the way that this spec did not make: it is not ours to replace."""
+    """PublishError for a folder in the way that this spec did not make."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     header = _header(folder)
-    numbers = versions(folder)
-    known = any(manifest.read(folder / str(number)) for number in numbers)
-    if header is None and (not known or (folder / CONFIG).exists()):
+    published = any(read_manifest(folder / str(number)) for number in versions(folder))
+    if header is None and (not published or (folder / CONFIG).exists()):
         found = "tritonkit did not write it"
     elif header and header["spec"] != spec and not all_specs:
         found = f"it belongs to models/{header['spec']}"

@@ -1,7 +1,7 @@
-"""Hold the files of a repository against the manifests they were published with.
+"""Verify the files of a repository against the manifests they were published with.
 
 The standard library only: the server's image has this file without tritonkit. It finds what a disk, a copy or a
-mistaken hand has changed. Who may write the repository can write its manifests too.
+mistake has changed. Who may write the repository can write its manifests too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,28 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-__all__ = ["Finding", "Totals", "Verifier", "foreign", "verify"]
+__all__ = [
+    "CONFIG",
+    "MANIFEST",
+    "Finding",
+    "Totals",
+    "Verifier",
+    "foreign",
+    "read_manifest",
+    "verify",
+    "versions",
+]
 
-Say = Callable[[int, int], None]
+CONFIG = "config.pbtxt"
+MANIFEST = "manifest.json"
 
-_MANIFEST = "manifest.json"
-_CONFIG = "config.pbtxt"
+Progress = Callable[[int, int], None]
+"""Called with the bytes hashed so far and the bytes in all."""
+
 _HEADER = "# Rendered by tritonkit "
 _POLICY = re.compile(r"version_policy\s*{\s*(?P<kind>latest|all|specific)\s*{(?P<rest>[^}]*)}")
 _CHUNK = 1 << 20
-_TRIES = 3
+_ATTEMPTS = 3
 _BUILD = "build the models again: tritonkit build"
 
 
@@ -46,7 +58,7 @@ class Finding:
 
 @dataclass
 class Totals:
-    """What a `verify` looked at."""
+    """What a `verify` checked."""
 
     models: int = 0
     files: int = 0
@@ -54,8 +66,8 @@ class Totals:
 
 
 @dataclass
-class _Model:
-    """The files of one model that are to be hashed, and what is wrong without hashing any."""
+class _ModelCheck:
+    """The files of one model that are to be hashed, and what was found without hashing."""
 
     name: str
     files: list[tuple[Path, str, int]] = field(default_factory=list)
@@ -69,7 +81,7 @@ def verify(
     repository: Path,
     models: Sequence[str] = (),
     *,
-    progress: Say = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
     totals: Totals | None = None,
 ) -> list[Finding]:
@@ -77,11 +89,10 @@ def verify(
 
     Args:
         repository: a folder of models.
-        models: names; all by default. Models that tritonkit did not write have nothing to be held against:
-            see `foreign`.
-        progress: is told bytes hashed and bytes in all.
-        stop: asked between chunks of 1 MiB; where it says so, what was found until then is given back.
-        totals: is filled with what was looked at.
+        models: names; all by default. Models that tritonkit did not write have no manifest: see `foreign`.
+        progress: called after each chunk.
+        stop: called between chunks of 1 MiB; once it returns True, what was found so far is returned.
+        totals: filled with what was checked.
     """
     totals = Totals() if totals is None else totals
     try:
@@ -102,20 +113,20 @@ def verify(
         return stop()
 
     for model in planned:
-        findings += _settled(repository / model.name, model, count)
+        findings += _verified(repository / model.name, model, count)
         if stop():
             break
     return findings
 
 
 def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:
-    """The models that tritonkit did not write, which `verify` passes over."""
+    """The models that tritonkit did not write, which `verify` skips."""
     names = list(models) or _folders(repository)
     return [name for name in names if _is_foreign(repository / name)]
 
 
 class Verifier(threading.Thread):
-    """`verify` beside other work. `then` is told the findings, in this thread, unless it was stopped."""
+    """`verify` in a thread. `then` is called there with the findings, unless it was stopped."""
 
     def __init__(
         self,
@@ -123,7 +134,7 @@ class Verifier(threading.Thread):
         models: Sequence[str] = (),
         *,
         then: Callable[[list[Finding]], None] = lambda findings: None,
-        progress: Say = lambda done, total: None,
+        progress: Progress = lambda done, total: None,
     ) -> None:
         super().__init__(name="verify", daemon=True)
         self._repository, self._models = repository, models
@@ -138,45 +149,38 @@ class Verifier(threading.Thread):
             found = verify(
                 self._repository, self._models, progress=self._progress, stop=self._stopped.is_set
             )
-        except Exception as error:  # what could not be looked at is not taken for whole
-            found = [
-                Finding(
-                    "",
-                    self._repository,
-                    f"it cannot be verified: {error!r}",
-                    "a repository",
-                    _BUILD,
-                )
-            ]
+        except Exception as error:  # what could not be checked does not count as whole
+            problem = f"it cannot be verified: {error!r}"
+            found = [Finding("", self._repository, problem, "a repository")]
         if not self._stopped.is_set():
             self.findings = found
             self._then(found)
 
     def stop(self) -> None:
-        """End it at the next chunk, and tell nothing."""
+        """End it at the next chunk, without a call of `then`."""
         self._stopped.set()
 
 
 def _folders(repository: Path) -> list[str]:
-    return sorted(path.parent.name for path in repository.glob(f"*/{_CONFIG}"))
+    return sorted(path.parent.name for path in repository.glob(f"*/{CONFIG}"))
 
 
 def _is_foreign(folder: Path) -> bool:
     """Whether a model carries neither tritonkit's header nor a manifest."""
-    if not folder.is_dir() or (folder / _MANIFEST).exists():
+    if not folder.is_dir() or (folder / MANIFEST).exists():
         return False
     try:
-        with (folder / _CONFIG).open("rb") as file:
+        with (folder / CONFIG).open("rb") as file:
             if file.read(len(_HEADER)).decode("utf-8", "replace") == _HEADER:
                 return False
     except OSError:
         return False
-    return not any(folder.glob(f"[0-9]*/{_MANIFEST}"))
+    return not any(folder.glob(f"[0-9]*/{MANIFEST}"))
 
 
-def _settled(folder: Path, model: _Model, count: Callable[[int], bool]) -> list[Finding]:
-    """The model's findings, looked for anew where a publish exchanged its folder meanwhile."""
-    for _ in range(_TRIES):
+def _verified(folder: Path, model: _ModelCheck, count: Callable[[int], bool]) -> list[Finding]:
+    """The model's findings; checked again where a publish exchanged its folder meanwhile."""
+    for _ in range(_ATTEMPTS):
         before = _identity(folder)
         findings = [*model.findings, *_hashed(model, count)]
         if not findings or _identity(folder) == before:
@@ -193,30 +197,30 @@ def _identity(folder: Path) -> tuple[int, int]:
     return (state.st_ino, state.st_mtime_ns)
 
 
-def _plan(folder: Path) -> _Model:
+def _plan(folder: Path) -> _ModelCheck:
     """What there is to hash of a model; what is missing, too much or of another size is found here."""
-    model = _Model(folder.name)
+    model = _ModelCheck(folder.name)
     try:
         if not folder.is_dir():
             model.add(folder, "there is no such model", "a folder with config.pbtxt")
             return model
-        config = folder / _CONFIG
+        config = folder / CONFIG
         text = config.read_text("utf-8", "replace") if config.is_file() else ""
         served = _served(folder, text)
         if not served:
             model.add(folder, "no version of it is there", "a numbered folder")
-        _hold(model, folder, {str(number) for number in _versions(folder)})
+        _compare(model, folder, {str(number) for number in versions(folder)})
         for number in served:
-            _hold(model, folder / str(number), set())
+            _compare(model, folder / str(number), set())
     except OSError as error:
         model.findings.append(_unreadable(model.name, folder, error))
     return model
 
 
-def _hold(model: _Model, folder: Path, passed_over: set[str]) -> None:
-    """Hold a folder's names and sizes against its manifest."""
-    place = folder / _MANIFEST
-    facts = _read_manifest(place)
+def _compare(model: _ModelCheck, folder: Path, skipped: set[str]) -> None:
+    """Compare a folder's names and sizes with its manifest."""
+    place = folder / MANIFEST
+    facts = read_manifest(folder)
     if facts is None:
         model.add(place, "there is none that can be read", "the one that a build writes")
         return
@@ -229,22 +233,23 @@ def _hold(model: _Model, folder: Path, passed_over: set[str]) -> None:
         try:
             state = file.stat()
         except FileNotFoundError:
-            model.add(file, "it is missing", f"the file that {_MANIFEST} names")
+            model.add(file, "it is missing", f"the file that {MANIFEST} names")
             continue
         if not stat.S_ISREG(state.st_mode):
-            model.add(file, "it is no file", f"the file that {_MANIFEST} names")
+            model.add(file, "it is no file", f"the file that {MANIFEST} names")
         elif state.st_size != sizes.get(name, state.st_size):
             model.add(file, f"{state.st_size} bytes", f"{sizes[name]} bytes")
         else:
             model.files.append((file, digest, state.st_size))
-    for file in _there(folder, passed_over):
+    for file in _present(folder, skipped):
         if file.relative_to(folder).as_posix() not in files and file != place:
-            model.add(file, "nobody published it", f"only what {_MANIFEST} names")
+            model.add(file, "it was not published", f"only what {MANIFEST} names")
 
 
-def _read_manifest(file: Path) -> dict[str, Any] | None:
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest in a folder; None where there is none that can be read."""
     try:
-        facts = json.loads(file.read_text("utf-8"))
+        facts = json.loads((folder / MANIFEST).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     whole = isinstance(facts, dict) and isinstance(facts.get("files"), dict)
@@ -259,7 +264,7 @@ def _is_inside(name: str) -> bool:
     return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
 
 
-def _there(folder: Path, passed_over: set[str]) -> Iterator[Path]:
+def _present(folder: Path, skipped: set[str]) -> Iterator[Path]:
     """The files of a folder that Triton or a model's Python might read.
 
     Not hidden ones; nor Python's own __pycache__, which a server with PYTHONPYCACHEPREFIX does not read.
@@ -268,21 +273,21 @@ def _there(folder: Path, passed_over: set[str]) -> Iterator[Path]:
         here = Path(place)
         inner = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         if here == folder:
-            inner = [name for name in inner if name not in passed_over]
+            inner = [name for name in inner if name not in skipped]
         folders[:] = [name for name in inner if not (here / name).is_symlink()]
         links = [name for name in inner if (here / name).is_symlink()]
         yield from (here / name for name in sorted([*files, *links]) if not name.startswith("."))
 
 
-def _versions(folder: Path) -> list[int]:
-    """As Triton reads them: numeric, without a leading 0."""
-    names = [path.name for path in folder.iterdir() if path.is_dir()]
+def versions(folder: Path) -> list[int]:
+    """Version numbers of a model's folder, as Triton reads them: numeric, without a leading 0."""
+    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name))
 
 
 def _served(folder: Path, config: str) -> list[int]:
     """The versions that Triton loads by the configuration's policy; the latest without one."""
-    present = _versions(folder)
+    present = versions(folder)
     policy = _POLICY.search(config)
     if policy is None:
         return present[-1:]
@@ -292,7 +297,8 @@ def _served(folder: Path, config: str) -> list[int]:
     return present if policy["kind"] == "all" else [n for n in present if n in numbers]
 
 
-def _hashed(model: _Model, count: Callable[[int], bool]) -> list[Finding]:
+def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Finding]:
+    """The files whose content is not what the manifest says."""
     findings = []
     for file, wanted, size in model.files:
         try:
@@ -303,11 +309,8 @@ def _hashed(model: _Model, count: Callable[[int], bool]) -> list[Finding]:
         if found is None:  # stopped
             break
         if found != wanted:
-            findings.append(
-                Finding(
-                    model.name, file, f"sha256 {found[:12]}... of {size} bytes", f"{wanted[:12]}..."
-                )
-            )
+            said = f"sha256 {found[:12]}... of {size} bytes"
+            findings.append(Finding(model.name, file, said, f"{wanted[:12]}..."))
     return findings
 
 

@@ -1,5 +1,5 @@
 """`manifest.json` in each version folder: what the version is made of and how good it was; in each model's
-folder: what lies beside the versions. `integrity.verify` holds the files against both."""
+folder: what lies beside the versions. `integrity.verify` compares the files with both."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.export import Artifact, sha256_file
+from tritonkit.publish.integrity import read_manifest
 from tritonkit.render.values import ModelPlan
 
-__all__ = ["FILE_NAME", "describe", "describe_beside", "is_whole", "read"]
-
-FILE_NAME = "manifest.json"
+__all__ = ["describe", "describe_beside", "is_whole"]
 
 
 def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], version: int) -> str:
@@ -45,18 +44,9 @@ def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
     return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 
-def read(version_folder: Path) -> dict[str, Any] | None:
-    """The manifest of a version, or None when there is none that can be read."""
-    try:
-        facts = json.loads((version_folder / FILE_NAME).read_text())
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) and isinstance(facts.get("files"), dict) else None
-
-
 def is_whole(version_folder: Path, files: Mapping[str, str]) -> bool:
-    """Whether the version holds exactly these files, unharmed."""
-    facts = read(version_folder)
+    """Whether the version holds exactly these files, unchanged."""
+    facts = read_manifest(version_folder)
     if facts is None or facts["files"] != dict(files):
         return False
     try:

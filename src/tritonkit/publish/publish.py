@@ -17,13 +17,16 @@ from tritonkit.disk import sync
 from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, sha256_file
 from tritonkit.publish import manifest, staging
-from tritonkit.publish.existing import CONFIG, left_over, refuse_foreign, versions
+from tritonkit.publish.existing import left_over, refuse_foreign
+from tritonkit.publish.integrity import CONFIG, MANIFEST, versions
 from tritonkit.publish.staging import Staging
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
 from tritonkit.spec.units import format_bytes
 
 __all__ = ["Change", "Rendered", "drift", "publish", "recover"]
+
+Action = Literal["new version", "new configuration", "unchanged", "removed"]
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,13 @@ class Rendered:
         """All that lies beside the versions, with the manifest that names it."""
         warmup = {f"warmup/{name}": data for name, data in self.plan.warmup_files.items()}
         files = {**self.texts, **warmup}
-        if manifest.FILE_NAME in files:
+        if MANIFEST in files:
             raise PublishError(
                 f"models/{self.artifact.model}",
-                found=f"a file of {self.plan.name} is called {manifest.FILE_NAME}",
-                wanted="another name: the published model has its own file of that name",
+                found=f"a file of {self.plan.name} is called {MANIFEST}",
+                wanted="another name: the build writes a file of that name",
             )
-        return {**files, manifest.FILE_NAME: manifest.describe_beside(self.plan, files).encode()}
+        return {**files, MANIFEST: manifest.describe_beside(self.plan, files).encode()}
 
 
 @dataclass(frozen=True)
@@ -59,18 +62,22 @@ class Change:
     """What publishing one model does, or did."""
 
     model: str
-    action: Literal["new version", "new configuration", "unchanged", "removed"]
+    action: Action
     version: int
 
 
 @dataclass(frozen=True)
-class _Next:
-    """The next state of one model, decided and not yet written."""
+class _Update:
+    """The next state of one model, decided and not yet written; `files` maps each to its SHA-256."""
 
     rendered: Rendered
     files: Mapping[str, str]
     version: int
-    change: Change
+    action: Action
+
+    @property
+    def name(self) -> str:
+        return self.rendered.plan.name
 
 
 def publish(
@@ -83,32 +90,18 @@ def publish(
     removed, with `all_specs` also those of specs that are gone; those of the specs `keep` stay.
     PublishError, with everything as it was, when the disk is full or not writable.
     """
-    with _told(out):
+    with _disk_errors(out):
         if dry_run:
-            return _changes(*_next(out, models, all_specs, keep))
-        out.mkdir(parents=True, exist_ok=True)
-        with _locked(out):
-            staging.recover(out)
-            nexts, stale = _next(out, models, all_specs, keep)
-            _write(out, [n for n in nexts if n.change.action != "unchanged"])
-            _remove(out, stale)
-            return _changes(nexts, stale)
-
-
-def _next(
-    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]
-) -> tuple[list[_Next], Sequence[str]]:
-    """What is to be published, and which models are to go; nothing is written."""
-    stale = _stale(out, models, all_specs, keep)
-    for rendered in models:
-        refuse_foreign(out / rendered.plan.name, rendered.artifact.model, all_specs)
-    return [_decide(out, rendered) for rendered in models], stale
-
-
-def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]) -> list[str]:
-    planned = {rendered.plan.name for rendered in models}
-    specs = {rendered.artifact.model for rendered in models}
-    return left_over(out, planned, specs, all_specs, keep)
+            updates, stale = _plan(out, models, all_specs, keep)
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+            with _locked(out):
+                staging.recover(out)
+                updates, stale = _plan(out, models, all_specs, keep)
+                _write(out, [update for update in updates if update.action != "unchanged"])
+                _remove(out, stale)
+    changes = [Change(update.name, update.action, update.version) for update in updates]
+    return changes + [Change(name, "removed", 0) for name in stale]
 
 
 def recover(out: Path) -> bool:
@@ -118,12 +111,8 @@ def recover(out: Path) -> bool:
     """
     if not out.is_dir():
         return False
-    with _told(out), _locked(out):
+    with _disk_errors(out), _locked(out):
         return staging.recover(out)
-
-
-def _changes(nexts: Sequence[_Next], stale: Sequence[str]) -> list[Change]:
-    return [n.change for n in nexts] + [Change(name, "removed", 0) for name in stale]
 
 
 def drift(
@@ -136,51 +125,56 @@ def drift(
             path = out / rendered.plan.name / name
             now = path.read_bytes() if path.is_file() else b""
             if now != fresh:
-                different[str(path)] = (
-                    now.decode(errors="replace"),
-                    fresh.decode(errors="replace"),
-                )
+                texts = (now.decode(errors="replace"), fresh.decode(errors="replace"))
+                different[str(path)] = texts
     for name in _stale(out, models, all_specs, keep):
         different[str(out / name / CONFIG)] = ((out / name / CONFIG).read_text(), "")
     return different
 
 
-def _decide(out: Path, rendered: Rendered) -> _Next:
+def _plan(
+    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]
+) -> tuple[list[_Update], list[str]]:
+    """What is to be published, and which models are to go; nothing is written."""
+    stale = _stale(out, models, all_specs, keep)
+    for rendered in models:
+        refuse_foreign(out / rendered.plan.name, rendered.artifact.model, all_specs)
+    return [_plan_model(out, rendered) for rendered in models], stale
+
+
+def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]) -> list[str]:
+    planned = {rendered.plan.name for rendered in models}
+    specs = {rendered.artifact.model for rendered in models}
+    return left_over(out, planned, specs, all_specs, keep)
+
+
+def _plan_model(out: Path, rendered: Rendered) -> _Update:
     plan, folder = rendered.plan, out / rendered.plan.name
-    files = _digests(rendered)
+    built = {rendered.artifact.folder / n: digest for n, digest in rendered.artifact.files.items()}
+    files = {
+        name: built.get(source) or sha256_file(source)
+        for name, source in sorted(plan.version_files.items())
+    }
     present = versions(folder)
-    latest = present[-1] if present else 0
-    if not latest or not manifest.is_whole(folder / str(latest), files):
-        version, action = latest + 1, "new version"
-    elif not _is_beside(folder, rendered):
-        version, action = latest, "new configuration"
-    else:
-        version, action = latest, "unchanged"
-    if not _serves(plan.version_policy, [*present, version]):
+    version, action = (present[-1] if present else 0), "unchanged"
+    if not version or not manifest.is_whole(folder / str(version), files):
+        version, action = version + 1, "new version"
+    elif not _is_current_beside(folder, rendered):
+        action = "new configuration"
+    specific = plan.version_policy.specific
+    if specific and set(specific).isdisjoint([*present, version]):
         raise PublishError(
             str(folder),
-            found=f"version_policy names {list(plan.version_policy.specific)}, and there is no such version",
+            found=f"version_policy names {list(specific)}, and there is no such version",
             wanted=f"one of {sorted({*present, version})}",
             todo="correct version_policy: Triton refuses a model of which it may serve nothing",
         )
-    return _Next(rendered, files, version, Change(plan.name, action, version))  # type: ignore[arg-type]
+    return _Update(rendered, files, version, action)  # type: ignore[arg-type]
 
 
-def _serves(policy: VersionPolicy, present: Sequence[int]) -> bool:
-    return not policy.specific or not set(policy.specific).isdisjoint(present)
-
-
-def _digests(rendered: Rendered) -> dict[str, str]:
-    known = {rendered.artifact.folder / n: digest for n, digest in rendered.artifact.files.items()}
-    return {
-        name: known.get(source) or sha256_file(source)
-        for name, source in sorted(rendered.plan.version_files.items())
-    }
-
-
-def _is_beside(folder: Path, rendered: Rendered) -> bool:
-    """Whether what lies beside the versions is as it would be written now; a file nobody asks for
-    counts as a difference in warmup/ only."""
+def _is_current_beside(folder: Path, rendered: Rendered) -> bool:
+    """Whether what lies beside the versions is as it would be written now; files that would not be
+    written count as a difference in warmup/ only."""
     if {f"warmup/{path.name}" for path in folder.glob("warmup/*")} - rendered.beside.keys():
         return False
     try:
@@ -189,63 +183,67 @@ def _is_beside(folder: Path, rendered: Rendered) -> bool:
         return False
 
 
-def _write(out: Path, nexts: Sequence[_Next]) -> None:
-    if not nexts:
+def _write(out: Path, updates: Sequence[_Update]) -> None:
+    """Stage the next state of every model, then put them in place together."""
+    if not updates:
         return
-    _hold_room(out, nexts)
-    with Staging(out) as place:
-        for item in nexts:
-            _stage(place.new(item.rendered.plan.name), out / item.rendered.plan.name, item)
-        place.commit([item.rendered.plan.name for item in nexts])
+    _require_space(out, updates)
+    with Staging(out) as stage:
+        for update in updates:
+            _stage(stage.new(update.name), out / update.name, update)
+        stage.commit([update.name for update in updates])
 
 
-def _hold_room(out: Path, nexts: Sequence[_Next]) -> None:
+def _require_space(out: Path, updates: Sequence[_Update]) -> None:
     """PublishError, before anything is written, if the new versions do not fit on the disk."""
     needed = sum(
         source.stat().st_size
-        for item in nexts
-        if item.change.action == "new version"
-        for source in item.rendered.plan.version_files.values()
+        for update in updates
+        if update.action == "new version"
+        for source in update.rendered.plan.version_files.values()
     )
-    if needed > shutil.disk_usage(_existing(out)).free:
+    if needed > _free_bytes(out):
         raise _disk_full(out, f"{format_bytes(needed)} for the new versions beside the old ones")
 
 
 def _disk_full(out: Path, wanted: str) -> PublishError:
-    free = shutil.disk_usage(_existing(out)).free
     return PublishError(
         str(out),
-        found=f"the disk is full: {format_bytes(free)} are free",
+        found=f"the disk is full: {format_bytes(_free_bytes(out))} are free",
         wanted=wanted,
         todo="free space and build again: what was served before is still in place",
     )
 
 
-def _stage(staged: Path, current: Path, item: _Next) -> None:
+def _free_bytes(out: Path) -> int:
+    return shutil.disk_usage(next(path for path in (out, *out.parents) if path.exists())).free
+
+
+def _stage(staged: Path, current: Path, update: _Update) -> None:
     """The whole next state of a model's folder; older versions are linked, not copied."""
-    plan = item.rendered.plan
-    for number in _kept(versions(current), item.version, plan.version_policy):
+    plan = update.rendered.plan
+    for number in _retained(versions(current), update.version, plan.version_policy):
         shutil.copytree(current / str(number), staged / str(number), copy_function=_link)
-    version = staged / str(item.version)
+    version = staged / str(update.version)
     if not version.exists():
         version.mkdir()
         for name, source in plan.version_files.items():
             shutil.copyfile(source, version / name)
-            if sha256_file(version / name) != item.files[name]:
+            if sha256_file(version / name) != update.files[name]:
                 raise PublishError(
                     str(source),
                     found="its content has changed since it was built",
-                    wanted=f"sha256 {item.files[name]}",
-                    todo="build again, and look after the disk if it comes back",
+                    wanted=f"sha256 {update.files[name]}",
+                    todo="build again, and check the disk if it comes back",
                 )
-        text = manifest.describe(plan, item.rendered.artifact, item.files, item.version)
-        (version / manifest.FILE_NAME).write_text(text)
-    for name, data in item.rendered.beside.items():
+        text = manifest.describe(plan, update.rendered.artifact, update.files, update.version)
+        (version / MANIFEST).write_text(text)
+    for name, data in update.rendered.beside.items():
         (staged / name).parent.mkdir(exist_ok=True)
         (staged / name).write_bytes(data)
 
 
-def _kept(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:
+def _retained(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:
     """Older versions that stay: those the policy serves, and the one before, to go back to."""
     older = [number for number in present if number <= new]
     if policy.all:
@@ -265,8 +263,8 @@ def _link(source: str, target: str) -> None:
 def _remove(out: Path, names: Sequence[str]) -> None:
     """Take models out of the repository, each in one step, then delete them."""
     for name in names:
-        with Staging(out) as place:
-            (out / name).rename(place.folder / name)
+        with Staging(out) as stage:
+            (out / name).rename(stage.folder / name)
             sync(out)
 
 
@@ -282,7 +280,7 @@ def _locked(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told(out: Path) -> Iterator[None]:
+def _disk_errors(out: Path) -> Iterator[None]:
     """Failures of the file system become one error, with the repository as it was."""
     try:
         yield
@@ -295,7 +293,3 @@ def _told(out: Path) -> Iterator[None]:
             wanted="a folder this user may write",
             todo="correct it, or name another --out: what was served before is still in place",
         ) from error
-
-
-def _existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -29,7 +29,7 @@ class Staging:
     """A folder on the repository's file system in which the next state of models is made.
 
     Triton takes every folder of a repository's root for a model, hidden ones too, so the staging
-    folder lies beside the repository. Where the repository is a mount of its own, it lies inside
+    folder lies beside the repository. Where the repository is a mount point, it lies inside
     a model's folder, where Triton ignores what is not a number.
     """
 
@@ -39,7 +39,7 @@ class Staging:
 
     def __enter__(self) -> Staging:
         recover(self.out)
-        # Nobody else may write what the next start would put in place.
+        # No other user may write what the next start would put in place.
         self.folder.mkdir(mode=0o700, parents=True)
         return self
 
@@ -78,7 +78,7 @@ def recover(out: Path) -> bool:
     # A model's folder that is a link leads out of the repository, and nothing is staged there.
     found = [place for place in places if place.is_dir() and not place.parent.is_symlink()]
     for folder in found:
-        _refuse_strangers(folder, out)
+        _refuse_untrusted(folder, out)
     for folder in found:
         if (folder / _COMMIT).exists():
             _finish(folder, out)
@@ -94,18 +94,18 @@ def _clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_strangers(folder: Path, out: Path) -> None:
-    """A staging folder may hold what is served next: it is taken from nobody but who owns the repository."""
+def _refuse_untrusted(folder: Path, out: Path) -> None:
+    """A staging folder may hold what is served next: only the owner of the repository may have made it."""
     state = folder.lstat()
     if stat.S_ISLNK(state.st_mode):
-        raise _strange(folder, folder, "it is a symbolic link")
+        raise _not_ours(folder, folder, "it is a symbolic link")
     if state.st_uid not in (os.geteuid(), out.stat().st_uid):
-        raise _strange(folder, folder, f"it belongs to user {state.st_uid}")
+        raise _not_ours(folder, folder, f"it belongs to user {state.st_uid}")
     if state.st_mode & stat.S_IWOTH:
-        raise _strange(folder, folder, "every user may write into it")
+        raise _not_ours(folder, folder, "every user may write into it")
 
 
-def _strange(folder: Path, where: Path, found: str) -> PublishError:
+def _not_ours(folder: Path, where: Path, found: str) -> PublishError:
     return PublishError(
         str(where),
         found=found,
@@ -122,18 +122,18 @@ def _read_record(folder: Path, out: Path) -> dict[str, int]:
             raise ValueError("a link, or too large")
         record = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
-        raise _strange(folder, file, "it is not a record of a publish") from None
+        raise _not_ours(folder, file, "it is not a record of a publish") from None
     if not isinstance(record, dict):
-        raise _strange(folder, file, "it is not a record of a publish")
+        raise _not_ours(folder, file, "it is not a record of a publish")
     for name, inode in record.items():
         if not _NAME.fullmatch(name) or type(inode) is not int:
-            raise _strange(folder, file, f"{name!r}: {inode!r} is no model and its inode")
+            raise _not_ours(folder, file, f"{name!r}: {inode!r} is no model and its inode")
         staged, final = folder / name, out / name
         for path in (staged, final):
             if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise _strange(folder, path, "it is a symbolic link, or no folder")
+                raise _not_ours(folder, path, "it is a symbolic link, or no folder")
         if not staged.is_dir() and not _is_in_place(final, inode):
-            raise _strange(folder, staged, "it is missing")
+            raise _not_ours(folder, staged, "it is missing")
     return record
 
 
@@ -162,7 +162,7 @@ def _replace(staged: Path, final: Path) -> None:
 
 def _replace_within(staged: Path, final: Path) -> None:
     """Replace the content of the folder that hosts the staging: whole parts, the config last."""
-    kept = {part.name for part in staged.iterdir()}
+    names = {part.name for part in staged.iterdir()}
     for part in sorted(staged.iterdir(), key=lambda path: path.name == "config.pbtxt"):
         target = final / part.name
         if part.is_dir() and target.is_dir():
@@ -173,7 +173,7 @@ def _replace_within(staged: Path, final: Path) -> None:
             part.replace(target)
         sync(final)
     for old in final.iterdir():
-        if old.name.isdigit() and old.name not in kept and not old.is_symlink():
+        if old.name.isdigit() and old.name not in names and not old.is_symlink():
             shutil.rmtree(old)
 
 
