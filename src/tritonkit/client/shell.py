@@ -1,0 +1,64 @@
+"""What the blocking and the asyncio model have in common; none of it waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.inputs import merged_inputs
+from tritonkit.client.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tritonkit.client.core import Core
+    from tritonkit.client.reply import Reply
+    from tritonkit.client.request import ModelKey
+    from tritonkit.client.steps import Steps
+
+__all__ = ["ModelShell"]
+
+
+class ModelShell:
+    """One model on the servers.
+
+    Args:
+        core: of the client.
+        key: the model and version.
+    """
+
+    __slots__ = ("_core", "_key")
+
+    def __init__(self, core: Core, key: ModelKey) -> None:
+        self._core = core
+        self._key = key
+
+    @property
+    def name(self) -> str:
+        """The name it is called by."""
+        return self._key[0]
+
+    @property
+    def version(self) -> str:
+        """The version asked for; empty if the server chooses."""
+        return self._key[1]
+
+    def _request(
+        self,
+        inputs: Mapping[str, Any] | None,
+        named: Mapping[str, Any],
+        outputs: Sequence[str] | None,
+        timeout_s: float | None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+    ) -> Request:
+        """A call with inputs given as a mapping, as arguments, or both."""
+        given = named if inputs is None else merged_inputs(self._key[0], inputs, named)
+        return Request(self._key, given, outputs, timeout_s, priority, idempotent)
+
+    def _items(
+        self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
+    ) -> Callable[[Any], Steps[Reply]]:
+        """The steps of a call for each of many items."""
+        core, key = self._core, self._key
+        core.check_process()
+        return lambda item: core.predict_item(key, item, outputs, timeout_s, idempotent)
