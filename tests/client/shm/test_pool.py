@@ -18,7 +18,13 @@ from tests.client.shm.conftest import SIZE, Predict, steps
 from tests.client.shm.fake import AsyncTriton, FakeTriton, left_behind, vector
 from tritonkit.client.shm import RegionPool, SharedMemory, system
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable, UsageError
+from tritonkit.errors import (
+    DeadlineExceeded,
+    InferenceError,
+    ModelNotFound,
+    ServerUnavailable,
+    UsageError,
+)
 
 
 def test_tensors_travel_in_a_region(predict: Predict, triton: FakeTriton) -> None:
@@ -80,7 +86,7 @@ def test_bytes_go_in_a_region_and_come_in_the_message(predict: Predict) -> None:
     assert predict(given, datatype="BYTES").tolist() == given.tolist()
 
 
-def test_small_calls_get_no_lease() -> None:
+def test_small_calls_get_no_region() -> None:
     """Below the smallest size tensors travel in the message."""
     pool = RegionPool(SharedMemory(smallest=1000))
     assert pool.for_call({"x": ("UINT8", np.zeros(400, np.uint8))}, {"y": 400}) is None
@@ -123,25 +129,41 @@ def _fail(_: Any) -> Any:
     raise InferenceError("model copy", found="no")
 
 
-def test_a_restarted_server_is_noticed(predict: Predict, triton: FakeTriton) -> None:
-    """The first call after it fails as lost, and the next one registers anew."""
+def test_a_restarted_server_costs_no_call(predict: Predict, triton: FakeTriton) -> None:
+    """A server that has forgotten the region gets a new one and the same call once more."""
     held = predict(vector(SIZE, 7))
     predict(vector(SIZE))
     triton.restart()
-    with pytest.raises(Exception, match="Unable to find") as caught:
-        predict(vector(SIZE))
-    assert caught.value.lost  # type: ignore[attr-defined]
+    calls = triton.calls.count("ModelInfer")
     assert predict(vector(SIZE, 9))[0, 0] == 9
+    assert triton.calls.count("ModelInfer") == calls + 2
     assert held[0, 0] == 7
     assert len(triton.regions) == 1
 
 
-def test_a_model_not_there_is_no_lost_region(predict: Predict, triton: FakeTriton) -> None:
-    """An error that does not name the region says nothing about it."""
-    triton._copy = _fail  # type: ignore[method-assign]
-    with pytest.raises(InferenceError) as caught:
+def test_a_server_that_forgets_every_region_fails_the_call(
+    predict: Predict, triton: FakeTriton
+) -> None:
+    """It is made once more and not for ever; the error is the server's own."""
+    register = triton._SystemSharedMemoryRegister
+
+    def forget(request: Any) -> Any:
+        answer = register(request)
+        triton.regions.clear()
+        return answer
+
+    triton._SystemSharedMemoryRegister = forget  # type: ignore[method-assign]
+    with pytest.raises(ModelNotFound, match="Unable to find shared memory region"):
         predict(vector(SIZE))
-    assert not caught.value.lost  # type: ignore[attr-defined]
+    assert triton.calls.count("ModelInfer") == 2
+
+
+def test_a_model_not_there_is_no_lost_region(predict: Predict, triton: FakeTriton) -> None:
+    """An error that does not name the region is raised, and the call is not made once more."""
+    triton._copy = _fail  # type: ignore[method-assign]
+    with pytest.raises(InferenceError):
+        predict(vector(SIZE))
+    assert triton.calls.count("ModelInfer") == 1
 
 
 def test_a_server_elsewhere_gets_messages(
@@ -302,7 +324,7 @@ def test_tasks_share_a_pool(pool: RegionPool, triton: FakeTriton) -> None:
     async def run() -> list[float]:
         transport = AsyncTriton(triton)
         calls = [run_async(steps(pool, transport, vector(SIZE, n))) for n in range(10)]
-        answers = [float(answer[0, 0]) for answer, _ in await asyncio.gather(*calls)]
+        answers = [float(answer[0, 0]) for answer in await asyncio.gather(*calls)]
         await pool.aclose()
         return answers
 
