@@ -148,7 +148,7 @@ def test_a_loop_whose_threads_are_all_taken() -> None:
 def test_the_name_of_a_redis(hung: HungDns) -> None:
     """A cache shared through Redis holds a call up no longer than it may, also in a thread."""
     cache = PredictionCache(Cache(redis="redis://slow.example:6379", redis_timeout_s=0.1))
-    key = cache.key("m", "", {"x": ("FP32", np.zeros(1, np.float32))})
+    key = cache.key("", [b"m"])
 
     def make() -> Steps[Entry]:
         yield Sleep(0.0)

@@ -56,7 +56,7 @@ class Inference:
 
     def _cached(self, request: Request, cache: PredictionCache) -> Steps[Reply]:
         name, version = request.key
-        key = cache.key(name, version, request.typed(), request.outputs)
+        key = cache.key(version, request.canonical())
         entry = cache.peek(key)
         if entry is not None:  # the usual case goes no further
             return cached_reply(request, entry, "l1")

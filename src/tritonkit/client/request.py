@@ -173,6 +173,13 @@ class Request:
         specs = self.model.signature.inputs
         return {name: (specs[name].datatype, array) for name, array in self.arrays.items()}
 
+    def canonical(self) -> Body:
+        """The message without what does not change its answer: deadline, priority, the inputs' order."""
+        arrays = self.arrays
+        if len(arrays) > 1:
+            arrays = {name: arrays[name] for name in sorted(arrays)}
+        return self.model.prepared(self.key[1], self.outputs).encode(arrays)
+
     def of_batch(self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float) -> Request:
         """The same for a batch of several callers' items; nobody's headers."""
         batch = Request(self.key, {}, None, None, self.priority, self.idempotent)

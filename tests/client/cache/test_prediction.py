@@ -66,7 +66,7 @@ def hold() -> Hold:
 
 def key(cache: PredictionCache, number: float = 0.0, version: str = "") -> bytes:
     """The key of a call with one number."""
-    return cache.key("digits", version, {"x": ("FP32", np.array([number], np.float32))})
+    return cache.key(version, [b"digits", np.float32(number).tobytes()])
 
 
 def fetch(cache: PredictionCache, maker: Any, **more: Any) -> tuple[Entry, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tritonkit.client.cache.entry import Entry, frozen
-from tritonkit.client.cache.keys import Inputs, is_pinned, key_of
+from tritonkit.client.cache.keys import is_pinned, key_of
 from tritonkit.client.cache.local import LocalStore
 from tritonkit.client.cache.redis_store import RedisStore
 from tritonkit.client.cache.single_flight import Fetched, Flight, SingleFlight
@@ -42,11 +42,9 @@ class PredictionCache:
         self._flights = SingleFlight()
         self._versions: dict[str, str] = {}
 
-    def key(
-        self, model: str, version: str, inputs: Inputs, outputs: tuple[str, ...] | None = None
-    ) -> bytes:
+    def key(self, version: str, message: Iterable[bytes | memoryview]) -> bytes:
         """The key of a call, see `key_of`; equal calls have equal keys in every process."""
-        return key_of(self._namespace, model, version, inputs, outputs)
+        return key_of(self._namespace, version, message)
 
     def peek(self, key: bytes) -> Entry | None:
         """The answer in this process's memory, if it may be used. Its dictionary is the caller's own."""
