@@ -16,6 +16,7 @@ from tritonkit import __version__
 from tritonkit.cli import (
     build,
     call,
+    compose,
     demo,
     doctor,
     inspect,
@@ -49,6 +50,7 @@ app.command("models")(models.command)
 app.command("reload")(reload.command)
 app.command("load")(load.command)
 app.command("profile")(profile.command)
+app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)
 app.command("verify")(verify.command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,10 @@ from tritonkit.cli.output import note, print_json
 from tritonkit.errors import RenderError
 from tritonkit.resources import shipped
 
-__all__ = ["ManifestTarget", "command"]
+if TYPE_CHECKING:
+    from tritonkit.serve.manifests import ContainerNeeds
+
+__all__ = ["ManifestTarget", "command", "write_resources"]
 
 
 class ManifestTarget(StrEnum):
@@ -47,17 +50,13 @@ def command(
 
     Example: tritonkit manifests --target compose --check
     """
-    from tritonkit.serve import read_models
-    from tritonkit.serve.manifests import compose_text, container_needs, made_of_python
-
     project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
     file = out or project / _FILES[target]
-    needs = container_needs(read_models(folder), made_of_python(shipped("python_backends")))
     if as_json:
-        print_json(asdict(needs))
+        print_json(asdict(_needs(folder)))
         return
-    text = compose_text(needs, folder.name, _cores(folder))
+    text = _text(folder)
     now = file.read_text() if file.is_file() else ""
     if check and now != text:
         raise RenderError(
@@ -67,9 +66,30 @@ def command(
     if now == text:
         note(f"{file}: nothing to change")
     else:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        write_resources(project, folder, file)
         note(f"wrote {file}")
+
+
+def write_resources(project: Path, repository: Path, file: Path | None = None) -> Path:
+    """Write what a container that serves the repository needs; gives the file."""
+    file = file or project / _FILES[ManifestTarget.compose]
+    text = _text(repository)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def _needs(repository: Path) -> ContainerNeeds:
+    from tritonkit.serve import read_models
+    from tritonkit.serve.manifests import container_needs, made_of_python
+
+    return container_needs(read_models(repository), made_of_python(shipped("python_backends")))
+
+
+def _text(repository: Path) -> str:
+    from tritonkit.serve.manifests import compose_text
+
+    return compose_text(_needs(repository), repository.name, _cores(repository))
 
 
 def _cores(repository: Path) -> int | None:
