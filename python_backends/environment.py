@@ -46,7 +46,9 @@ try:
 except OSError:
     import os
     shared = os.path.isfile(os.path.join(sys.base_prefix, "lib", library))
-print(json.dumps([sys.executable, list(sys.version_info[:2]), platform.python_version(), shared]))
+# Of a virtual environment its base: that one may be removed.
+program = getattr(sys, "_base_executable", None) or sys.executable
+print(json.dumps([program, list(sys.version_info[:2]), platform.python_version(), shared]))
 """
 
 # As pip and uv announce a download of a megabyte or more.
