@@ -101,19 +101,11 @@ class _Command(NamedTuple):
 
     def block(self) -> Any:
         """Send it and wait in this thread."""
-        connections = self.connections
-        connections.resolve()
-        try:
-            return connections.of_threads().execute_command(*self.words)
-        except Exception:
-            connections.resolved = False
-            raise
+        return self.connections.execute(self.words)
 
     async def wait(self) -> Any:
         """Send it and wait in this task."""
-        # Beside redis-py's own limits, which start anew with every byte.
-        async with asyncio.timeout(self.connections.longest_s):
-            return await self.connections.of_tasks().execute_command(*self.words)
+        return await self.connections.execute_async(self.words)
 
 
 class _Connections:
@@ -121,36 +113,38 @@ class _Connections:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._redis = need("redis", _EXTRA)
-        self._asyncio = need("redis.asyncio", _EXTRA)
         self._url = url
         self._timeout_s = timeout_s
-        # A free connection, connecting, logging in and asking may each take `timeout_s`.
-        self.longest_s = 4 * timeout_s
         self._threads: Any = self._checked()
-        self.resolved = False
+        self._resolved = False
         """Whether the system knew the host's name when Redis last answered."""
         self._tasks: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def resolve(self) -> None:
-        """Before a connection may be made: no limit of redis-py's holds while a name is looked up."""
+    def execute(self, words: tuple[Any, ...]) -> Any:
+        """Send a command from a thread; its answer."""
         given = self._threads.connection_pool.connection_kwargs
-        if not self.resolved and "path" not in given:
+        if not self._resolved and "path" not in given:
+            # Before a connection is made: no limit of redis-py's holds while a name is looked up.
             host, port = given.get("host", "localhost"), int(given.get("port", 6379))
             look_up(host, port).result(self._timeout_s)
-        self.resolved = True
+        self._resolved = True
+        try:
+            return self._threads.execute_command(*words)
+        except Exception:
+            self._resolved = False
+            raise
 
-    def of_threads(self) -> Any:
-        """The client for threads."""
-        return self._threads
-
-    def of_tasks(self) -> Any:
-        """The client for tasks of the running loop."""
+    async def execute_async(self, words: tuple[Any, ...]) -> Any:
+        """Send a command from a task; its answer."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections belong to the loop that opened them
-            self._tasks = self._client(self._asyncio)
+            self._tasks = self._client(need("redis.asyncio", _EXTRA))
             self._loop = loop
-        return self._tasks
+        # Beside redis-py's own limits, which start anew with every byte: a free connection, connecting,
+        # logging in and the command may each take `timeout_s`.
+        async with asyncio.timeout(4 * self._timeout_s):
+            return await self._tasks.execute_command(*words)
 
     def close(self) -> None:
         """Close the connections of threads."""
