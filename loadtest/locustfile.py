@@ -42,7 +42,7 @@ except UsageError:
 runners.HEARTBEAT_LIVENESS = 30
 FAILED = "tritonkit_failed"
 PAUSE_S = 1.0  # before a user calls a server again that was not there
-SHAPED_S = 60  # how long a shape takes that was not told
+SHAPED_S = 60  # duration of a shape where none was given
 
 
 def _task(model: str) -> Callable[[Any], None]:
@@ -203,7 +203,7 @@ def _start(environment: Any, **_: Any) -> None:
 
 
 def _fail(environment: Any, error: Any) -> None:
-    """End the run because of an error: a worker tells the master, which ends all of them."""
+    """End the run because of an error: a worker reports to the master, which ends all of them."""
     if isinstance(environment.runner, WorkerRunner):
         if not RUN.failed:
             RUN.failed = _line(error)
@@ -222,7 +222,7 @@ def _end(environment: Any, text: str, code: int) -> None:
         print(f"error: {text}", file=sys.stderr, flush=True)
     else:  # whose page shows the log
         logging.getLogger(__name__).error(text)
-    # Not from here: whoever calls may be one of the greenlets that are ended.
+    # Not from here: the caller may be one of the greenlets that are ended.
     gevent.spawn(_stop, environment, code)
 
 

@@ -82,7 +82,7 @@ def decode(body: bytes, header_length: int) -> dict[str, NDArray[Any]]:
 
 
 def connect(address: str, timeout_s: float = TIMEOUT_S) -> Any:
-    """A client of one connection, kept open; UsageError if the address is not host:port."""
+    """A client with one persistent connection; UsageError if the address is not host:port."""
     from geventhttpclient import HTTPClient
 
     host, _, port = address.rpartition(":")

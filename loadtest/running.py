@@ -36,7 +36,7 @@ class Item:
 
 
 class Run:
-    """State that Locust's hooks and users share; a new run starts it anew."""
+    """State that Locust's hooks and users share; a new run resets it."""
 
     def __init__(self) -> None:
         self.settings: Any = None
@@ -82,7 +82,7 @@ class Run:
         self.began, self._ended, self._workers_s = time.monotonic(), 0.0, 0.0
 
     def end(self) -> None:
-        """The users are told to stop."""
+        """The users are asked to stop."""
         self._ended = time.monotonic()
         self._started = None
 
@@ -94,7 +94,7 @@ class Run:
         self._recorder.add(request_type, name, response_time, response_length, _words(exception))
 
     def is_gone(self, unavailable: bool) -> bool:
-        """Whether nothing has answered for a while, told with each request if it found nobody."""
+        """Whether nothing has answered for a while, called for each request with whether the server was unavailable."""
         if not unavailable:
             self._gone_since = None
             return False

@@ -1,4 +1,4 @@
-"""What a load is told on Locust's command line, by environment variables or in its web page."""
+"""The options of a load, from Locust's command line, environment variables or its web page."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tritonkit.export import load_hook
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.samples import batches
 from tritonkit.measure import Request, Workload, expect_embedding, expect_label, expect_like
-from tritonkit.spec import load, resolve_file
+from tritonkit.spec import load, read_example
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,11 +132,7 @@ def prepare(name: str, root: Path, client: Client) -> Workload:
     model = client.model(name)
     if not spec.model.example and not spec.steps:
         return _sampled(spec, model)
-    inputs = {
-        key: example.text if example.file is None
-        else resolve_file(example.file, spec, f"example.{key}.file").read_bytes()
-        for key, example in spec.model.example.items()
-    }  # fmt: skip
+    inputs = {key: read_example(spec, key) for key in spec.model.example}
     if missing := [key for key in model.signature.inputs if key not in inputs]:
         raise UsageError(
             f"{spec.file} example",

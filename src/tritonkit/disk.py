@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and what is said of a disk that takes no more."""
+"""Files written whole or not at all, and clear errors for a disk that is full or cannot be written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRIED_BYTES = 1 << 16
 
 
 def unwritable(place: Path, error: OSError) -> BuildError:
-    """The error for a folder that takes no file, or no more of them."""
+    """The error for a folder that cannot be written, or not any more."""
     return BuildError(
         str(place),
         found=f"it cannot be written: {error.strerror or first_line(error)}",
@@ -33,7 +33,7 @@ def is_of_writing(error: Exception) -> bool:
 
 
 def try_writing(*places: Path) -> None:
-    """BuildError for the first folder that takes no more.
+    """BuildError for the first folder that cannot be written.
 
     For what C++ libraries throw when a write fails: it names neither the folder nor the reason.
     """

@@ -18,7 +18,7 @@ TritonkitError            1  anything not named below
     │   ├── Overloaded    5  there is no room for it now, at the server or in this client
     │   └── Unsupported   5  the server lacks the call, or an extension that the call needs
     ├── DeadlineExceeded  5  no answer within the time allowed
-    └── ServerUnavailable 5  nobody answers at that address
+    └── ServerUnavailable 5  no answer at that address
         └── CircuitOpen   5  it failed so often that it is left alone for a moment
 """
 
@@ -60,7 +60,7 @@ class TritonkitError(Exception):
 
     `where` is a place a person can open (a file and field, an address, a model and input);
     `details` is longer evidence, such as the last lines of a log. These keep what they were given;
-    `str` of the error is safe to show: a server's words cannot act on a terminal, nor pass for ours.
+    `str` of the error is safe to show: a server's words cannot control a terminal, nor pass for tritonkit's.
     """
 
     exit_code: ClassVar[int] = 1
@@ -199,7 +199,7 @@ class DeadlineExceeded(ClientError):
 
 
 class ServerUnavailable(ClientError):
-    """Nobody answers at that address."""
+    """There is no answer at that address."""
 
 
 class CircuitOpen(ServerUnavailable):

@@ -1,4 +1,4 @@
-"""The one door through which heavy libraries enter; one that is missing or broken is told as that."""
+"""The one place where heavy libraries are imported; a missing or broken one is a clear error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def need(module: str, extra: str) -> Any:
 
     BuildError where it is not installed, with the pip extra that brings it, or where its import fails.
     """
-    # torch's threads (libgomp's) spin while they wait for each other unless told otherwise before the
+    # torch's threads (libgomp's) spin while they wait for each other unless this is set before the
     # first import: on cores that others use too, a training step was seen to take 40 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:

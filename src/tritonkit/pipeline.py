@@ -132,7 +132,7 @@ def _make_variants(
     return evaluate(
         spec,
         wanted,
-        Cache(root / ".tritonkit" / "cache", progress.warn),
+        Cache.of_project(root, progress.warn),
         threads=machine_cores(),
         force=force,
         timed=len(wanted) > 1,  # several are compared by their speed too

@@ -1,4 +1,4 @@
-"""Text of strangers (a server, a model folder, a log) made safe to show to a person."""
+"""Untrusted text (of a server, a model folder, a log) made safe to show on a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def printable(text: str, *, lines: bool = True) -> str:
 
 
 def barred(text: str) -> str:
-    """`printable`, with further lines behind a bar: none can pass for a line of ours, such as `do:`."""
+    """`printable`, with further lines behind a bar: none can pass for a line of tritonkit, such as `do:`."""
     return printable(text).rstrip("\n").replace("\n", "\n  | ")
 
 

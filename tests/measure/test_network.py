@@ -84,7 +84,7 @@ def test_a_request_is_made_of_the_example(write_model: WriteModel, root: Path) -
         {"text": ("BYTES", [1]), "image": ("BYTES", [1])}, SERVED.outputs, SERVED.function
     )
     with Client(transport=MemoryTransport({"net": model})) as client:
-        assert example_inputs(spec, root, client) == {"text": "hello", "image": b"png"}
+        assert example_inputs(spec, root, client) == {"text": b"hello", "image": b"png"}
 
 
 def test_an_input_without_real_data_is_a_mistake_of_the_spec(spec: Spec, root: Path) -> None:

@@ -134,4 +134,4 @@ def test_a_model_loaded_anew_meanwhile_is_an_error() -> None:
 
     with Client(transport=Reloaded({})) as client, pytest.raises(InferenceError) as caught:
         profile_requests(client, "digits", {"image": b"x"}, requests=5)
-    assert "loaded anew" in caught.value.found
+    assert "it was reloaded" in caught.value.found

@@ -53,11 +53,11 @@ def test_a_pipe_is_no_spec(root: Path) -> None:
     folder = root / "models" / "net"
     folder.mkdir()
     os.mkfifo(folder / "model.yaml")
-    with pytest.raises(SpecError, match="it is no file"):
+    with pytest.raises(SpecError, match="it is not a regular file"):
         load(folder, root)
     (folder / "model.yaml").unlink()
     (folder / "model.yaml").symlink_to("/dev/zero")
-    with pytest.raises(SpecError, match="it is no file"):
+    with pytest.raises(SpecError, match="it is not a regular file"):
         load(folder, root)
 
 

@@ -135,8 +135,8 @@ class Artifact:
     def from_json(cls, text: str, folder: Path) -> Artifact:
         """The artifact that `to_json` wrote; ValueError for a text that is not as it was written."""
         facts = unseal(text)
-        if strange := [n for n in facts["files"] if n in ("", ".", "..") or "/" in n or "\0" in n]:
-            raise ValueError(f"{strange[0]!r} is not a file of the artifact's folder")
+        if invalid := [n for n in facts["files"] if n in ("", ".", "..") or "/" in n or "\0" in n]:
+            raise ValueError(f"{invalid[0]!r} is not a file of the artifact's folder")
         signature = facts.pop("signature")
         quality = facts.pop("quality")
         return cls(
@@ -161,7 +161,7 @@ def _tensor(facts: dict[str, Any]) -> TensorInfo:
 
 
 def seal(facts: dict[str, Any]) -> str:
-    """JSON that carries the hash of its own content."""
+    """JSON with the hash of its content."""
     return json.dumps({**facts, _SEAL: _digest(facts)}, indent=1, sort_keys=True) + "\n"
 
 

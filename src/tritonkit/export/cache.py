@@ -16,20 +16,25 @@ from tritonkit.text import first_line
 __all__ = ["Cache"]
 
 RECORD = "artifact.json"
-KEEP = 3
+_RETAINED = 3
 _HASH = "[0-9a-f]" * 16
 
 
 class Cache:
-    """A folder of artifacts, `<model>/<variant>-<hash>/`; the newest few of each variant are kept."""
+    """A folder of artifacts, `<model>/<variant>-<hash>/`; the newest few of each variant stay."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None] = lambda text: None) -> None:
         self.folder = folder
         self.warn = warn
-        """Is told what lies here and is damaged."""
+        """Called for what lies here and is damaged."""
+
+    @classmethod
+    def of_project(cls, root: Path, warn: Callable[[str], None] = lambda text: None) -> Cache:
+        """The cache of a project's folder."""
+        return cls(root / ".tritonkit" / "cache", warn)
 
     def find(self, model: str, variant: str, source_hash: str) -> Artifact | None:
-        """The artifact of that hash, if it lies here unharmed; a damaged one is told to `warn`."""
+        """The artifact of that hash, if it lies here whole; `warn` is called for a damaged one."""
         place = self._place(model, variant, source_hash)
         if not place.is_dir():
             return None
@@ -68,15 +73,15 @@ class Cache:
         shutil.rmtree(place, ignore_errors=True)
         artifact.folder.rename(place)
         sync(place.parent)
-        self._forget_old(artifact.model, artifact.variant)
+        self._remove_old(artifact.model, artifact.variant)
         return Artifact.from_json((place / RECORD).read_text(), place)
 
     def _place(self, model: str, variant: str, source_hash: str) -> Path:
         return self.folder / model / f"{variant}-{source_hash[:16]}"
 
-    def _forget_old(self, model: str, variant: str) -> None:
+    def _remove_old(self, model: str, variant: str) -> None:
         places = sorted(
             (self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True
         )
-        for place in places[KEEP:]:
+        for place in places[_RETAINED:]:
             shutil.rmtree(place, ignore_errors=True)

@@ -22,8 +22,8 @@ __all__ = ["fingerprint", "folder_digests", "tool_versions"]
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
 _ROOM = Path(__file__).parent
 _OPTIMIZE = _ROOM.parent / "optimize"
-# What a variant passes or fails by can change without making it anew.
-_BARS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
+# The limits that a variant passes or fails can change without making it again.
+_LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
 
 
 def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
@@ -36,7 +36,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
     facts: dict[str, Any] = {
         "variant": variant,
         "network": model.network.model_dump(mode="json"),
-        "quality": model.quality.model_dump(mode="json", exclude=_BARS),
+        "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
         "batched": model.serving.max_batch_size != 0,
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [sha256_file(resolve_file(file, spec, "network")) for file in _named_files(spec)],

@@ -1,4 +1,4 @@
-"""Call the Python a person wrote in a model's folder, with its failures told as theirs."""
+"""Call the functions of a model's folder; their failures name the hook and the field of model.yaml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
 
-__all__ = ["blame", "load_hook"]
+__all__ = ["hook_errors", "load_hook"]
 
 
 def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
@@ -24,7 +24,7 @@ def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
     """
     module_name, function_name = hook.split(":")
     file = spec.folder / f"{module_name}.py"
-    with blame(spec, field, f"importing {file.name}"), _siblings_importable(spec.folder):
+    with hook_errors(spec, field, f"importing {file.name}"), _siblings_importable(spec.folder):
         definition = importlib.util.spec_from_file_location(module_name, file)
         assert definition is not None  # noqa: S101  a .py file always has a loader
         assert definition.loader is not None  # noqa: S101
@@ -40,14 +40,14 @@ def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
         )
 
     def call(*arguments: Any) -> Any:
-        with blame(spec, field, f"{hook} "), _siblings_importable(spec.folder):
+        with hook_errors(spec, field, f"{hook} "), _siblings_importable(spec.folder):
             return function(*arguments)
 
     return call
 
 
 @contextmanager
-def blame(spec: Spec, field: str, doing: str) -> Iterator[None]:
+def hook_errors(spec: Spec, field: str, doing: str) -> Iterator[None]:
     """Turn any failure inside into a BuildError that names the hook and shows the last calls."""
     try:
         yield
@@ -85,3 +85,6 @@ def _siblings_importable(folder: Path) -> Iterator[None]:
 def _is_inside(module: Any, folder: Path) -> bool:
     file = getattr(module, "__file__", None)
     return file is not None and Path(file).parent == folder
+
+
+blame = hook_errors

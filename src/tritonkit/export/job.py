@@ -24,14 +24,14 @@ __all__ = ["Job"]
 
 
 class Job:
-    """One spec on its way to its variants. Everything is made when it is first asked for, and once.
+    """One spec on its way to its variants. Everything is made once, on first use.
 
     Args:
         spec: of the network.
-        weights: where trained weights are kept from build to build.
+        weights: the cache of trained weights.
         base: gives the FP32 ONNX artifact of this job's network, built if need be.
         threads: cores the measurements may use.
-        say: is told what goes on, in short phrases.
+        say: called with short phrases about what is being done.
         transform: what makes another network of the spec's, from which this job's variants are made.
     """
 
@@ -50,7 +50,7 @@ class Job:
         self.say = say
         self._weights = weights
         self.notes: tuple[str, ...] = ()
-        """What the transform had to say."""
+        """Notes of the transform."""
         self._base = base
         self._transform = transform
 
@@ -88,7 +88,7 @@ class Job:
         return resolve_file(reference, self.spec, "network.onnx")
 
     def module(self) -> Any:
-        """The network as a torch.nn.Module of its own in evaluation mode, trained once and then read back.
+        """A new copy of the network as a torch.nn.Module in evaluation mode, trained once and then read back.
 
         BuildError for a spec that has an ONNX file instead.
         """

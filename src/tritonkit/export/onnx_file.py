@@ -22,7 +22,7 @@ def check_file(file: Path, where: str) -> Any:
     onnx = need("onnx", "build")
     try:
         model = onnx.load(file, load_external_data=False)
-        # Asked before the check, which looks for the other files and blames the first it misses.
+        # Before the check, which looks for the other files and reports the first that is missing.
         if any(tensor.external_data for tensor in _tensors(model)):
             raise BuildError(
                 where,
@@ -46,7 +46,7 @@ def check_file(file: Path, where: str) -> Any:
 def _tensors(model: Any) -> Iterator[Any]:
     """Every tensor of a file: of the graph, of the graphs and constants inside its nodes, of functions.
 
-    One that names another file would have it read, wherever it lies, by whoever loads the model.
+    A tensor that names another file would have that file read, wherever it lies, when the model is loaded.
     """
     parts = [model.graph, *model.functions]
     parts += [g for t in model.training_info for g in (t.initialization, t.algorithm)]

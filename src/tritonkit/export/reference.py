@@ -1,4 +1,4 @@
-"""What a network gives before anything was done to it: the ground on which variants are judged."""
+"""What a network gives before it is optimized: what variants are compared with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Reference"]
 
 @dataclass(frozen=True)
 class Reference:
-    """The network's own outputs for its samples, and for the first items alone.
+    """The network's outputs for its samples, and for the first items alone.
 
     `name` says what gave them: the PyTorch module, the teacher, or ONNX Runtime with every graph
     optimization off.

@@ -65,13 +65,13 @@ def checked_batches(
 
 def first_items(given: Sequence[Batch], count: int) -> list[Batch]:
     """The first `count` items, the last batch cut."""
-    kept: list[Batch] = []
+    taken: list[Batch] = []
     for batch in given:
-        left = count - sum(map(count_items, kept))
+        left = count - sum(map(count_items, taken))
         if left <= 0:
             break
-        kept.append({name: array[:left] if array.ndim else array for name, array in batch.items()})
-    return kept
+        taken.append({name: array[:left] if array.ndim else array for name, array in batch.items()})
+    return taken
 
 
 def single_items(given: Sequence[Batch], batched: bool, count: int = 2) -> list[Batch]:

@@ -28,7 +28,7 @@ _SIZE_S = 0.4
 
 @dataclass(frozen=True)
 class Timing:
-    """Median times of a variant in process, by its own runtime, on `threads` threads."""
+    """Median times of a variant in process, by the runtime that serves it, on `threads` threads."""
 
     threads: int
     batch1_ms: float
@@ -51,7 +51,7 @@ def find_timing(artifact: Artifact, threads: int) -> Timing | None:
 
 
 def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
-    """Measure, and keep the figures in `folder` where it takes them."""
+    """Measure, and record the figures in `folder` where that can be written."""
     job.say("measuring speed")
     largest = job.spec.model.serving.max_batch_size
     sizes = [s for s in _SIZES if s <= (largest or 8)] if job.batched else [1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.hooks import blame, load_hook
+from tritonkit.export.hooks import hook_errors, load_hook
 from tritonkit.export.samples import Batch
 from tritonkit.export.weights import Weights
 from tritonkit.extras import need
@@ -89,7 +89,7 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
     """
     torch = need("torch", "build")
     tensors = [torch.from_numpy(batch[name]) for name in spec.model.network.inputs]
-    with blame(spec, "network.torch", "running the module on the samples"), torch.no_grad():
+    with hook_errors(spec, "network.torch", "running the module on the samples"), torch.no_grad():
         found = module(*tensors)
     if isinstance(found, dict):
         found = list(found.values())

@@ -1,4 +1,4 @@
-"""Trained weights, kept from build to build: training is what takes longest."""
+"""Trained weights, cached between builds: training is what takes longest."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Weights:
 
     Args:
         folder: the cache's place for this spec.
-        fresh: forget what was trained before.
-        warn: is told of a file that is damaged.
+        fresh: ignore what was trained before.
+        warn: called for a file that is damaged.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Weights:
     def find(self, name: str) -> dict[str, Any] | None:
         """The weights of a module that was trained from the same code and data; None without.
 
-        torch reads numbers as they come: of a file with a flipped bit it says nothing.
+        torch does not notice a flipped bit, so the digest is checked first.
         """
         if self._fresh and name not in self._made:
             return None
@@ -60,10 +60,10 @@ class Weights:
         return None
 
     def store(self, name: str, state: dict[str, Any]) -> None:
-        """Keep weights, in place of older ones of that name."""
+        """Cache weights, in place of older ones of that name."""
         for old in self._folder.glob(f"weights-{name}-*"):
             old.unlink(missing_ok=True)
-        # Through memory: of a full disk torch tells as positions in an archive, or ends the process.
+        # Through memory: on a full disk torch reports positions in an archive, or ends the process.
         content = io.BytesIO()
         need("torch", "build").save(state, content)
         digest = hashlib.sha256(content.getbuffer()).hexdigest()

@@ -1,4 +1,4 @@
-"""One load against a server that runs: Locust in a process of its own, its outcome as a value."""
+"""One load against a server that runs: Locust in a separate process, its outcome as a value."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str]:
                 "Locust", found=f"not at its end {_MARGIN_S:.0f} s after the run should have been"
             ) from None
         except KeyboardInterrupt:
-            # The terminal told Locust too, which ends by itself.
+            # The terminal interrupted Locust too, which ends by itself.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_S)
             process.kill()

@@ -20,7 +20,7 @@ from tritonkit.optimize.make import job_of
 from tritonkit.optimize.runtimes import RUNTIMES, OperatorTime
 from tritonkit.optimize.variants import PYTHON, parse
 from tritonkit.publish.integrity import read_manifest
-from tritonkit.spec import Spec, resolve_file
+from tritonkit.spec import Spec, read_example
 from tritonkit.text import first_line
 
 if TYPE_CHECKING:
@@ -63,11 +63,8 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
     """
     wanted = client.model(spec.name).signature.inputs
     given: dict[str, Any] = {
-        key: example.text if example.file is None
-        else resolve_file(example.file, spec, f"example.{key}.file").read_bytes()
-        for key, example in spec.model.example.items()
-        if key in wanted
-    }  # fmt: skip
+        name: read_example(spec, name) for name in spec.model.example if name in wanted
+    }
     if any(name not in given for name in wanted):
         given = _sample(spec, root) | given
     if left := [name for name in wanted if name not in given]:
@@ -145,7 +142,7 @@ def _sample(spec: Spec, root: Path) -> Batch:
     """The first of the network's own samples."""
     if spec.model.network.python:
         return {}
-    job = job_of(spec, Cache(root / ".tritonkit" / "cache"))
+    job = job_of(spec, Cache.of_project(root))
     with contextlib.redirect_stdout(sys.stderr):
         samples = job.samples
     return batch_of(samples, 1) if job.batched else samples[0]

@@ -106,7 +106,7 @@ def profile_requests(
 
 @dataclass(frozen=True)
 class Step:
-    """A part of an ensemble: its model, and its own tensor names -> the ensemble's."""
+    """A part of an ensemble: its model, and the model's tensor names -> the ensemble's."""
 
     model: str
     inputs: Mapping[str, str]
@@ -186,7 +186,7 @@ def _spent(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics:
     if after.success_count < before.success_count:
         raise InferenceError(
             f"model {after.name}",
-            found="its counters fell: it was loaded anew while it was measured",
+            found="its counters fell: it was reloaded while it was measured",
             todo="measure again",
         )
     return _combined(after, lambda key: getattr(after, key) - getattr(before, key))

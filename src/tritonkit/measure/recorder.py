@@ -46,7 +46,7 @@ class Recorder:
         counted.size_bytes += size_bytes
 
     def take(self) -> list[dict[str, Any]]:
-        """What was counted since the last time, as plain values that can be sent; then start anew."""
+        """What was counted since the last time, as plain values that can be sent; then start from zero."""
         taken = [
             {
                 "protocol": protocol,

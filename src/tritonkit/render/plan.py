@@ -17,7 +17,7 @@ from tritonkit.render.resources import Placement, plan_instances, plan_optimizat
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.render.warmup import Warmup, automatic, listed
 from tritonkit.render.wiring import Wiring, wire
-from tritonkit.spec import Spec, resolve_file
+from tritonkit.spec import Spec, read_example
 from tritonkit.spec.serving import DynamicBatching
 
 __all__ = ["plan_models"]
@@ -137,17 +137,14 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
     """The content of each example by input name; an example that fits no input is refused."""
     texts = [tensor.name for tensor in inputs if tensor.dtype == "BYTES"]
     found: dict[str, bytes] = {}
-    for name, example in spec.model.example.items():
+    for name in spec.model.example:
         if name not in texts:
             raise RenderError(
                 f"{spec.file} example.{name}",
                 found="no BYTES input of that name is sent by a client",
                 wanted=f"one of {', '.join(texts)}" if texts else "no example",
             )
-        if example.file is not None:
-            found[name] = resolve_file(example.file, spec, f"example.{name}.file").read_bytes()
-        else:
-            found[name] = (example.text or "").encode()
+        found[name] = read_example(spec, name)
     return found
 
 

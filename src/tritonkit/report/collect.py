@@ -85,7 +85,7 @@ def collect(
     Raises:
         UsageError: nothing is built, of all models or of a named one.
     """
-    cache = Cache(root / ".tritonkit" / "cache", say)
+    cache = Cache.of_project(root, say)
     specs = load_all(root, tuple(names)) if names else load_every(root)
     reports = []
     for spec in specs:

@@ -2,7 +2,15 @@
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec.base import FileReference, PackageFile, Tensor
-from tritonkit.spec.load import Spec, find_root, load, load_all, load_every, resolve_file
+from tritonkit.spec.load import (
+    Spec,
+    find_root,
+    load,
+    load_all,
+    load_every,
+    read_example,
+    resolve_file,
+)
 from tritonkit.spec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
 from tritonkit.spec.schema import schema_text
 from tritonkit.spec.serving import Serving, VersionPolicy
@@ -28,6 +36,7 @@ __all__ = [
     "load",
     "load_all",
     "load_every",
+    "read_example",
     "resolve_file",
     "schema_text",
 ]

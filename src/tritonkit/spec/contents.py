@@ -83,10 +83,10 @@ def _hidden(path: str) -> str:
     if module in sys.stdlib_module_names:
         return f"hides Python's own {module} from the folder's code"
     try:
-        known = importlib.util.find_spec(module) is not None
+        installed = importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
-        known = False
-    return f"hides the installed {module} from the folder's code" if known else ""
+        installed = False
+    return f"hides the installed {module} from the folder's code" if installed else ""
 
 
 def python_uses(spec: Spec) -> tuple[PythonUse, ...]:
@@ -118,26 +118,12 @@ def build_python(spec: Spec, optimized: bool = False) -> tuple[str, ...]:
 
 
 def _hook_uses(spec: Spec) -> Iterator[PythonUse]:
-    network, quality, optimize = spec.model.network, spec.model.quality, spec.model.optimize
-    if network.python is not None:
+    if spec.model.network.python is not None:
         return  # which is copied, not measured
-    teacher = optimize.teacher
-    hooks = [
-        ("build", "network.torch", network.torch),
-        ("build", "network.train", network.train),
-        ("build", "quality.samples", quality.samples),
-        ("build", "quality.metric", quality.metric),
-        *(("build", f"quality.also.{place}", hook) for place, hook in enumerate(quality.also)),
-        ("some variants", "optimize.calibration", optimize.calibration),
-        ("some variants", "optimize.training", optimize.training),
-        ("some variants", "optimize.student", optimize.student),
-        ("some variants", "optimize.teacher.torch", teacher.torch if teacher else None),
-        ("some variants", "optimize.teacher.train", teacher.train if teacher else None),
-    ]
-    for when, field, hook in hooks:
-        if hook is not None:
-            module, function = hook.split(":")
-            yield PythonUse(f"{module}.py", when, f"{field}: {function}()")
+    for field, hook in spec.model.hooks.items():
+        module, function = hook.split(":")
+        when = "some variants" if field.startswith("optimize.") else "build"
+        yield PythonUse(f"{module}.py", when, f"{field}: {function}()")
 
 
 def _server_uses(spec: Spec) -> Iterator[PythonUse]:

@@ -40,7 +40,7 @@ _Loader.add_implicit_resolver(
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """`did you mean ...?` for a name nobody knows, or the list of what is known."""
+    """`did you mean ...?` for an unknown name, or the list of known ones."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"{close[0]!r}" if close else f"one of {', '.join(sorted(known)) or 'none'}"
 
@@ -48,7 +48,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def read_document(file: Path, kind: type[_Model]) -> _Model:
     """Read one YAML file into `kind`; SpecError names the file, the line and the field.
 
-    The file may be a stranger's: nothing of it is run, and none makes this long or large.
+    The file need not be trusted: nothing of it is run, and none takes long or much memory.
     """
     root, data = _parse(file, _read(file))
     lines = dict(_lines(root, (), file, set()))
@@ -62,14 +62,14 @@ def _read(file: Path) -> str:
     """The text of a file that may be anything: a pipe, a device, larger than memory."""
     try:
         if file.exists() and not file.is_file():
-            raise SpecError(str(file), found="it is no file", wanted="a file in UTF-8")
+            raise SpecError(str(file), found="it is not a regular file", wanted="a file in UTF-8")
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise SpecError(
                 str(file),
                 found=f"it is larger than {MAX_BYTES >> 10} KiB",
-                wanted="a spec: larger data have files of their own",
+                wanted="a spec: larger data belong into other files",
             )
         return content.decode("utf-8")
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def _explain(
     problem = problems[0]
     path = _document_path(problem["loc"], lines)
     where = f"{file}:{lines.get(path, 1)} {'.'.join(map(str, path))}".rstrip()
-    # What the other members of a union say of this place, or of what holds it, helps nobody.
+    # What the other members of a union say of this place, or of what contains it, is noise.
     elsewhere = [p for p in problems[1:] if not _holds(_document_path(p["loc"], lines), path)]
     others = "\n".join(_one_line(p) for p in elsewhere[:5])
     if problem["type"] == "extra_forbidden":

@@ -14,14 +14,14 @@ from tritonkit.spec.document import nearest, read_document
 from tritonkit.spec.model import ModelFile, PipelineStep
 from tritonkit.spec.step import ResolvedStep, StepContract, StepParameter, to_text
 
-__all__ = ["Spec", "find_root", "load", "load_all", "load_every", "resolve_file"]
+__all__ = ["Spec", "find_root", "load", "load_all", "load_every", "read_example", "resolve_file"]
 
 FILE_NAME = "model.yaml"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model folder that was read and holds together.
+    """A model folder that was read and checked.
 
     `steps` are the resolved parts of the pipeline in order; None stands for the network.
     """
@@ -147,9 +147,17 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
     return path
 
 
+def read_example(spec: Spec, name: str) -> bytes:
+    """The content of the example that the spec gives for an input."""
+    example = spec.model.example[name]
+    if example.file is not None:
+        return resolve_file(example.file, spec, f"example.{name}.file").read_bytes()
+    return (example.text or "").encode()
+
+
 def _check_files(spec: Spec) -> None:
     """Every file and hook that the spec names exists."""
-    network, quality, optimize = spec.model.network, spec.model.quality, spec.model.optimize
+    network = spec.model.network
     for field, reference in (
         ("weights", network.weights),
         ("onnx", network.onnx),
@@ -159,34 +167,16 @@ def _check_files(spec: Spec) -> None:
             resolve_file(reference, spec, f"network.{field}")
     for reference in network.files:
         resolve_file(reference, spec, "network.files")
-    teacher = optimize.teacher
-    hooks = {
-        "network.torch": network.torch,
-        "network.train": network.train,
-        "quality.samples": quality.samples,
-        "quality.metric": quality.metric,
-        **{f"quality.also.{place}": hook for place, hook in enumerate(quality.also)},
-        "optimize.calibration": optimize.calibration,
-        "optimize.training": optimize.training,
-        "optimize.student": optimize.student,
-        "optimize.teacher.torch": teacher.torch if teacher else None,
-        "optimize.teacher.train": teacher.train if teacher else None,
-    }
-    for field, hook in hooks.items():
-        if hook is not None:
-            resolve_file(f"{hook.split(':')[0]}.py", spec, field)
+    for field, hook in spec.model.hooks.items():
+        resolve_file(f"{hook.split(':')[0]}.py", spec, field)
     for name, example in spec.model.example.items():
         if example.file is not None:
             resolve_file(example.file, spec, f"example.{name}.file")
-    for sample in _warmup_files(spec):
-        resolve_file(sample, spec, "serving.model_warmup")
-
-
-def _warmup_files(spec: Spec) -> list[str]:
     warmup = spec.model.serving.model_warmup
-    if isinstance(warmup, str):
-        return []
-    return [data.file for sample in warmup for data in sample.inputs.values() if data.file]
+    for sample in () if isinstance(warmup, str) else warmup:
+        for data in sample.inputs.values():
+            if data.file is not None:
+                resolve_file(data.file, spec, "serving.model_warmup")
 
 
 def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:

@@ -177,13 +177,30 @@ class ModelFile(Strict):
     example: dict[str, Example] = {}
     """Real data for BYTES inputs, by which steps are warmed up."""
 
+    @property
+    def hooks(self) -> dict[str, Hook]:
+        """The functions of the folder that a build calls: field of `model.yaml` -> module:function."""
+        network, quality, optimize = self.network, self.quality, self.optimize
+        teacher = optimize.teacher
+        hooks = {
+            "network.torch": network.torch,
+            "network.train": network.train,
+            "quality.samples": quality.samples,
+            "quality.metric": quality.metric,
+            **{f"quality.also.{index}": hook for index, hook in enumerate(quality.also)},
+            "optimize.calibration": optimize.calibration,
+            "optimize.training": optimize.training,
+            "optimize.student": optimize.student,
+            "optimize.teacher.torch": teacher.torch if teacher else None,
+            "optimize.teacher.train": teacher.train if teacher else None,
+        }
+        return {field: hook for field, hook in hooks.items() if hook is not None}
+
     @model_validator(mode="after")
     def _network_once(self) -> Self:
         if self.pipeline and list(self.pipeline).count("network") != 1:
             raise ValueError("pipeline must have `network` exactly once")
         names = [p.name or p.step for p in self.pipeline if isinstance(p, PipelineStep)]
         if twice := [name for name in names if names.count(name) > 1 or name == "network"]:
-            raise ValueError(
-                f"pipeline has two parts called {twice[0]!r}; give one a name of its own"
-            )
+            raise ValueError(f"pipeline has two parts called {twice[0]!r}; give one another name")
         return self

@@ -45,7 +45,7 @@ class QueuePolicy(Strict):
     default_timeout: Microseconds = 0
     """Longest wait in the queue; 0us for none."""
     allow_timeout_override: bool = False
-    """Whether a request may bring a shorter timeout of its own."""
+    """Whether a request may bring a shorter timeout."""
     max_queue_size: NaturalInt = 0
     """Requests beyond this many waiting ones are rejected; 0 for no limit."""
 
@@ -92,7 +92,7 @@ class DynamicBatching(Strict):
 
 
 class ControlInput(Strict):
-    """A tensor by which Triton tells a model about the sequence a request belongs to."""
+    """A tensor in which Triton gives a model the state of the sequence that a request belongs to."""
 
     kind: Literal["start", "end", "ready", "corrid"]
     dtype: DataType = "FP32"

@@ -1,4 +1,4 @@
-"""Values with a unit: `500us`, `2ms`, `64MiB`. A bare number is refused, because nobody can tell what it is."""
+"""Values with a unit: `500us`, `2ms`, `64MiB`. A bare number is refused, because its unit would be a guess."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.hooks import blame
+from tritonkit.export.hooks import hook_errors
 from tritonkit.export.torch_module import make_module
 from tritonkit.export.transform import Transform
 from tritonkit.extras import need
@@ -39,7 +39,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     teacher = job.teacher()
     student = make_module(spec, hook, "optimize.student")
     with (
-        blame(spec, "optimize.student", "running the student on the training data"),
+        hook_errors(spec, "optimize.student", "running the student on the training data"),
         torch.no_grad(),
     ):
         found = [tuple(output.shape) for output in outputs_of(student.eval(), pairs[0][0])]
@@ -50,7 +50,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
             found=f"{hook} gives outputs of the shapes {[list(shape) for shape in found]}",
             wanted=f"{[list(shape) for shape in wanted]}, as the teacher gives for the same batch",
         )
-    with blame(spec, "optimize.student", "training the student"):
+    with hook_errors(spec, "optimize.student", "training the student"):
         fit(
             student.train(),
             lambda inputs: outputs_of(teacher, inputs),

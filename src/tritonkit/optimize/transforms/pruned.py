@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.hooks import blame
+from tritonkit.export.hooks import hook_errors
 from tritonkit.export.transform import Transform
 from tritonkit.extras import need
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, parameter_count, to_pairs
@@ -43,7 +43,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     student = remove_channels(spec, teacher, example)
     before, after = parameter_count(teacher), parameter_count(student)
     job.say(f"removed channels: {after:,} of {before:,} parameters are left")
-    with blame(spec, "optimize.training", "fine-tuning the pruned network"):
+    with hook_errors(spec, "optimize.training", "fine-tuning the pruned network"):
         fit(
             student.train(),
             lambda inputs: outputs_of(teacher, inputs),
