@@ -9,7 +9,7 @@ from tritonkit.client.core import Core
 from tritonkit.client.extras import need
 from tritonkit.client.observers.events import Observers
 from tritonkit.client.policy import Breaker, Policy, Retry
-from tritonkit.client.policy.resolve import parse_name
+from tritonkit.client.policy.resolver import parse_name
 from tritonkit.errors import UsageError
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import checked_timeout

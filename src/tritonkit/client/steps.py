@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tritonkit.wire.transport import Body, Headers, Method
+from tritonkit.wire.transport import Body, Headers, Method, Pending
 
 __all__ = ["Invoke", "Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
 
@@ -87,6 +87,13 @@ class Send(NamedTuple):
             self.method, self.body, self.timeout_s, self.headers
         )
         return answer
+
+    def begin(self) -> Pending:
+        """See `Transport.begin`."""
+        pending: Pending = self.transport.begin(
+            self.method, self.body, self.timeout_s, self.headers
+        )
+        return pending
 
     async def wait(self) -> memoryview:
         """See `AsyncTransport.send`."""

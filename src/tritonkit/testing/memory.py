@@ -151,11 +151,14 @@ class _Call:
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
 
+    def wait(self, seconds: float) -> bool:
+        """See `Pending.wait`."""
+        either: tuple[Future[Any], ...] = (self._answer, self._cancelled)
+        return bool(wait(either, max(0.0, seconds), FIRST_COMPLETED).done)
+
     def result(self) -> memoryview:
         """See `Pending.result`."""
-        left_s = max(0.0, self._deadline - time.monotonic())
-        first: tuple[Future[Any], ...] = (self._answer, self._cancelled)
-        wait(first, left_s, FIRST_COMPLETED)
+        self.wait(self._deadline - time.monotonic())
         if self._cancelled.done():
             raise InferenceError("memory", found="the call was cancelled")
         if not self._answer.done():

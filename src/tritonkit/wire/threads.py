@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
@@ -100,6 +100,10 @@ class _Pending:
 
     def __init__(self, address: str, answer: Future[memoryview]) -> None:
         self._address, self._answer = address, answer
+
+    def wait(self, seconds: float) -> bool:
+        """See `Pending.wait`."""
+        return bool(wait((self._answer,), seconds).done)
 
     def result(self) -> memoryview:
         """See `Pending.result`."""

@@ -60,6 +60,9 @@ LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 class Pending(Protocol):
     """One call under way."""
 
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; whether the call has ended, so that `result` need not wait."""
+
     def result(self) -> memoryview:
         """Wait for the answer, at most until the call's deadline; raises what `send` raises."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.client.policy.world import World
 from tritonkit.client.policy import Breaker
-from tritonkit.client.policy.breaker import Circuit
+from tritonkit.client.policy.breaker import CircuitBreaker
 from tritonkit.errors import (
     CircuitOpen,
     DeadlineExceeded,
@@ -24,14 +24,14 @@ from tritonkit.errors import (
 SETTINGS = Breaker(window_s=10, least_calls=4, failure_rate=0.5, open_s=2, probes=2)
 
 
-def count(circuit: Circuit, now: float, good: bool) -> None:
+def count(circuit: CircuitBreaker, now: float, good: bool) -> None:
     """One call at a moment."""
     circuit.leave(circuit.enter(now), now, good)
 
 
-def opened() -> Circuit:
+def opened() -> CircuitBreaker:
     """A circuit that opened at 0 s."""
-    circuit = Circuit(SETTINGS)
+    circuit = CircuitBreaker(SETTINGS)
     for _ in range(4):
         count(circuit, 0.0, good=False)
     assert circuit.state == "open"
@@ -40,7 +40,7 @@ def opened() -> Circuit:
 
 def test_a_few_failures_conclude_nothing() -> None:
     """Under `least_calls` calls the circuit stays closed, even if all failed."""
-    circuit = Circuit(SETTINGS)
+    circuit = CircuitBreaker(SETTINGS)
     for _ in range(3):
         count(circuit, 0.0, good=False)
     assert circuit.state == "closed"
@@ -48,7 +48,7 @@ def test_a_few_failures_conclude_nothing() -> None:
 
 def test_the_rate_decides_and_not_the_count() -> None:
     """A hundred failures among a thousand answers open nothing; half of the calls do."""
-    circuit = Circuit(SETTINGS)
+    circuit = CircuitBreaker(SETTINGS)
     for number in range(1000):
         count(circuit, 0.0, good=number % 10 != 0)
     assert circuit.state == "closed"
@@ -59,7 +59,7 @@ def test_the_rate_decides_and_not_the_count() -> None:
 
 def test_old_failures_are_forgotten() -> None:
     """Failures that fell out of the window count no more."""
-    circuit = Circuit(SETTINGS)
+    circuit = CircuitBreaker(SETTINGS)
     for _ in range(3):
         count(circuit, 0.0, good=False)
     count(circuit, 11.1, good=False)
@@ -77,10 +77,10 @@ def test_an_open_circuit_admits_nothing_until_its_time_is_over() -> None:
 def test_no_more_probes_than_allowed_at_once() -> None:
     """Half-open, two calls are let through and the third is not, until a place is free again."""
     circuit = opened()
-    era = circuit.enter(2.0)
+    generation = circuit.enter(2.0)
     circuit.enter(2.0)
     assert not circuit.admits(2.1)
-    circuit.leave(era, 2.2, None, 2.0)  # cancelled: its place is free, nothing was found out
+    circuit.leave(generation, 2.2, None, 2.0)  # cancelled: its place is free, nothing was found out
     assert circuit.admits(2.2)
     assert circuit.state == "half-open"
 
@@ -108,27 +108,27 @@ def test_a_failed_probe_opens_it_again() -> None:
 
 def test_answers_of_calls_from_before_do_not_count() -> None:
     """A call begun while closed and answered while half-open is no probe."""
-    circuit = Circuit(SETTINGS)
+    circuit = CircuitBreaker(SETTINGS)
     early = [circuit.enter(0.0) for _ in range(4)]
     for _ in range(4):
         count(circuit, 0.0, good=False)
     circuit.enter(2.0)
-    for era in early:
-        circuit.leave(era, 2.1, good=True)
+    for generation in early:
+        circuit.leave(generation, 2.1, good=True)
     assert circuit.state == "half-open"
 
 
 def test_a_probe_that_does_not_end_gives_its_place_to_another() -> None:
     """After `probe_s` one more may be sent in its place; its own end then takes nobody's place away."""
     circuit = opened()
-    era = circuit.enter(2.0)
+    generation = circuit.enter(2.0)
     circuit.enter(3.0)
     assert circuit.reopens_in(4.0) == pytest.approx(8.0)
     assert not circuit.admits(11.9)
     assert circuit.admits(12.0)
     circuit.enter(12.0)
     assert not circuit.admits(12.5)
-    circuit.leave(era, 12.6, None, 2.0)
+    circuit.leave(generation, 12.6, None, 2.0)
     assert not circuit.admits(12.7)
     assert circuit.admits(13.0)
 
@@ -155,7 +155,7 @@ def test_streams_that_go_on_do_not_keep_a_server_out() -> None:
         if answered:
             for lease in leases:
                 lease.answered()
-            assert here.policy.replicas()[0].circuit.state == "closed"
+            assert here.policy.replicas()[0].breaker.state == "closed"
         else:
             here.clock.now += SETTINGS.probe_s
         here.call()
@@ -176,7 +176,7 @@ def test_never_more_probes_and_never_a_call_while_open(
     """Whatever comes back in whatever order: open lets nothing through, half-open at most `probes` that
     began within `probe_s`."""
     settings = Breaker(5, 3, failure_rate=0.5, open_s=2, probes=probes, probe_s=4)
-    circuit = Circuit(settings)
+    circuit = CircuitBreaker(settings)
     now, under_way = 0.0, []
     for pause_s, good in calls:
         now += pause_s
@@ -185,16 +185,18 @@ def test_never_more_probes_and_never_a_call_while_open(
             assert opens_in == 0
             under_way.append((circuit.enter(now), now))
             if circuit.state == "half-open":
-                lately = [began for era, began in under_way if era == circuit.era]
+                lately = [
+                    began for generation, began in under_way if generation == circuit.generation
+                ]
                 assert sum(now < began + settings.probe_s for began in lately) <= probes
         else:
             assert opens_in > 0
             if under_way:
-                era, began = under_way.pop(0)
-                circuit.leave(era, now, good, began)
+                generation, began = under_way.pop(0)
+                circuit.leave(generation, now, good, began)
         if len(under_way) > 5:
-            era, began = under_way.pop()
-            circuit.leave(era, now, good, began)
+            generation, began = under_way.pop()
+            circuit.leave(generation, now, good, began)
 
 
 @pytest.mark.parametrize("error", [ServerUnavailable, DeadlineExceeded])
@@ -219,7 +221,7 @@ def test_a_dead_server_is_left_alone_and_tried_again(error: Any) -> None:
     here.clock.now += 2.0
     here.call()
     here.call()
-    assert here.policy.replicas()[0].circuit.state == "closed"
+    assert here.policy.replicas()[0].breaker.state == "closed"
 
 
 @pytest.mark.parametrize("error", [InferenceError, ModelNotFound, InvalidInput, Overloaded])

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tests.client.policy.world import World
 from tritonkit.client.policy import Limit, Retry
-from tritonkit.client.policy.budget import ALLOWANCE, Budget
+from tritonkit.client.policy.budget import ALLOWANCE, RetryBudget
 from tritonkit.errors import ClientError, Overloaded, ServerUnavailable
 
 
 @given(st.lists(st.tuples(st.sampled_from(["earn", "spend"]), st.floats(0, 5)), max_size=400))
 def test_no_history_spends_more_than_was_earned(history: list[tuple[str, float]]) -> None:
     """Whatever happens in whatever order, at most the allowance and a tenth of the answers is spent."""
-    budget, now, earned, spent = Budget(0.1), 0.0, 0, 0
+    budget, now, earned, spent = RetryBudget(0.1), 0.0, 0, 0
     for what, pause_s in history:
         now += pause_s
         if what == "earn":
@@ -30,7 +30,7 @@ def test_no_history_spends_more_than_was_earned(history: list[tuple[str, float]]
 
 def test_ten_answers_pay_for_one_retry() -> None:
     """Once the allowance is gone, ten answered calls buy one message, and not two."""
-    budget = Budget(0.1)
+    budget = RetryBudget(0.1)
     while budget.spend(0.0):
         pass
     for _ in range(10):
@@ -41,7 +41,7 @@ def test_ten_answers_pay_for_one_retry() -> None:
 
 def test_savings_fade() -> None:
     """An hour's answers cannot be spent at once later; the allowance stays."""
-    budget = Budget(0.1)
+    budget = RetryBudget(0.1)
     for _ in range(100_000):
         budget.earn(0.0)
     assert budget.tokens > 10_000
@@ -53,7 +53,7 @@ def test_savings_fade() -> None:
 
 def test_a_budget_of_nothing_has_no_allowance() -> None:
     """`budget=0` means that nothing is ever sent twice."""
-    assert not Budget(0.0).spend(0.0)
+    assert not RetryBudget(0.0).spend(0.0)
 
 
 @pytest.mark.parametrize("error", [ServerUnavailable, Overloaded])
@@ -115,10 +115,10 @@ def _nothing() -> Any:
 def test_questions_earn_nothing() -> None:
     """Asking for metadata a thousand times does not pay for retries of inference."""
     here = World(["a:1"], lambda _: (0.001, None))
-    before = here.policy._shared.budget.tokens
+    before = here.policy.budget.tokens
     for _ in range(1000):
         here.call(method="ModelMetadata", limited=False)
-    assert here.policy._shared.budget.tokens == before
+    assert here.policy.budget.tokens == before
 
 
 def test_without_retry_nothing_is_sent_twice() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tritonkit.client.policy import Hedge, Policy, Retry
-from tritonkit.client.policy.alarm import Alarm
-from tritonkit.client.policy.hedge import Latencies
+from tritonkit.client.policy.hedge import LatencyTracker
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import DeadlineExceeded, InferenceError, Overloaded, ServerUnavailable
 
@@ -39,6 +38,10 @@ class Call:
         if self.error is not None:
             raise self.error
         return memoryview(self.server.address.encode())
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended."""
+        return self.ended.wait(min(seconds, self.timeout_s))
 
     def given_up(self) -> bool:
         """Whether it ends by being cancelled; a helper thread may be about to."""
@@ -115,10 +118,10 @@ class Pair:
         self.servers: dict[str, Server] = {}
         self.kind = kind
         self.policy = Policy(["a:1", "b:1"], self._connect, hedge=Hedge(least_calls=20), **settings)
-        assert self.policy._shared.latencies is not None
+        assert self.policy.latencies is not None
         for _ in range(20):
-            self.policy._shared.latencies.add("m", 0.02)
-            self.policy._shared.latencies.add("usually slow", 10.0)
+            self.policy.latencies.add("m", 0.02)
+            self.policy.latencies.add("usually slow", 10.0)
 
     def _connect(self, address: str, _: str | None) -> Server:
         made = AsyncServer(address) if self.kind == "tasks" else Server(address)
@@ -147,11 +150,9 @@ class Pair:
 
 
 @pytest.fixture(params=["threads", "tasks"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest) -> Pair:
     """A client of two servers."""
-    made = Pair(request.param)
-    yield made
-    made.policy._stop()
+    return Pair(request.param)
 
 
 def test_a_quick_answer_is_not_hedged(pair: Pair) -> None:
@@ -245,7 +246,7 @@ def test_both_fail(pair: Pair) -> None:
     first, second = pair.only("a:1")
     first.hangs, first.error = True, ServerUnavailable("a:1", found="lost")
     second.error, second.then = Overloaded("b:1", found="full"), lambda: first.end(0.02)
-    pair.policy._shared.budget._tokens = 1.0  # type: ignore[union-attr] - for the hedge, none for a retry
+    pair.policy.budget._tokens = 1.0  # type: ignore[union-attr] - for the hedge, none for a retry
     with pytest.raises(ServerUnavailable):
         pair.call()
     assert pair.in_flight() == [0, 0]
@@ -267,10 +268,9 @@ def test_hedges_take_from_the_budget(kind: str) -> None:
     pair = Pair(kind)
     first, second = pair.only("a:1")
     first.after_s = 0.1
-    pair.policy._shared.budget._tokens = 0.0  # type: ignore[union-attr]
+    pair.policy.budget._tokens = 0.0  # type: ignore[union-attr]
     assert pair.call().attempts == 1
     assert not second.calls
-    pair.policy._stop()
 
 
 @pytest.mark.parametrize("options", [{"idempotent": False}, {"where": "another model"}])
@@ -343,7 +343,7 @@ def test_many_threads_with_one_server_that_stalls_at_times() -> None:
 
 def test_the_percentile_of_recent_latencies() -> None:
     """Slow is slower than 95 of 100 recent answers; before enough answers nothing is slow."""
-    latencies = Latencies(Hedge())
+    latencies = LatencyTracker(Hedge())
     for number in range(99):
         latencies.add("m", number / 1000)
     assert latencies.slow_after_s("m") is None
@@ -356,18 +356,7 @@ def test_the_percentile_of_recent_latencies() -> None:
 
 def test_latencies_of_endless_models_are_bounded() -> None:
     """Names without end do not fill the memory."""
-    latencies = Latencies(Hedge())
+    latencies = LatencyTracker(Hedge())
     for number in range(1000):
         latencies.add(f"m{number}", 0.1)
     assert len(latencies._models) <= 128
-
-
-def test_an_alarm_can_be_set_earlier_and_called_off() -> None:
-    """What is due earlier runs earlier, also when set later; what was called off does not run."""
-    alarm, rung, done = Alarm(), [], threading.Event()
-    alarm.after(60.0, lambda: rung.append("a minute later"))
-    alarm.after(0.01, lambda: rung.append("never")).cancel()
-    alarm.after(0.02, done.set)
-    assert done.wait(30)
-    alarm.close()
-    assert not rung

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.policy.world import World
 from tritonkit.client.policy import Breaker, Retry
-from tritonkit.client.policy.pool import Pool, Target
+from tritonkit.client.policy.pool import ReplicaPool, ServerAddress
 from tritonkit.errors import DeadlineExceeded, Overloaded, ServerUnavailable, UsageError
 
 THREE = ["a:1", "b:1", "c:1"]
@@ -63,7 +63,7 @@ def test_a_new_server_is_not_flooded() -> None:
     """A server nothing is known of is compared by its calls in flight, not taken for infinitely quick."""
     here = World(["a:1", "b:1"], lambda _: (0.1, None))
     crowd(here, 200, 0.001)
-    here.policy._pool.serve([Target("a:1"), Target("b:1"), Target("c:1")])
+    here.policy.pool.serve([ServerAddress("a:1"), ServerAddress("b:1"), ServerAddress("c:1")])
     crowd(here, 200, 0.0001)
     assert len(here.servers["c:1"].calls) < 120
 
@@ -92,11 +92,11 @@ def test_a_retry_goes_elsewhere(error: Any) -> None:
 def test_a_third_attempt_prefers_a_rested_server_to_a_dead_one() -> None:
     """With two servers tried and the third known to be dead, the first is tried again."""
     here = World(THREE, lambda _: (0.0, None))
-    pool, now = here.policy._pool, here.clock.now
+    pool, now = here.policy.pool, here.clock.now
     first, second, dead = here.policy.replicas()
     lost = pool.pick(now, only=dead)
     assert lost is not None
-    pool.end(lost, now, ServerUnavailable("c:1", found="refused"))
+    lost.replica.end(lost, now, ServerUnavailable("c:1", found="refused"))
     again = pool.pick(now + 0.06, (first, second))
     assert again is not None
     assert again.replica is first
@@ -198,10 +198,10 @@ def test_calls_in_flight_are_given_back_however_they_end() -> None:
 def test_removed_servers_drain() -> None:
     """A server no longer named gets no call, finishes what it has, and is closed then."""
     here = World(["a:1", "b:1"], lambda _: (1.0, None), limit=None)
-    pool = here.policy._pool
+    pool = here.policy.pool
     under_way = [here.steps() for _ in range(8)]
     sends = [next(steps) for steps in under_way]
-    pool.serve([Target("b:1")])
+    pool.serve([ServerAddress("b:1")])
     busy = [n for n, send in enumerate(sends) if send.transport.address == "a:1"]
     assert busy
     assert {here.call().endpoint for _ in range(20)} == {"b:1"}
@@ -220,7 +220,7 @@ def test_a_server_that_stays_keeps_its_transport() -> None:
     """A new list of servers makes transports for new addresses only."""
     here = World(["a:1", "b:1"], lambda _: (0.0, None))
     kept = here.servers["b:1"]
-    here.policy._pool.serve([Target("b:1"), Target("c:1")])
+    here.policy.pool.serve([ServerAddress("b:1"), ServerAddress("c:1")])
     assert here.servers["b:1"] is kept
     assert [replica.address for replica in here.policy.replicas()] == ["b:1", "c:1"]
 
@@ -229,7 +229,7 @@ def test_nothing_is_made_after_closing() -> None:
     """A look-up that ends after `close` makes no transports that nobody would close."""
     here = World(["a:1"], lambda _: (0.0, None))
     here.policy.close()
-    here.policy._pool.serve([Target("b:1")])
+    here.policy.pool.serve([ServerAddress("b:1")])
     assert set(here.servers) == {"a:1"}
 
 
@@ -244,4 +244,4 @@ def test_one_server_asked_by_name() -> None:
 
 def test_a_pool_of_none_gives_none() -> None:
     """Without servers there is nothing to pick."""
-    assert Pool(lambda *_: None, None, Random()).pick(0.0) is None
+    assert ReplicaPool(lambda *_: None, None, Random()).pick(0.0) is None

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from tritonkit.client.policy import Policy
-from tritonkit.client.policy.gate import _Turn
 from tritonkit.client.steps import Send, Sleep, run_blocking
+from tritonkit.client.waiting import Wakeup
 from tritonkit.errors import DeadlineExceeded
 
 Script = Callable[["Server"], tuple[float, BaseException | None]]
@@ -72,6 +72,7 @@ class World:
         self.policy = Policy(addresses, self._connect, clock=self.clock, rng=Random(1), **settings)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
+        self._asleep: dict[Wakeup, Callable[[], None]] = {}
 
     def _connect(self, address: str, server_name: str | None) -> Server:
         server = Server(address, self.clock, self.script)
@@ -134,6 +135,14 @@ class World:
             moment, _, event = heapq.heappop(self._events)
             self.clock.now = max(self.clock.now, moment)
             event()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Those who sleep on a wakeup and were woken go on now."""
+        for wakeup, resume in list(self._asleep.items()):
+            wakeup.seconds = 0.0
+            if wakeup.block():
+                self._at(self.clock.now, resume)
 
     def _at(self, moment: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (moment, next(self._numbers), event))
@@ -164,17 +173,14 @@ class World:
             later(seconds, lambda: steps.send(body) if error is None else steps.throw(error))
         elif isinstance(step, Sleep):
             later(step.seconds, lambda: steps.send(None))
-        elif isinstance(step, _Turn):
-            once = iter((1,))
+        elif isinstance(step, Wakeup):
 
             def resume() -> None:
-                if next(once, None):
+                if self._asleep.pop(step, None) is not None:
                     self._go(steps, lambda: steps.send(None), done)
 
-            if step.waiter.listen(lambda: self._at(self.clock.now, resume)):
-                self._at(self.clock.now + step.seconds, resume)
-            else:
-                resume()
+            self._asleep[step] = resume
+            self._at(self.clock.now + step.seconds, resume)
         else:
             result = step.block()
             later(0.0, lambda: steps.send(result))

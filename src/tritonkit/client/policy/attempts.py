@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from random import Random
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
-from tritonkit.client.policy.alarm import Alarm
-from tritonkit.client.policy.budget import Budget
-from tritonkit.client.policy.hedge import Latencies, Race, Raced
-from tritonkit.client.policy.pool import Pool
+from tritonkit.client.policy.hedge import HedgedAnswer, HedgedSend
 from tritonkit.client.policy.replica import Attempt, Replica
-from tritonkit.client.policy.resolve import LookUp, Watch
-from tritonkit.client.policy.settings import Retry
 from tritonkit.client.steps import Send, Sleep, Steps
 from tritonkit.errors import (
     CircuitOpen,
@@ -25,7 +18,10 @@ from tritonkit.errors import (
 )
 from tritonkit.wire.transport import Body, Headers, Method
 
-__all__ = ["Call", "MakeBody", "Sent", "Shared"]
+if TYPE_CHECKING:
+    from tritonkit.client.policy.policy import Policy
+
+__all__ = ["Attempts", "MakeBody", "Sent"]
 
 MakeBody: TypeAlias = Callable[[Any, float], Steps[Body]]
 """`make(transport, timeout_s)`: the message for one server, where it differs between servers."""
@@ -49,26 +45,10 @@ class Sent(NamedTuple):
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all calls of a client have in common."""
-
-    addresses: tuple[str, ...]
-    pool: Pool
-    retry: Retry | None
-    budget: Budget | None
-    latencies: Latencies | None
-    alarm: Alarm
-    watches: tuple[Watch, ...]
-    clock: Callable[[], float]
-    rng: Random
-
-
-class Call:
-    """One call under way; `run` is its course."""
+class Attempts:
+    """What is done for one call; see `Policy.call` for its arguments."""
 
     __slots__ = (
-        "_began",
         "_body",
         "_deadline",
         "_headers",
@@ -77,8 +57,8 @@ class Call:
         "_last",
         "_method",
         "_only",
+        "_policy",
         "_sent",
-        "_shared",
         "_tried",
         "_wait_s",
         "_where",
@@ -86,7 +66,7 @@ class Call:
 
     def __init__(
         self,
-        shared: Shared,
+        policy: Policy,
         method: Method,
         body: Body | MakeBody,
         deadline: float,
@@ -95,7 +75,7 @@ class Call:
         idempotent: bool = False,
         only: Replica | None = None,
     ) -> None:
-        self._shared = shared
+        self._policy = policy
         self._method = method
         self._body = body
         self._deadline = deadline
@@ -106,57 +86,162 @@ class Call:
         self._tried: tuple[Replica, ...] = ()
         self._last: Exception | None = None
         self._hedge: Attempt | None = None
-        self._began: float | None = None
         self._sent = 0
         self._wait_s = 0.0
 
-    def run(self, queue_s: float) -> Steps[Sent]:
+    def run(self, queue_s: float = 0.0) -> Steps[Sent]:
         """Attempts until one is answered or no more may be made."""
-        clock, hedged = self._shared.clock, self._shared.latencies is not None
+        clock, hedges = self._policy.clock, self._policy.hedges
         while True:
-            attempt = self.picked(clock())
+            winner = attempt = self.pick(clock())
             self._sent += 1
             try:
-                slow_after_s = self._slow_after_s() if hedged else None
                 if callable(self._body):
                     body = yield from self._made_and_sent(attempt, self._body)
-                elif slow_after_s is None:
-                    body = yield self._message(attempt, self._body)
+                elif hedges and (slow_after_s := self._slow_after_s()) is not None:
+                    winner, body = yield from self._hedged(attempt, self._body, slow_after_s)
                 else:
-                    attempt, body = yield from self._raced(attempt, self._body, slow_after_s)
+                    body = yield self._message(attempt, self._body)
             except Exception as error:
                 pause_s = self._failed(attempt, clock(), error)
             except BaseException as error:  # interrupted, cancelled: says nothing about the server
-                self._settled(attempt, clock(), error)
+                self._end(attempt, clock(), error)
                 raise
             else:
-                return self._answered(attempt, clock(), body, queue_s)
-            yield from self._paused(pause_s)
+                return self._answered(attempt, winner, body, queue_s)
+            self._policy.refresh_names()  # of a server that was lost
+            if pause_s > 0:
+                yield Sleep(pause_s)
 
-    def picked(self, now: float) -> Attempt:
+    def pick(self, now: float) -> Attempt:
         """A server to send to; raises what the call ends with if there is none or no time."""
         if now >= self._deadline:
             raise self._last or self._late()
-        attempt = self._shared.pool.pick(now, self._tried, self._only)
-        return attempt if attempt is not None else self._no_server(now)
+        return self._policy.pool.pick(now, self._tried, self._only) or self._no_server(now)
 
-    def _paused(self, pause_s: float) -> Steps[None]:
-        """Between attempts; a name whose server was lost is looked up meanwhile."""
-        now = self._shared.clock()
-        for watch in self._shared.watches:
-            if watch.due(now):
-                yield LookUp(watch, now, 0.0)
-        if pause_s > 0:
-            yield Sleep(pause_s)
+    def _message(self, attempt: Attempt, body: Body) -> Send:
+        transport, timeout_s = attempt.replica.transport, self._deadline - attempt.started
+        return Send(transport, self._method, body, timeout_s, self._headers)
 
     def _made_and_sent(self, attempt: Attempt, make: MakeBody) -> Steps[memoryview]:
-        shared = self._shared
         body = yield from make(attempt.replica.transport, self._deadline - attempt.started)
-        if shared.clock() >= self._deadline:
+        timeout_s = self._deadline - self._policy.clock()
+        if timeout_s <= 0:
             raise self._late()
-        message = self._message(attempt, body)
-        answer: memoryview = yield message._replace(timeout_s=self._deadline - shared.clock())
+        answer: memoryview = yield self._message(attempt, body)._replace(timeout_s=timeout_s)
         return answer
+
+    # -- hedging
+
+    def _slow_after_s(self) -> float | None:
+        """When to ask a second server; None: not at all."""
+        policy, latencies = self._policy, self._policy.latencies
+        if latencies is None or self._tried or self._only is not None or not self._idempotent:
+            return None
+        if self._method != "ModelInfer" or len(policy.pool.replicas) < 2 or not self._may_send():
+            return None
+        return latencies.slow_after_s(self._where)
+
+    def _hedged(
+        self, attempt: Attempt, body: Body, slow_after_s: float
+    ) -> Steps[tuple[Attempt, memoryview]]:
+        """The attempt that was answered, and the answer."""
+        clock = self._policy.clock
+        step = HedgedSend(
+            self._message(attempt, body),
+            slow_after_s,
+            lambda: self._second(attempt.replica, body),
+            self._policy.helpers,
+        )
+        try:
+            answer: HedgedAnswer = yield step
+        except BaseException as error:
+            if (hedge := self._hedge) is not None:
+                hedge.replica.end(hedge, clock(), step.second_error or error)
+            raise
+        hedge = self._hedge
+        if hedge is None:
+            return attempt, answer.body
+        if answer.by_second:
+            attempt.replica.outrun(attempt, clock())
+            return hedge, answer.body
+        if step.second_error is not None:
+            hedge.replica.end(hedge, clock(), step.second_error)
+        else:
+            hedge.replica.outrun(hedge, clock())
+        return attempt, answer.body
+
+    def _second(self, first: Replica, body: Body) -> Send | None:
+        """A message to a healthy server other than the first, if the budget allows it."""
+        policy, now = self._policy, self._policy.clock()
+        if now >= self._deadline or not policy.may_use_other(now, first):
+            return None
+        self._hedge = policy.pool.pick_other(now, (first,))
+        if self._hedge is None:
+            return None
+        self._sent += 1
+        return self._message(self._hedge, body)
+
+    # -- the end of an attempt
+
+    def _answered(
+        self, attempt: Attempt, winner: Attempt, body: memoryview, queue_s: float
+    ) -> Sent:
+        policy = self._policy
+        now = policy.clock()
+        winner.replica.end(winner, now)
+        took_s = now - attempt.started
+        if not self._tried and self._method == "ModelInfer":
+            if policy.budget is not None:
+                policy.budget.earn(now)
+            if policy.latencies is not None:
+                policy.latencies.add(self._where, took_s)
+        return Sent(body, winner.replica.address, self._sent, queue_s, self._wait_s + took_s)
+
+    def _end(self, attempt: Attempt, now: float, error: BaseException) -> None:
+        attempt.replica.end(attempt, now, error)
+        self._wait_s += now - attempt.started
+        self._tried += (attempt.replica,)
+        if self._hedge is not None:
+            self._tried += (self._hedge.replica,)
+
+    def _failed(self, attempt: Attempt, now: float, error: Exception) -> float:
+        """Seconds until the next attempt; raises the error when there is to be none."""
+        self._end(attempt, now, error)
+        elsewhere = self._only is None and self._policy.pool.has_other(now, self._tried)
+        if isinstance(error, ServerUnavailable):
+            for resolver in self._policy.resolvers:
+                resolver.hurry(now)
+        elif isinstance(error, ModelNotFound):
+            # A server that has just started says so of models it is still loading.
+            if not elsewhere:
+                raise error
+        elif not isinstance(error, Overloaded):
+            raise error
+        budget = self._policy.budget
+        # What a server may have begun with would be done twice.
+        harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
+        if budget is None or not harmless or not self._may_send():
+            raise error
+        # Another server takes over at once, unless servers are full.
+        pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
+        if now + pause_s >= self._deadline or not budget.spend(now):
+            raise error
+        self._last = error
+        return pause_s
+
+    def _may_send(self) -> bool:
+        """Whether the settings allow one message more."""
+        retry = self._policy.retry
+        return retry is not None and self._sent < retry.attempts
+
+    def _pause_s(self) -> float:
+        """Drawn from a range that doubles with each attempt ("full jitter")."""
+        retry = self._policy.retry
+        if retry is None:
+            return 0.0
+        longest = min(retry.longest_s, retry.first_s * 2.0 ** min(len(self._tried) - 1, 30))
+        return self._policy.rng.random() * longest
 
     def _late(self) -> DeadlineExceeded:
         return DeadlineExceeded(
@@ -166,132 +251,11 @@ class Call:
             unprocessed=True,
         )
 
-    def _message(self, attempt: Attempt, body: Body) -> Send:
-        return Send(
-            attempt.replica.transport,
-            self._method,
-            body,
-            self._deadline - attempt.started,
-            self._headers,
-        )
-
-    def _slow_after_s(self) -> float | None:
-        """When to ask a second server; None: not at all."""
-        shared = self._shared
-        if shared.latencies is None or self._tried or not self._idempotent or not self._may_send():
-            return None
-        if self._method != "ModelInfer" or self._only is not None or callable(self._body):
-            return None
-        if len(shared.pool.replicas) < 2:
-            return None
-        return shared.latencies.slow_after_s(self._where)
-
-    def _raced(
-        self, attempt: Attempt, body: Body, slow_after_s: float
-    ) -> Steps[tuple[Attempt, memoryview]]:
-        shared = self._shared
-        race = Race(
-            self._message(attempt, body),
-            slow_after_s,
-            lambda: self._second(attempt.replica, body),
-            shared.alarm,
-        )
-        try:
-            raced: Raced = yield race
-        except BaseException as error:
-            if self._hedge is not None:
-                shared.pool.end(self._hedge, shared.clock(), race.second_error or error)
-            raise
-        if self._hedge is None:
-            return attempt, raced.body
-        now = shared.clock()
-        winner, loser = (self._hedge, attempt) if raced.by_second else (attempt, self._hedge)
-        if loser is self._hedge and race.second_error is not None:
-            shared.pool.end(loser, now, race.second_error)
-        else:
-            shared.pool.lost(loser, now)
-        self._began = attempt.started
-        return winner, raced.body
-
-    def _second(self, first: Replica, body: Body) -> Send | None:
-        """The hedge: a message to a healthy server other than the first, if the budget allows it."""
-        shared = self._shared
-        now = shared.clock()
-        if now >= self._deadline or not shared.pool.has_other(now, (first,)):
-            return None
-        if shared.budget is None or not shared.budget.spend(now):
-            return None
-        self._hedge = shared.pool.other(now, (first,))
-        if self._hedge is None:
-            return None
-        self._sent += 1
-        return self._message(self._hedge, body)
-
-    def _answered(self, attempt: Attempt, now: float, body: memoryview, queue_s: float) -> Sent:
-        shared = self._shared
-        shared.pool.end(attempt, now)
-        began = attempt.started if self._began is None else self._began
-        if not self._tried and self._method == "ModelInfer":
-            if shared.budget is not None:
-                shared.budget.earn(now)
-            if shared.latencies is not None:
-                shared.latencies.add(self._where, now - began)
-        return Sent(body, attempt.replica.address, self._sent, queue_s, self._wait_s + now - began)
-
-    def _settled(self, attempt: Attempt, now: float, error: BaseException) -> None:
-        self._shared.pool.end(attempt, now, error)
-        self._wait_s += now - attempt.started
-        self._tried += (attempt.replica,)
-        if self._hedge is not None:
-            self._tried += (self._hedge.replica,)
-
-    def _failed(self, attempt: Attempt, now: float, error: Exception) -> float:
-        """Seconds until the next attempt; raises the error when there is to be none."""
-        self._settled(attempt, now, error)
-        if isinstance(error, ServerUnavailable):
-            for watch in self._shared.watches:
-                watch.hurry(now)
-        elif isinstance(error, ModelNotFound):
-            # A server that has just started says so of models it is still loading.
-            if not self._elsewhere(now):
-                raise error
-        elif not isinstance(error, Overloaded):
-            raise error
-        budget = self._shared.budget
-        # What a server may have begun with would be done twice.
-        harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
-        if budget is None or not harmless or not self._may_send():
-            raise error
-        pause_s = self._pause_s(now, error)
-        if now + pause_s >= self._deadline or not budget.spend(now):
-            raise error
-        self._last = error
-        return pause_s
-
-    def _may_send(self) -> bool:
-        """Whether the settings allow one message more."""
-        retry = self._shared.retry
-        return retry is not None and self._sent < retry.attempts
-
-    def _pause_s(self, now: float, error: Exception) -> float:
-        """None if another server can take over; else drawn from a range that doubles ("full jitter")."""
-        shared = self._shared
-        assert shared.retry is not None  # noqa: S101 - for mypy: there is a budget only with it
-        if self._elsewhere(now) and not isinstance(error, Overloaded):
-            return 0.0
-        doublings = min(len(self._tried) - 1, 30)
-        longest = min(shared.retry.longest_s, shared.retry.first_s * 2.0**doublings)
-        return shared.rng.random() * longest
-
-    def _elsewhere(self, now: float) -> bool:
-        """Whether there is a healthy server that this call has not tried."""
-        return self._only is None and self._shared.pool.has_other(now, self._tried)
-
     def _no_server(self, now: float) -> NoReturn:
         if self._last is not None:
             raise self._last
-        seconds = self._shared.pool.reopens_in(now, self._only)
-        names = self._shared.addresses if self._only is None else (self._only.address,)
+        seconds = self._policy.pool.reopens_in(now, self._only)
+        names = self._policy.addresses if self._only is None else (self._only.address,)
         moment = f"within {seconds:.2g} s" if seconds > 0 else "at once"
         raise CircuitOpen(
             self._where,

@@ -1,120 +1,123 @@
-"""The circuit of one server: closed, open, half-open, by the rate of failures in a window of time."""
+"""The circuit breaker of one server: closed, open, half-open, by the rate of failures in a window of time."""
 
 from __future__ import annotations
 
-from typing import Literal
+import sys
+from typing import Literal, TypeAlias
 
 from tritonkit.client.policy.settings import Breaker
 
-__all__ = ["Circuit"]
+__all__ = ["CircuitBreaker"]
+
+State: TypeAlias = Literal["closed", "open", "half-open"]
 
 _BUCKETS = 10
 
+_NEVER_OPENS = Breaker(least_calls=sys.maxsize)
 
-class Circuit:
+
+class CircuitBreaker:
     """Whether calls may go to one server; the caller sees to it that only one thread is in here.
 
-    Each change of state starts a new era. `enter` gives the era a call belongs to and `leave` takes it
-    back: a call that began before the circuit opened says nothing about the server afterwards. A probe
-    that does not end keeps its place for `probe_s` only.
+    Each change of state starts a new generation. `enter` gives the generation a call belongs to and
+    `leave` takes it back: a call that began before the circuit opened says nothing about the server
+    afterwards. A probe that does not end keeps its place for `probe_s` only.
+
+    Args:
+        settings: None: it never opens.
     """
 
     __slots__ = (
+        "_answered_probes",
         "_calls",
         "_failures",
-        "_good",
         "_index",
+        "_open_until",
         "_probes",
         "_settings",
-        "_until",
         "_window",
-        "era",
+        "generation",
         "state",
     )
+    state: State
+    _window: list[list[int]]
+    """Calls and failures in each tenth of the window."""
+    _index: int
+    _calls: int
+    _failures: int
+    _answered_probes: int
+    _probes: list[float]
+    """When each probe under way began, in order; those without a place any more are left out."""
 
     def __init__(self, settings: Breaker | None) -> None:
-        self._settings = settings
-        self._window: list[list[int]] = []
-        self._index = -1
-        self._calls = self._failures = 0
-        self._clear()
-        self.state: Literal["closed", "open", "half-open"] = "closed"
-        self.era = 0
-        self._until = 0.0
-        self._good = 0
-        self._probes: list[float] = []
-        """When each probe under way began, in order; those without a place any more are left out."""
+        self._settings = settings or _NEVER_OPENS
+        self._open_until = 0.0
+        self.generation = -1
+        self._turn("closed")
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now; changes nothing."""
-        if self.state == "closed" or self._settings is None:
-            return True
-        if self.state == "open":
-            return now >= self._until
-        probes, most = self._probes, self._settings.probes
-        return len(probes) < most or now >= probes[-most] + self._settings.probe_s
+        return self.reopens_in(now) <= 0.0
 
     def reopens_in(self, now: float) -> float:
         """Seconds until a call is let through at the latest; a probe's answer may let it through before."""
-        if self._settings is None or self.admits(now):
+        if self.state == "closed":
             return 0.0
         if self.state == "open":
-            return self._until - now
-        return self._probes[-self._settings.probes] + self._settings.probe_s - now
+            return max(self._open_until - now, 0.0)
+        most = self._settings.probes
+        if len(self._probes) < most:
+            return 0.0
+        return max(self._probes[-most] + self._settings.probe_s - now, 0.0)
 
     def enter(self, now: float) -> int:
-        """A call that `admits` let through is sent: the era to give back to `leave`."""
+        """A call that `admits` let through is sent: the generation to give back to `leave`."""
         if self.state != "closed":
             if self.state == "open":
                 self._turn("half-open")
-            probe_s = self._settings.probe_s if self._settings is not None else 0.0
+            probe_s = self._settings.probe_s
             self._probes = [began for began in self._probes if now < began + probe_s] + [now]
-        return self.era
+        return self.generation
 
-    def leave(self, era: int, now: float, good: bool | None, began: float = 0.0) -> None:
+    def leave(self, generation: int, now: float, good: bool | None, began: float = 0.0) -> None:
         """The call is over.
 
         Args:
-            era: what `enter` gave.
+            generation: what `enter` gave.
             now: the moment.
             began: the moment of `enter`.
             good: True: the server answered. False: it failed. None: the call says nothing about it.
         """
-        if era != self.era or self._settings is None:
+        if generation != self.generation:
             return
-        if self.state == "closed":
-            if good is not None:
-                self._count(now, failed=not good)
-        else:
+        if self.state != "closed":
             self._probed(now, good, began)
+        elif good is not None:
+            index = int(now * _BUCKETS / self._settings.window_s)
+            if index != self._index:
+                self._roll(index)
+            bucket = self._window[index % _BUCKETS]
+            bucket[0] += 1
+            self._calls += 1
+            if not good:
+                bucket[1] += 1
+                self._failures += 1
+                self._judge(now)
+
+    def _judge(self, now: float) -> None:
+        settings, calls = self._settings, self._calls
+        if calls >= settings.least_calls and self._failures >= settings.failure_rate * calls:
+            self._open(now)
 
     def _probed(self, now: float, good: bool | None, began: float) -> None:
-        assert self._settings is not None  # noqa: S101 - for mypy: without settings it stays closed
         if began in self._probes:
             self._probes.remove(began)
         if good is False:
             self._open(now)
         elif good:
-            self._good += 1
-            if self._good >= self._settings.probes:
+            self._answered_probes += 1
+            if self._answered_probes >= self._settings.probes:
                 self._turn("closed")
-
-    def _count(self, now: float, *, failed: bool) -> None:
-        settings = self._settings
-        assert settings is not None  # noqa: S101 - as above
-        index = int(now * _BUCKETS / settings.window_s)
-        if index != self._index:
-            self._roll(index)
-        bucket = self._window[index % _BUCKETS]
-        bucket[0] += 1
-        self._calls += 1
-        if failed:
-            bucket[1] += 1
-            self._failures += 1
-            if self._calls >= settings.least_calls and (
-                self._failures >= settings.failure_rate * self._calls
-            ):
-                self._open(now)
 
     def _roll(self, index: int) -> None:
         """Drop the buckets that fell out of the window."""
@@ -129,14 +132,13 @@ class Circuit:
         self._index = index
 
     def _open(self, now: float) -> None:
-        assert self._settings is not None  # noqa: S101 - as above
-        self._until = now + self._settings.open_s
+        self._open_until = now + self._settings.open_s
         self._turn("open")
 
-    def _turn(self, state: Literal["closed", "open", "half-open"]) -> None:
+    def _turn(self, state: State) -> None:
         self.state = state
-        self.era += 1
-        self._good = 0
+        self.generation += 1
+        self._answered_probes = 0
         self._probes = []
         self._clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 
-__all__ = ["ALLOWANCE", "Budget"]
+__all__ = ["ALLOWANCE", "RetryBudget"]
 
 ALLOWANCE = 10.0
 """Tokens at the start, and what a quiet client may keep for long."""
@@ -16,7 +16,7 @@ _FORGET_S = 10.0
 _LOOK_S = 0.5
 
 
-class Budget:
+class RetryBudget:
     """A bucket of tokens shared by all calls of a client.
 
     However long it runs, at most `ALLOWANCE + share * answered` tokens are spent: in an outage, when

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from types import TracebackType
+from typing import Any
 
-from tritonkit.client.policy.breaker import Circuit
+from tritonkit.client.policy.breaker import CircuitBreaker
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -14,7 +18,7 @@ from tritonkit.errors import (
     ServerUnavailable,
 )
 
-__all__ = ["Attempt", "Replica"]
+__all__ = ["Attempt", "Replica", "ReplicaLease"]
 
 _WEIGHT = 0.2
 """Of the newest answer in the moving average."""
@@ -22,24 +26,45 @@ _WEIGHT = 0.2
 _STALE_S = 10.0
 """What was measured longer ago than this counts little."""
 
-_TOLD = -2
-"""Of a stream whose circuit has been told of its answer: no circuit's era."""
-
 _PAUSE_S = (0.1, 2.0)
 """First and longest pause of a server that does not answer; doubled at each failure in a row."""
 
 _FULL_S = 0.05
 """Pause of a server that said it has no room."""
 
+_NOT_COUNTED = -1
+"""No breaker's generation: of an attempt whose end says nothing more to the breaker."""
+
+_SAYS_NOTHING = InterruptedError("only held")
+"""How an attempt ends that says nothing about its server."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One message, or one stream, at one server."""
+
+    replica: Replica
+    generation: int
+    """The breaker's, at the start."""
+    started: float
+
 
 class Replica:
-    """One server and its transport; only the pool touches it, under the pool's lock."""
+    """One server and its transport.
+
+    Args:
+        address: for messages.
+        transport: carries its calls.
+        breaker: whether calls may go there.
+        lock: the pool's, shared by its replicas.
+    """
 
     __slots__ = (
         "_answered_at",
+        "_lock",
         "_pause_s",
         "address",
-        "circuit",
+        "breaker",
         "in_flight",
         "latency_s",
         "measured_at",
@@ -47,91 +72,77 @@ class Replica:
         "transport",
     )
 
-    def __init__(self, address: str, transport: Any, circuit: Circuit) -> None:
+    def __init__(self, address: str, transport: Any, breaker: CircuitBreaker, lock: Lock) -> None:
         self.address = address
         self.transport = transport
-        self.circuit = circuit
+        self.breaker = breaker
         self.in_flight = 0
         self.latency_s = 0.0
         self.measured_at = -math.inf
         self.rest_until = 0.0
+        """Others are preferred until then, after a failure; 0: nothing speaks against it."""
         self._answered_at = -math.inf
         self._pause_s = 0.0
+        self._lock = lock
 
     def __repr__(self) -> str:
-        return f"<Replica {self.address}: {self.circuit.state}, {self.in_flight} in flight>"
-
-    def rested(self, now: float) -> bool:
-        """Whether nothing speaks against it: others are preferred while it rests after a failure."""
-        return not self.rest_until or now >= self.rest_until
+        return f"<Replica {self.address}: {self.breaker.state}, {self.in_flight} in flight>"
 
     def begin(self, now: float) -> Attempt:
-        """A call is sent to it."""
+        """A call is sent to it; the caller holds the pool's lock."""
         self.in_flight += 1
         if self.rest_until:  # one call finds out whether it is back, the others still go elsewhere
             self.rest_until = now + self._pause_s
-        circuit = self.circuit
-        return Attempt(self, circuit.era if circuit.state == "closed" else circuit.enter(now), now)
+        breaker = self.breaker
+        closed = breaker.state == "closed"
+        return Attempt(self, breaker.generation if closed else breaker.enter(now), now)
 
-    def end(self, attempt: Attempt, now: float, error: BaseException | None) -> None:
-        """The call is over: answered (None), or ended with this error."""
-        self.in_flight -= 1
-        if error is None:
-            self.measured(now - attempt.started, now)
-            self._answered(attempt, now)
-        elif isinstance(error, Overloaded):
-            self._rest(now, _FULL_S)
-            self.circuit.leave(attempt.era, now, None, attempt.started)
-        elif isinstance(error, ServerUnavailable | ModelNotFound):
-            # Saying no is quick: without a rest a server without its models would draw all calls.
-            self._rest(now, min(max(_PAUSE_S[0], 2 * self._pause_s), _PAUSE_S[1]))
-            lost = isinstance(error, ServerUnavailable)
-            self.circuit.leave(
-                attempt.era, now, good=False if lost else None, began=attempt.started
-            )
-        elif isinstance(error, DeadlineExceeded):
-            self.measured(now - attempt.started, now)
-            # Others were answered meanwhile: the server is well, this call had too little time.
-            late = self._answered_at < attempt.started
-            self.circuit.leave(
-                attempt.era, now, good=False if late else None, began=attempt.started
-            )
-        elif isinstance(error, InferenceError):
-            self._answered(attempt, now)
-        else:  # refused before sending, interrupted, cancelled
-            self.circuit.leave(attempt.era, now, None, attempt.started)
+    def end(
+        self,
+        attempt: Attempt,
+        now: float,
+        error: BaseException | None = None,
+        *,
+        stream: bool = False,
+    ) -> None:
+        """The attempt is over: answered (None), or ended with this error.
 
-    def released(self, attempt: Attempt, now: float, error: BaseException | None) -> None:
-        """A stream is over: its length and a reader's own time limit say nothing about the server."""
-        if error is None:
+        The length of a stream and its reader's own time limit say nothing about the server.
+        """
+        with self._lock:
             self.in_flight -= 1
-            self._answered(attempt, now)
-        elif isinstance(error, DeadlineExceeded):
-            self.in_flight -= 1
-            self.circuit.leave(attempt.era, now, None, attempt.started)
-        else:
-            self.end(attempt, now, error)
+            good: bool | None = True
+            if error is not None:
+                good = self._judged(attempt, now, error, stream)
+            elif not stream:
+                self._measure(now - attempt.started, now)
+            if good:
+                self._answered_at = now
+                self.rest_until = self._pause_s = 0.0
+            self.breaker.leave(attempt.generation, now, good, attempt.started)
 
-    def answered(self, attempt: Attempt, now: float) -> Attempt:
+    def outrun(self, attempt: Attempt, now: float) -> None:
+        """The attempt was given up because another server was quicker."""
+        with self._lock:
+            self.in_flight -= 1
+            if now - attempt.started > self.latency_s:
+                self._measure(now - attempt.started, now)
+            self.breaker.leave(attempt.generation, now, None, attempt.started)
+
+    def answered(self, attempt: Attempt, now: float) -> None:
         """A stream has brought something: as a probe it has ended well, however long it goes on."""
-        if attempt.era != self.circuit.era or self.circuit.state == "closed":
-            return attempt
-        self._answered(attempt, now)
-        return attempt._replace(era=_TOLD)
+        with self._lock:
+            if attempt.generation == self.breaker.generation and self.breaker.state != "closed":
+                self._answered_at = now
+                self.rest_until = self._pause_s = 0.0
+                self.breaker.leave(attempt.generation, now, good=True, began=attempt.started)
+                attempt.generation = _NOT_COUNTED
 
-    def lost(self, attempt: Attempt, now: float) -> None:
-        """The call was given up because another server was quicker."""
-        self.in_flight -= 1
-        if now - attempt.started > self.latency_s:
-            self.measured(now - attempt.started, now)
-        self.circuit.leave(attempt.era, now, None, attempt.started)
-
-    def measured(self, seconds: float, now: float) -> None:
-        """An answer took so long, or (a call given up) would have taken longer."""
-        age = (now - self.measured_at) / _STALE_S
-        weight = 1.0 if age > 1 else age if age > _WEIGHT else _WEIGHT
-        self.latency_s += weight * (seconds - self.latency_s)
-        self.measured_at = now
+    def only_hold(self, attempt: Attempt, now: float) -> None:
+        """The attempt's end will say nothing about the server."""
+        with self._lock:
+            self.breaker.leave(attempt.generation, now, None, attempt.started)
+            attempt.generation = _NOT_COUNTED
 
     def aged_latency_s(self, now: float, least: float) -> float:
         """Its latency, trusted less the older it is: it shrinks towards `least`, so it is tried again."""
@@ -139,19 +150,77 @@ class Replica:
             return self.latency_s
         return max(self.latency_s * math.exp((self.measured_at - now) / _STALE_S), least)
 
-    def _answered(self, attempt: Attempt, now: float) -> None:
-        self._answered_at = now
-        self.rest_until = self._pause_s = 0.0
-        self.circuit.leave(attempt.era, now, good=True, began=attempt.started)
+    def _judged(
+        self, attempt: Attempt, now: float, error: BaseException, stream: bool
+    ) -> bool | None:
+        """What an error says to the breaker: answered, failed or (None) neither."""
+        if isinstance(error, Overloaded):
+            self._rest(now, _FULL_S)
+            return None
+        if isinstance(error, ServerUnavailable | ModelNotFound):
+            # Saying no is quick: without a rest a server without its models would draw all calls.
+            self._rest(now, min(max(_PAUSE_S[0], 2 * self._pause_s), _PAUSE_S[1]))
+            return False if isinstance(error, ServerUnavailable) else None
+        if isinstance(error, DeadlineExceeded) and not stream:
+            self._measure(now - attempt.started, now)
+            # Others were answered meanwhile: the server is well, this call had too little time.
+            return None if self._answered_at >= attempt.started else False
+        # Else it was refused before sending, interrupted, cancelled.
+        return True if isinstance(error, InferenceError) else None
+
+    def _measure(self, seconds: float, now: float) -> None:
+        """An answer took so long, or (a call given up) would have taken longer."""
+        age = (now - self.measured_at) / _STALE_S
+        weight = 1.0 if age > 1 else age if age > _WEIGHT else _WEIGHT
+        self.latency_s += weight * (seconds - self.latency_s)
+        self.measured_at = now
 
     def _rest(self, now: float, seconds: float) -> None:
         self._pause_s = seconds
         self.rest_until = now + seconds
 
 
-class Attempt(NamedTuple):
-    """One message sent to one server."""
+class ReplicaLease:
+    """One server held for longer than a message, by a stream or a sequence.
 
-    replica: Replica
-    era: int
-    started: float
+    End it with `finish`, or use it as a context manager.
+    """
+
+    def __init__(self, attempt: Attempt, clock: Callable[[], float]) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._over = self._only_holds = False
+        self.replica = attempt.replica
+        self.address = attempt.replica.address
+        self.transport: Any = attempt.replica.transport
+
+    def keep(self) -> None:
+        """Only hold the server from now on: calls of their own will tell how it is."""
+        self._only_holds = True
+        self.replica.only_hold(self._attempt, self._clock())
+
+    def answered(self) -> None:
+        """The server has answered; the lease goes on."""
+        self.replica.answered(self._attempt, self._clock())
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """It is over, answered or with this error; finishing twice is finishing once.
+
+        A lease's duration says nothing about how quick the server is, and is not measured.
+        """
+        if not self._over:
+            self._over = True
+            if self._only_holds:
+                error = _SAYS_NOTHING
+            self.replica.end(self._attempt, self._clock(), error, stream=True)
+
+    def __enter__(self) -> ReplicaLease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.finish(error)

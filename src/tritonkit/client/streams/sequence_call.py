@@ -23,7 +23,7 @@ from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
     from tritonkit.client.core import Core
-    from tritonkit.client.policy import Lease, Sent
+    from tritonkit.client.policy import ReplicaLease, Sent
     from tritonkit.client.request import ModelKey, Request
     from tritonkit.client.steps import Steps
     from tritonkit.wire.parameters import Parameter
@@ -58,7 +58,7 @@ class SequenceCalls:
         self._name = key[0]
         self._calling = Lock()  # tried, and never waited for
         self._state = _NEW
-        self._server: Lease | None = None
+        self._server: ReplicaLease | None = None
         self._last: Request | None = None
         self._begun = self._answered = False
 
@@ -131,7 +131,9 @@ class SequenceCalls:
         self._answered = True
         return sent
 
-    def _send(self, request: Request, server: Lease, *, start: bool, end: bool) -> Steps[Sent]:
+    def _send(
+        self, request: Request, server: ReplicaLease, *, start: bool, end: bool
+    ) -> Steps[Sent]:
         parameters: dict[str, Parameter] = {"sequence_id": self.correlation_id}
         if start:
             parameters["sequence_start"] = True

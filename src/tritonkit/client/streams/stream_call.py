@@ -24,7 +24,7 @@ from tritonkit.wire.answer import stream_response
 
 if TYPE_CHECKING:
     from tritonkit.client.core import Core
-    from tritonkit.client.policy import Lease
+    from tritonkit.client.policy import ReplicaLease
     from tritonkit.client.request import Request
     from tritonkit.client.steps import Steps
 
@@ -50,7 +50,7 @@ class StreamCall:
         self._core = core
         self._request = request
         self._reading = Lock()  # tried, and never waited for
-        self._server: Lease | None = None
+        self._server: ReplicaLease | None = None
         self._stream: Any = None
         self._token: Any = None
         self._attempts = self._replies = 0

@@ -238,6 +238,11 @@ class _Pending:
         self._target, self._link, self._call = target, link, call
         self._request, self._deadline = request, deadline
 
+    def wait(self, seconds: float) -> bool:
+        """See `Pending.wait`."""
+        until = min(time.monotonic() + seconds, self._deadline)
+        return self._link.wait(self._call, until, listening=True)
+
     def result(self) -> memoryview:
         """See `Pending.result`."""
         link, call = self._link, self._call

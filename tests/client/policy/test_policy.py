@@ -134,7 +134,7 @@ def test_pauses_double_and_are_drawn_from_their_whole_range() -> None:
     for seed in range(200):
         script = failing(5, Overloaded)
         here = World(["a:1"], script, retry=Retry(attempts=6, first_s=0.1, longest_s=0.5))
-        here.policy._shared.rng.seed(seed)
+        here.policy.rng.seed(seed)
         steps = here.steps(100.0)
         step, number = next(steps), 0
         while True:
@@ -158,11 +158,11 @@ def test_no_pause_reaches_past_the_deadline() -> None:
     """If the pause would end after the deadline, the error comes at once and no token is spent."""
     here = World(["a:1"], failing(9, Overloaded), retry=Retry(first_s=50.0, longest_s=50.0))
     begun = here.clock.now
-    tokens = here.policy._shared.budget.tokens
+    tokens = here.policy.budget.tokens
     with pytest.raises(Overloaded):
         here.call(timeout_s=0.01)
     assert here.clock.now < begun + 0.01
-    assert here.policy._shared.budget.tokens == tokens
+    assert here.policy.budget.tokens == tokens
 
 
 @settings(max_examples=150, deadline=None)
@@ -197,7 +197,7 @@ def test_the_deadline_is_never_passed(
     assert all(moment <= limit + 1e-6 for moment, limit in ends)
     for server in here.made:
         assert all(0 < timeout <= timeout_s + 1e-6 for timeout in server.timeouts)
-    assert here.policy._gate.in_flight == 0
+    assert here.policy.limiter.in_flight == 0
     assert all(replica.in_flight == 0 for replica in here.policy.replicas())
 
 
@@ -263,8 +263,8 @@ def test_an_interrupt_is_neither_retried_nor_counted(signal: Any) -> None:
     with pytest.raises(signal):
         steps.throw(signal())
     replica = here.policy.replicas()[0]
-    assert (replica.in_flight, replica.circuit.state) == (0, "closed")
-    assert here.policy._gate.in_flight == 0
+    assert (replica.in_flight, replica.breaker.state) == (0, "closed")
+    assert here.policy.limiter.in_flight == 0
 
 
 class Forever:
@@ -295,8 +295,8 @@ def test_two_thousand_cancelled_tasks_leave_nothing() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert policy._gate is not None
-        assert policy._gate.in_flight == policy._gate.waiting == 0
+        assert policy.limiter is not None
+        assert policy.limiter.in_flight == policy.limiter.waiting == 0
         assert policy.replicas()[0].in_flight == 0
         await policy.aclose()
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.policy.world import World
 from tritonkit.client.policy import Policy
-from tritonkit.client.policy.resolve import parse_name
+from tritonkit.client.policy.resolver import parse_name
 from tritonkit.client.steps import Sleep, Steps, run_async, run_blocking
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable, UsageError
 
@@ -62,9 +62,9 @@ def addresses(here: World) -> list[str]:
 
 def settled(here: World) -> None:
     """Wait for look-ups in other threads."""
-    for watch in here.policy._watches:
+    for resolver in here.policy.resolvers:
         for _ in range(2000):
-            if not watch._looking:
+            if not resolver.looking:
                 break
             threading.Event().wait(0.005)
 

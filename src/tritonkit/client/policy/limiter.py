@@ -1,27 +1,31 @@
-"""How many calls run at once: the others wait in line, or are told at once that there is no room."""
+"""How many calls run at once: the others wait in line, or are refused at once if there is no room."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
 
 from tritonkit.client.policy.settings import Limit
 from tritonkit.client.steps import Steps
+from tritonkit.client.waiting import Wakeup
 from tritonkit.errors import DeadlineExceeded, Overloaded
 
-__all__ = ["Gate"]
+__all__ = ["ConcurrencyLimiter"]
 
 _WEIGHT = 0.1
 """Of the newest call in the moving average of how long a place is held."""
 
-_KNOWN = 20
+_LEAST_CALLS = 20
 """Calls after which that average is used: the first ones may have waited for connections and models."""
 
 
-class Gate:
+class _Waiter(Wakeup):
+    """One caller in line."""
+
+    granted = False
+
+
+class ConcurrencyLimiter:
     """Places for calls, given in the order in which they were asked for.
 
     A place that becomes free goes straight to the first in line: nobody overtakes, and a caller that
@@ -30,56 +34,52 @@ class Gate:
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
-        self._in_flight = 0
         self._held_s = 0.0
         self._ended = 0
         self._line: deque[_Waiter] = deque()
         self._lock = threading.Lock()
-
-    @property
-    def in_flight(self) -> int:
+        self.in_flight = 0
         """Places taken."""
-        return self._in_flight
 
     @property
     def waiting(self) -> int:
         """Callers in line."""
         return len(self._line)
 
-    def try_enter(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take a place if one is free and nobody waits for it."""
         with self._lock:
-            if self._in_flight >= self._limit.in_flight or self._line:
+            if self.in_flight >= self._limit.in_flight or self._line:
                 return False
-            self._in_flight += 1
+            self.in_flight += 1
             return True
 
-    def enter(self, now: float, deadline: float) -> Steps[None]:
-        """Take a place, waiting in line for it.
+    def acquire(self, seconds: float) -> Steps[None]:
+        """Take a place, waiting in line for it at most so long.
 
         Raises:
             Overloaded: the line is full, or so long that the call would be answered too late.
             DeadlineExceeded: the time was over before a place was free.
         """
-        waiter = self._queued(deadline - now)
-        if waiter is None:
+        if self.try_acquire():
             return
+        waiter = self._queued(seconds)
         try:
-            yield _Turn(waiter, deadline - now)
+            yield waiter
         except BaseException:
             if not self._withdrawn(waiter):
-                self.leave(None)
+                self.release(None)
             raise
         if self._withdrawn(waiter):
             raise DeadlineExceeded(
                 "client",
-                found=f"the time was over while {self._in_flight} other calls were in flight",
+                found=f"the time was over while {self.in_flight} other calls were in flight",
                 wanted=f"a place among {self._limit.in_flight}",
                 todo="allow more time with timeout_s, send fewer calls at once, or add servers",
                 unprocessed=True,
             )
 
-    def leave(self, held_s: float | None) -> None:
+    def release(self, held_s: float | None) -> None:
         """Give the place back, or to the first in line.
 
         Args:
@@ -90,90 +90,48 @@ class Gate:
                 self._ended += 1
                 weight = _WEIGHT if self._ended > 1 / _WEIGHT else 1 / self._ended
                 self._held_s += weight * (held_s - self._held_s)
+            self.in_flight -= 1
             if self._line:
-                self._line.popleft().grant()
-            else:
-                self._in_flight -= 1
+                self._grant()
 
-    def _queued(self, left_s: float) -> _Waiter | None:
-        """A place in line; None when there is room after all."""
+    def _grant(self) -> None:
+        """Give free places to the first in line."""
+        while self._line and self.in_flight < self._limit.in_flight:
+            self.in_flight += 1
+            waiter = self._line.popleft()
+            waiter.granted = True
+            waiter.wake()
+
+    def _queued(self, left_s: float) -> _Waiter:
+        """A place in line; it is granted at once when there is room after all."""
         with self._lock:
-            if self._in_flight < self._limit.in_flight and not self._line:
-                self._in_flight += 1
-                return None
-            turns = len(self._line) / self._limit.in_flight + 1
-            if len(self._line) >= self._limit.waiting:
+            waiting = len(self._line)
+            turns = waiting / self._limit.in_flight + 1
+            free = self.in_flight < self._limit.in_flight
+            if waiting >= self._limit.waiting and not free:
                 raise self._full("the line is full", left_s)
             # The line moves by `in_flight` places in the time that one is held; then the call itself.
-            if self._ended >= _KNOWN and turns * self._held_s + self._held_s > left_s:
+            late = turns * self._held_s + self._held_s > left_s
+            if self._ended >= _LEAST_CALLS and late and not free:
                 raise self._full("a call in line would be answered too late", left_s)
-            waiter = _Waiter()
+            waiter = _Waiter(left_s)
             self._line.append(waiter)
+            self._grant()
             return waiter
 
     def _withdrawn(self, waiter: _Waiter) -> bool:
         """Leave the line; False when the place was given meanwhile."""
         with self._lock:
-            if waiter.granted:
-                return False
-            self._line.remove(waiter)
-            return True
+            if not waiter.granted:
+                self._line.remove(waiter)
+            return not waiter.granted
 
     def _full(self, why: str, left_s: float) -> Overloaded:
         return Overloaded(
             "client",
-            found=f"{self._in_flight} calls in flight and {len(self._line)} waiting: {why}",
+            found=f"{self.in_flight} calls in flight and {len(self._line)} waiting: {why}",
             wanted=f"room for {self._limit.in_flight} and {self._limit.waiting},"
             f" an answer within {max(left_s, 0.0):.3g} s",
             todo="send fewer calls at once, allow more time, add servers, or raise Limit",
             unprocessed=True,
         )
-
-
-class _Waiter:
-    """One caller in line, thread or task; `grant` and `listen` may cross each other."""
-
-    __slots__ = ("_lock", "_wake", "granted")
-
-    def __init__(self) -> None:
-        self.granted = False
-        self._wake: Callable[[], object] | None = None
-        self._lock = threading.Lock()
-
-    def grant(self) -> None:
-        """The place is this caller's."""
-        with self._lock:
-            self.granted = True
-            if self._wake is not None:
-                self._wake()
-
-    def listen(self, wake: Callable[[], object]) -> bool:
-        """Call `wake` once at the grant; False when that was before."""
-        with self._lock:
-            self._wake = wake
-            return not self.granted
-
-
-class _Turn(NamedTuple):
-    """Wait until the place is granted or the time is over."""
-
-    waiter: _Waiter
-    seconds: float
-
-    def block(self) -> None:
-        """Sleep on a lock."""
-        bell = threading.Lock()
-        bell.acquire()
-        if self.waiter.listen(bell.release):
-            bell.acquire(timeout=max(0.0, min(self.seconds, threading.TIMEOUT_MAX)))
-
-    async def wait(self) -> None:
-        """Let other tasks run."""
-        bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def ring() -> None:
-            if not bell.done():
-                bell.set_result(None)
-
-        if self.waiter.listen(ring):
-            await asyncio.wait({bell}, timeout=self.seconds)

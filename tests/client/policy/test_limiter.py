@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.client.policy.world import World
 from tritonkit.client.policy import Limit
-from tritonkit.client.policy.gate import Gate
+from tritonkit.client.policy.limiter import ConcurrencyLimiter
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import DeadlineExceeded, Overloaded
 
@@ -33,7 +33,7 @@ def test_never_more_than_allowed_and_first_come_first_served() -> None:
     most = [0]
 
     def script(_: Any) -> tuple[float, None]:
-        most[0] = max(most[0], here.policy._gate.in_flight)
+        most[0] = max(most[0], here.policy.limiter.in_flight)
         return 0.1, None
 
     here = World(["a:1"], script, limit=Limit(in_flight=3, waiting=1000))
@@ -48,7 +48,7 @@ def test_never_more_than_allowed_and_first_come_first_served() -> None:
     here.run()
     assert order == list(range(100))
     assert most[0] == 3
-    assert here.policy._gate.in_flight == here.policy._gate.waiting == 0
+    assert here.policy.limiter.in_flight == here.policy.limiter.waiting == 0
 
 
 def test_time_in_line_is_told() -> None:
@@ -118,13 +118,13 @@ def test_time_over_in_line() -> None:
     assert isinstance(ends[0], DeadlineExceeded)
     assert ends[1].queue_s == pytest.approx(5.0)
     assert here.messages == 2
-    assert here.policy._gate.in_flight == 0
+    assert here.policy.limiter.in_flight == 0
 
 
 def test_questions_do_not_wait_in_line() -> None:
     """`limited=False` passes by the line."""
     here = World(["a:1"], lambda _: (0.0, None), limit=Limit(in_flight=1, waiting=0))
-    assert here.policy._gate.try_enter()
+    assert here.policy.limiter.try_acquire()
     here.call(method="ServerReady", limited=False)
     with pytest.raises(Overloaded):
         here.call()
@@ -132,20 +132,20 @@ def test_questions_do_not_wait_in_line() -> None:
 
 def test_threads_share_the_places() -> None:
     """Forty threads over four places: never more than four inside, all come through."""
-    gate, inside, most = Gate(Limit(4, 100)), [0], [0]
+    limiter, inside, most = ConcurrencyLimiter(Limit(4, 100)), [0], [0]
     lock = threading.Lock()
     done: list[int] = []
 
     def caller(number: int) -> None:
         for _ in range(25):
-            if not gate.try_enter():
-                run_blocking(gate.enter(0.0, 60.0))
+            if not limiter.try_acquire():
+                run_blocking(limiter.acquire(60.0))
             with lock:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
             with lock:
                 inside[0] -= 1
-            gate.leave(1e-6)
+            limiter.release(1e-6)
         done.append(number)
 
     threads = [threading.Thread(target=caller, args=(number,)) for number in range(40)]
@@ -155,63 +155,63 @@ def test_threads_share_the_places() -> None:
         thread.join(60)
     assert len(done) == 40
     assert most[0] <= 4
-    assert gate.in_flight == gate.waiting == 0
+    assert limiter.in_flight == limiter.waiting == 0
 
 
 def test_threads_are_served_in_order() -> None:
     """Threads that wait get places in the order in which they began to wait."""
-    gate, order = Gate(Limit(1, 100)), []
-    assert gate.try_enter()
+    limiter, order = ConcurrencyLimiter(Limit(1, 100)), []
+    assert limiter.try_acquire()
 
     def caller(number: int) -> None:
-        run_blocking(gate.enter(0.0, 60.0))
+        run_blocking(limiter.acquire(60.0))
         order.append(number)
-        gate.leave(None)
+        limiter.release(None)
 
     threads = []
     for number in range(8):
         threads.append(threading.Thread(target=caller, args=(number,)))
         threads[-1].start()
-        until(lambda n=number: gate.waiting == n + 1)
-    gate.leave(None)
+        until(lambda n=number: limiter.waiting == n + 1)
+    limiter.release(None)
     for thread in threads:
         thread.join(60)
     assert order == list(range(8))
-    assert gate.in_flight == 0
+    assert limiter.in_flight == 0
 
 
 def test_a_thread_gives_up_at_its_deadline() -> None:
     """A thread in line returns when its time is over, and leaves the line."""
-    gate = Gate(Limit(1, 10))
-    assert gate.try_enter()
+    limiter = ConcurrencyLimiter(Limit(1, 10))
+    assert limiter.try_acquire()
     with pytest.raises(DeadlineExceeded, match="in flight"):
-        run_blocking(gate.enter(0.0, 0.02))
-    assert gate.waiting == 0
-    gate.leave(None)
-    assert gate.in_flight == 0
+        run_blocking(limiter.acquire(0.02))
+    assert limiter.waiting == 0
+    limiter.release(None)
+    assert limiter.in_flight == 0
 
 
 def test_a_cancelled_task_leaves_no_hole() -> None:
     """Tasks cancelled in line, also in the moment they were given the place, pass it on."""
 
     async def story() -> None:
-        gate = Gate(Limit(1, 100))
-        assert gate.try_enter()
-        tasks = [asyncio.create_task(run_async(gate.enter(0.0, 60.0))) for _ in range(4)]
+        limiter = ConcurrencyLimiter(Limit(1, 100))
+        assert limiter.try_acquire()
+        tasks = [asyncio.create_task(run_async(limiter.acquire(60.0))) for _ in range(4)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert gate.waiting == 4
+        assert limiter.waiting == 4
         tasks[1].cancel()
         await asyncio.sleep(0.001)
-        assert gate.waiting == 3
-        gate.leave(None)  # the place is the first task's now, which has not run since
+        assert limiter.waiting == 3
+        limiter.release(None)  # the place is the first task's now, which has not run since
         tasks[0].cancel()
         await asyncio.gather(*tasks[:2], return_exceptions=True)
         await tasks[2]
-        gate.leave(None)
+        limiter.release(None)
         await tasks[3]
-        gate.leave(None)
-        assert gate.in_flight == gate.waiting == 0
+        limiter.release(None)
+        assert limiter.in_flight == limiter.waiting == 0
 
     asyncio.run(story())
 
@@ -221,9 +221,9 @@ def test_a_cancelled_task_leaves_no_hole() -> None:
 def test_any_mix_of_cancelling_and_leaving_keeps_the_count(random: Random, places: int) -> None:
     """However tasks come, end and are cancelled, every place is free at the end."""
 
-    async def caller(gate: Gate, inside: list[int]) -> None:
-        if not gate.try_enter():
-            await run_async(gate.enter(0.0, 60.0))
+    async def caller(limiter: ConcurrencyLimiter, inside: list[int]) -> None:
+        if not limiter.try_acquire():
+            await run_async(limiter.acquire(60.0))
         inside[0] += 1
         assert inside[0] <= places
         try:
@@ -231,17 +231,17 @@ def test_any_mix_of_cancelling_and_leaving_keeps_the_count(random: Random, place
                 await asyncio.sleep(0)
         finally:
             inside[0] -= 1
-            gate.leave(0.0)
+            limiter.release(0.0)
 
     async def story() -> None:
-        gate, inside = Gate(Limit(places, 1000)), [0]
-        tasks = [asyncio.create_task(caller(gate, inside)) for _ in range(30)]
+        limiter, inside = ConcurrencyLimiter(Limit(places, 1000)), [0]
+        tasks = [asyncio.create_task(caller(limiter, inside)) for _ in range(30)]
         for _ in range(40):
             await asyncio.sleep(0)
             random.choice(tasks).cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             assert result is None or isinstance(result, asyncio.CancelledError)
-        assert gate.in_flight == gate.waiting == 0
+        assert limiter.in_flight == limiter.waiting == 0
 
     asyncio.run(story())
 
@@ -252,8 +252,8 @@ def test_an_abandoned_call_gives_its_place_back() -> None:
     first, second = here.steps(), here.steps()
     next(first)
     next(second)
-    assert here.policy._gate.waiting == 1
+    assert here.policy.limiter.waiting == 1
     second.close()
-    assert here.policy._gate.waiting == 0
+    assert here.policy.limiter.waiting == 0
     first.close()
-    assert here.policy._gate.in_flight == 0
+    assert here.policy.limiter.in_flight == 0

@@ -1,4 +1,4 @@
-"""One call from the client's door to an answer: its place, its server, again or not, in its time."""
+"""What one client does about many servers and about failures: the settings, and what all calls share."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, NamedTuple
 
-from tritonkit.client.policy.alarm import Alarm
-from tritonkit.client.policy.attempts import Call, MakeBody, Sent, Shared
-from tritonkit.client.policy.budget import Budget
-from tritonkit.client.policy.gate import Gate
-from tritonkit.client.policy.hedge import Latencies
-from tritonkit.client.policy.lease import Lease
-from tritonkit.client.policy.pool import Connect, Pool, Target
-from tritonkit.client.policy.replica import Replica
-from tritonkit.client.policy.resolve import REFRESH_S, LookUp, Watch, parse_name
+from tritonkit.client.policy.attempts import Attempts, MakeBody, Sent
+from tritonkit.client.policy.budget import RetryBudget
+from tritonkit.client.policy.hedge import LatencyTracker
+from tritonkit.client.policy.limiter import ConcurrencyLimiter
+from tritonkit.client.policy.pool import Connect, ReplicaPool, ServerAddress
+from tritonkit.client.policy.replica import Replica, ReplicaLease
+from tritonkit.client.policy.resolver import REFRESH_S, Resolver, parse_name
 from tritonkit.client.policy.settings import Breaker, Hedge, Limit, Retry
 from tritonkit.client.steps import Steps
 from tritonkit.errors import UsageError
@@ -25,11 +24,14 @@ from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Policy"]
 
+_HELPERS = 16
+"""Threads that wait for second calls at once; what is more waits its turn."""
+
 _log = logging.getLogger("tritonkit")
 
 
 class Policy:
-    """What one client does about many servers and about failures; threads and tasks share it.
+    """What happens around each call of one client; threads and tasks share it.
 
     Args:
         addresses: `host:port` of each server; `dns:host:port` is every server that DNS gives.
@@ -63,38 +65,30 @@ class Policy:
         rng: Random | None = None,
     ) -> None:
         self.addresses = _checked(addresses)
-        self._clock = clock
+        self.clock = clock
+        self.rng = rng or Random()  # noqa: S311 - for spreading, not for secrets
+        self.retry = retry
+        self.budget = RetryBudget(retry.budget) if retry is not None else None
+        self.latencies = LatencyTracker(hedge) if hedge is not None and retry is not None else None
+        self.hedges = self.latencies is not None
+        """Whether calls that may run twice are hedged."""
+        self.helpers = ThreadPoolExecutor(
+            _HELPERS, "tritonkit-hedge"
+        )  # starts none before the first
+        self.limiter = ConcurrencyLimiter(limit) if limit is not None else None
+        self.pool = ReplicaPool(connect, breaker, self.rng)
+        names = {address: parse_name(address) for address in self.addresses}
+        self._fixed = tuple(ServerAddress(at) for at, name in names.items() if name is None)
+        self.resolvers = tuple(
+            Resolver(name, refresh_s, clock, self._serve) for name in names.values() if name
+        )
         self._leave = leave
         self._closed = False
-        rng = rng or Random()  # noqa: S311 - for spreading, not for secrets
-        self._pool = Pool(connect, breaker, rng)
-        self._gate = Gate(limit) if limit is not None else None
-        names = {address: parse_name(address) for address in self.addresses}
-        self._fixed = tuple(Target(address) for address, name in names.items() if name is None)
-        self._watches = tuple(
-            Watch(name, refresh_s, clock, self._serve) for name in names.values() if name
-        )
-        self._shared = Shared(
-            addresses=self.addresses,
-            pool=self._pool,
-            retry=retry,
-            budget=Budget(retry.budget) if retry is not None else None,
-            latencies=Latencies(hedge) if hedge is not None and retry is not None else None,
-            alarm=Alarm(),
-            watches=self._watches,
-            clock=clock,
-            rng=rng,
-        )
         self._serve()
-
-    @property
-    def hedges(self) -> bool:
-        """Whether calls that may run twice are hedged."""
-        return self._shared.latencies is not None
 
     def replicas(self) -> tuple[Replica, ...]:
         """The servers that get calls now; none of a DNS name before it was looked up (`resolved`)."""
-        return self._pool.replicas
+        return self.pool.replicas
 
     def resolved(self, deadline: float) -> Steps[tuple[Replica, ...]]:
         """`replicas`, DNS names looked up if they were not yet.
@@ -102,8 +96,8 @@ class Policy:
         Raises:
             ServerUnavailable: no name has an address.
         """
-        yield from self._housekeeping(deadline)
-        return self._pool.replicas
+        yield from self._up_to_date(deadline)
+        return self.pool.replicas
 
     def call(
         self,
@@ -128,7 +122,7 @@ class Policy:
             idempotent: True: it may run twice. False: it is sent again only where the server surely
                 did not begin with it, and never hedged.
             headers: metadata for this call.
-            limited: False: not held up by the limit of calls at once (questions, health).
+            limited: False: not held up by the limit of calls at once (admin calls, health).
             replica: send to this one only; None: to the one with least to do.
 
         Raises:
@@ -137,21 +131,33 @@ class Policy:
             CircuitOpen: every server is being left alone; nothing was sent.
             ClientError: what the last attempt raised.
         """
-        begun = entered = self._clock()
-        gate = self._gate if limited else None
-        if gate is not None and not gate.try_enter():
-            yield from gate.enter(begun, deadline)
-            entered = self._clock()
-        try:
-            if self._watches or (self._pool.retired and self._pool.idle_retired):
-                yield from self._housekeeping(deadline)
-            call = Call(self._shared, method, body, deadline, where, headers, idempotent, replica)
-            return (yield from call.run(entered - begun))
-        finally:
-            if gate is not None:
-                gate.leave(self._clock() - entered)
+        attempts = Attempts(self, method, body, deadline, where, headers, idempotent, replica)
+        limiter = self.limiter if limited else None
+        if limiter is not None:
+            return self._limited(limiter, attempts, deadline)
+        if self.resolvers or self.pool.retired:
+            return self._resolved_run(attempts, deadline)
+        return attempts.run()
 
-    def pick(self, deadline: float, *, where: str) -> Steps[Lease]:
+    def _limited(
+        self, limiter: ConcurrencyLimiter, attempts: Attempts, deadline: float
+    ) -> Steps[Sent]:
+        begun = entered = self.clock()
+        if not limiter.try_acquire():
+            yield from limiter.acquire(deadline - begun)
+            entered = self.clock()
+        try:
+            if self.resolvers or self.pool.retired:
+                yield from self._up_to_date(deadline)
+            return (yield from attempts.run(entered - begun))
+        finally:
+            limiter.release(self.clock() - entered)
+
+    def _resolved_run(self, attempts: Attempts, deadline: float) -> Steps[Sent]:
+        yield from self._up_to_date(deadline)
+        return (yield from attempts.run())
+
+    def pick(self, deadline: float, *, where: str) -> Steps[ReplicaLease]:
         """A server for a stream or a sequence, counted as in flight until the lease is over.
 
         Raises:
@@ -159,69 +165,77 @@ class Policy:
             DeadlineExceeded: the time is over.
             ServerUnavailable: a DNS name has no address.
         """
-        yield from self._housekeeping(deadline)
-        call = Call(self._shared, "ModelInfer", (), deadline, where)
-        return Lease(self._pool, call.picked(self._clock()), self._clock)
+        yield from self._up_to_date(deadline)
+        attempts = Attempts(self, "ModelInfer", (), deadline, where)
+        return ReplicaLease(attempts.pick(self.clock()), self.clock)
 
-    def may_move(self, lost: Lease) -> bool:
+    def may_move(self, lost: ReplicaLease) -> bool:
         """Whether what a lost server did not answer may be asked again, of the next that is picked.
 
         There must be another server that is well, and the settings and the budget of retries must
         allow it; the budget is charged.
         """
-        retry, budget, now = self._shared.retry, self._shared.budget, self._clock()
-        if retry is None or budget is None or retry.attempts < 2:
+        if self.retry is None or self.retry.attempts < 2:
             return False
-        return self._pool.has_other(now, (lost.replica,)) and budget.spend(now)
+        return self.may_use_other(self.clock(), lost.replica)
+
+    def may_use_other(self, now: float, replica: Replica) -> bool:
+        """Whether another server is well and the budget allows a message to it; the budget is charged."""
+        if self.budget is None or not self.pool.has_other(now, (replica,)):
+            return False
+        return self.budget.spend(now)
+
+    def refresh_names(self) -> None:
+        """Have the names looked up that are due, beside the calls."""
+        for resolver in self.resolvers:
+            resolver.refresh(self.clock())
 
     def close(self) -> None:
         """Close every transport; closing twice is closing once."""
         self._stop()
-        for transport in self._pool.take_all():
+        for transport in self.pool.take_all():
             transport.close()
 
     async def aclose(self) -> None:
         """`close` for a client of tasks."""
         self._stop()
-        await asyncio.gather(*(transport.close() for transport in self._pool.take_all()))
+        await asyncio.gather(*(transport.close() for transport in self.pool.take_all()))
 
     def drop(self) -> None:
         """In a fork: let go of the copies of connections, without a lock and without a word."""
         self._closed = True
-        for transport in self._pool.copies():
+        for transport in self.pool.transports():
             transport.close()
 
     def _stop(self) -> None:
         self._closed = True
-        self._shared.alarm.close()
-        for watch in self._watches:
-            watch.close()
+        self.helpers.shutdown(wait=False, cancel_futures=True)
 
-    def _housekeeping(self, deadline: float) -> Steps[None]:
+    def _up_to_date(self, deadline: float) -> Steps[None]:
         """Look names up that are due, and close what was removed."""
         if self._closed:
             raise UsageError("client", found="it is closed", wanted="an open client")
-        for watch in self._watches:
-            now = self._clock()
-            if watch.due(now):
-                known = watch.targets or self._pool.replicas
-                yield LookUp(watch, now, 0.0 if known else deadline - now)
-        if not self._pool.replicas:
-            raise self._watches[0].failure()
-        if self._pool.idle_retired:
-            transports = self._pool.take_retired()
+        self.refresh_names()
+        for resolver in self.resolvers:
+            if not resolver.servers and not self.pool.replicas:
+                yield from resolver.answered(deadline - self.clock())
+        if not self.pool.replicas:
+            raise self.resolvers[0].failure()
+        if self.pool.retired:
+            transports = self.pool.take_retired()
             if self._leave is not None:
                 for transport in transports:
                     yield from self._leave(transport)
-            yield _Close(transports)
+            if transports:
+                yield _Close(transports)
 
     def _serve(self) -> None:
-        found = (target for watch in self._watches for target in watch.targets)
-        self._pool.serve((*self._fixed, *found))
+        found = (server for resolver in self.resolvers for server in resolver.servers)
+        self.pool.serve((*self._fixed, *found))
 
 
 class _Close(NamedTuple):
-    """Close transports of servers that are no longer named; nobody waits for their errors."""
+    """A step: close transports of servers that are no longer named; nobody waits for their errors."""
 
     transports: list[Any]
 

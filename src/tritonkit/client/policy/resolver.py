@@ -1,0 +1,161 @@
+"""Names that stand for several servers: every address DNS gives for the name is one.
+
+A name is looked up at the first call, again by the first call after a while, and soon after a
+server was lost. Only the first look-up keeps calls waiting; what is known stays in use meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from tritonkit.client.policy.pool import ServerAddress
+from tritonkit.client.steps import Steps
+from tritonkit.client.waiting import Event
+from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
+from tritonkit.wire.names import Place, look_up
+
+__all__ = ["REFRESH_S", "DnsName", "Resolver", "parse_name"]
+
+REFRESH_S = 30.0
+"""Seconds after which a name is looked up again."""
+
+_SOON_S = 1.0
+"""Seconds between two look-ups of a name at least."""
+
+
+class DnsName(NamedTuple):
+    """A host with any number of addresses."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"dns:{self.host}:{self.port}"
+
+
+def parse_name(address: str) -> DnsName | None:
+    """The name in `dns:host:port` or `dns:///host:port`; None for an address of one server.
+
+    Raises:
+        UsageError: no host, or no port from 1 to 65535.
+    """
+    if not address.startswith("dns:"):
+        return None
+    host, _, port = address.removeprefix("dns:").removeprefix("///").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if not host or "/" in host or not 0 < number < 65536:
+        raise UsageError(
+            "address",
+            found=address,
+            wanted="dns:HOST:PORT, such as dns:triton.internal:8001",
+            todo="name a host and its gRPC port",
+        )
+    return DnsName(host, number)
+
+
+class Resolver:
+    """What DNS says of one name, looked up in another thread: nothing else can end a look-up that hangs.
+
+    Args:
+        name: what to look up.
+        refresh_s: seconds after which it is looked up again.
+        clock: seconds.
+        changed: called when the addresses are others than before, in the thread of the look-up.
+    """
+
+    def __init__(
+        self,
+        name: DnsName,
+        refresh_s: float,
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.servers: tuple[ServerAddress, ...] = ()
+        self.looking = False
+        self._refresh_s = refresh_s
+        self._clock = clock
+        self._changed = changed
+        self._error: BaseException | None = None
+        self._answered = Event()
+        self._began = self._due = -math.inf
+        self._lock = threading.Lock()
+
+    def hurry(self, now: float) -> None:
+        """A server was lost: look again soon."""
+        self._due = min(self._due, max(now, self._began + _SOON_S))
+
+    def refresh(self, now: float) -> None:
+        """Begin a look-up if one is due and none is under way."""
+        if now < self._due:
+            return
+        with self._lock:
+            if self.looking or now < self._due:
+                return
+            self.looking, self._began = True, now
+            self._due = now + self._refresh_s
+            self._answered = Event()
+        try:
+            look_up(*self.name).add_done_callback(self._looked_up)
+        except BaseException:  # interrupted: the next call begins another
+            self.looking = False
+            raise
+
+    def answered(self, seconds: float) -> Steps[bool]:
+        """Wait for the latest look-up, at most so long; whether it is over."""
+        return self._answered.wait_for(seconds)
+
+    def _looked_up(self, done: Future[list[Place]]) -> None:
+        """The look-up is over; after a failure what was known stays."""
+        answered = self._answered  # another look-up may begin before this one's waiters are woken
+        self._error = done.exception()
+        servers = () if self._error else _servers(self.name, done.result())
+        changed = bool(servers) and servers != self.servers
+        if servers:
+            self.servers = servers
+        else:
+            self._due = min(self._due, max(self._clock(), self._began + _SOON_S))
+        self.looking = False
+        try:
+            if changed:
+                self._changed()
+        except Exception as error:  # no transport for it: raised by the next call, not lost here
+            self.servers, self._error = (), error
+        answered.set()
+
+    def failure(self) -> TritonkitError:
+        """Why there is no server."""
+        if isinstance(self._error, TritonkitError):
+            return self._error
+        if self.looking and self._error is None:
+            return DeadlineExceeded(
+                str(self.name),
+                found="the name was not resolved: no answer from DNS in time",
+                todo="allow more time with timeout_s, or see why this machine's DNS is slow",
+                unprocessed=True,
+            )
+        reason = self._error.strerror if isinstance(self._error, OSError) else self._error
+        return ServerUnavailable(
+            str(self.name),
+            found=f"the name was not resolved: {reason or 'no answer from DNS in time'}",
+            todo="check the name, and that this machine's DNS knows it",
+        )
+
+
+def _servers(name: DnsName, found: list[Place]) -> tuple[ServerAddress, ...]:
+    """Every address once, in a stable order; DNS turns its answers round."""
+    addresses = {_address(family, where) for family, _, _, _, where in found}
+    return tuple(ServerAddress(address, name.host) for address in sorted(addresses))
+
+
+def _address(family: int, where: tuple[Any, ...]) -> str:
+    if family != socket.AF_INET6:
+        return f"{where[0]}:{where[1]}"
+    scope = f"%{where[3]}" if where[3] and "%" not in where[0] else ""
+    return f"[{where[0]}{scope}]:{where[1]}"
