@@ -109,7 +109,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
         return
     names = [name for name in map(parse_name, addresses) if name is not None]
     if names:
-        from tritonkit.wire.http2.target import exposed, is_loopback
+        from tritonkit.wire.http2.channel import exposed, is_loopback
 
         for name in names:
             if not is_loopback(name.host):

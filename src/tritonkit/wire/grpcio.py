@@ -13,10 +13,17 @@ from urllib.parse import quote
 import grpc
 import grpc.aio
 
-from tritonkit.wire.http2.border import in_time, place, too_large
 from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
-from tritonkit.wire.http2.target import Address, Target
-from tritonkit.wire.http2.verdict import CANCELLED, CLOSED, STREAM, why
+from tritonkit.wire.http2.channel import Address, ChannelConfig
+from tritonkit.wire.http2.status import (
+    CANCELLED,
+    CLOSED,
+    STREAM,
+    error_of,
+    not_in_time,
+    place,
+    too_large,
+)
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.threads import ThreadsTransport
 from tritonkit.wire.transport import Body, Headers, Method
@@ -33,7 +40,7 @@ class AsyncGrpcioTransport:
         self, address: str, connect_timeout_s: float = 5.0, limit: AnswerLimit | None = None, **more: Any
     ) -> None:  # fmt: skip
         xds = address.startswith("xds:")
-        self.target = target = Target("xds.invalid:443" if xds else address, **more)
+        self.target = target = ChannelConfig("xds.invalid:443" if xds else address, **more)
         self.address = target.name = address if xds else target.name
         self._limit = limit or AnswerLimit()
         self._most = 0
@@ -109,7 +116,7 @@ class AsyncGrpcioTransport:
         call = Call(0, 0, method == STREAM, self._limit.of(method))
         for name, value in outcome.items():
             setattr(call, name, value)
-        return why(call, self.target, method, body, timeout_s)
+        return error_of(call, self.target, method, body, timeout_s)
 
     def _begun(self, kind: str, method: str, headers: Headers, *request: bytes, **more: Any) -> Any:
         if self._closed or os.getpid() != self.target.pid:
@@ -174,7 +181,7 @@ class _AsyncStream:
 
     async def _result(self, task: asyncio.Future[Any], timeout_s: float | None, what: str) -> Any:
         if not (await asyncio.wait({task}, timeout=timeout_s))[0]:
-            raise in_time(self._transport.address, timeout_s or 0.0, what)
+            raise not_in_time(self._transport.address, timeout_s or 0.0, what)
         try:
             return task.result()
         except asyncio.InvalidStateError:  # nothing is written after the end: say how that came

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Callee(Protocol):
-    """Whom the transport calls: see `Target`."""
+    """Whom the transport calls: see `ChannelConfig`."""
 
     pid: int
 

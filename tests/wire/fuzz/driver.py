@@ -12,17 +12,17 @@ from tests.wire.fuzz.mutation import Mutator
 from tests.wire.fuzz.record import CALLS
 from tritonkit.errors import ClientError
 from tritonkit.wire.http2.call import Call, Waiter
-from tritonkit.wire.http2.connection import Connection, Gone
-from tritonkit.wire.http2.fields import RequestFields
-from tritonkit.wire.http2.target import Target
-from tritonkit.wire.http2.verdict import STREAM, complete, why
+from tritonkit.wire.http2.channel import ChannelConfig
+from tritonkit.wire.http2.connection import Connection, Draining
+from tritonkit.wire.http2.headers import RequestHeaders
+from tritonkit.wire.http2.status import STREAM, answer_of, error_of
 from tritonkit.wire.limits import AnswerLimit
 
 __all__ = ["Episode"]
 
 _MIB = 2**20
 _NUMBER = re.compile(r"\d{2,}|\d\b")
-_TARGET = Target("127.0.0.1:8001")
+_TARGET = ChannelConfig("127.0.0.1:8001")
 _LIMIT = AnswerLimit(_MIB)
 
 
@@ -41,7 +41,7 @@ class Episode:
 
     def __init__(self, number: int, random: Random, mutator: Mutator) -> None:
         self._number, self._random, self._mutator = number, random, mutator
-        self._core = Connection(RequestFields("127.0.0.1:8001", False), _LIMIT)
+        self._core = Connection(RequestHeaders("127.0.0.1:8001", False), _LIMIT)
         self._calls: list[Call] = []
         self._waiters: list[Waiter] = []
         self._now = 0.0
@@ -69,8 +69,8 @@ class Episode:
                 continue
             core.receive(kept + data)
             kept = b""
-            assert len(core.sender.out) < 1200, "what is to be sent piles up"
-            core.sender.out.clear()
+            assert len(core.writer.out) < 1200, "what is to be sent piles up"
+            core.writer.out.clear()
             if dice > 0.9:
                 random.choice(self._ACTIONS)(self)
         core.receive(kept)
@@ -87,15 +87,15 @@ class Episode:
                 self._waiters.append(self._core.line())
                 return
             call = self._core.open(method if unary else STREAM, body if unary else None, size, 5.0)
-        except Gone:
+        except Draining:
             return
         self._calls.append(call)
         if not unary:
-            self._core.sender.write(call, body, size)
+            self._core.writer.write(call, body, size)
             self._push(call)
 
     def _push(self, call: Call) -> None:
-        room = self._core.sender.push(call, _MIB)
+        room = self._core.writer.push(call, _MIB)
         if room is not None:
             self._waiters.append(room)
 
@@ -118,7 +118,7 @@ class Episode:
         self._core.sweep(self._now)
 
     def _finish(self) -> None:
-        self._core.sender.finish(self._random.choice(self._calls))
+        self._core.writer.finish(self._random.choice(self._calls))
 
     def _ping(self) -> None:
         self._core.ping()
@@ -148,7 +148,7 @@ class Episode:
         core.lose("it is over")
         assert not core.calls
         assert not core.given_up
-        assert not core.sender._starved
+        assert not core.writer._starved
         assert not core._line
         assert all(waiter.ready for waiter in self._waiters), "somebody waits for ever"
         for call in self._calls:
@@ -162,9 +162,9 @@ def _outcome(call: Call) -> str:
     if call.streaming:
         while call.unread:
             assert call.read() is not None
-    elif complete(call) is not None:
+    elif answer_of(call) is not None:
         return "answered"
-    error = why(call, _TARGET, STREAM if call.streaming else "ModelInfer", [b""], 5.0)
+    error = error_of(call, _TARGET, STREAM if call.streaming else "ModelInfer", [b""], 5.0)
     assert isinstance(error, ClientError)
     assert str(error)
     return type(error).__name__

@@ -477,10 +477,10 @@ def test_a_silent_peer_is_asked_and_given_up(
     connect: Connect, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that vanished amid a call is noticed before a long deadline."""
-    for name in ("SILENT_S", "ANSWER_S"):
-        monkeypatch.setattr(f"tritonkit.wire.http2.silence.{name}", 0.1)
-    monkeypatch.setattr("tritonkit.wire.http2.pipe.SLICE_S", 0.05)
-    monkeypatch.setattr("tritonkit.wire.http2.protocol._WATCH_S", 0.05)
+    for name in ("PING_AFTER_S", "PING_TIMEOUT_S"):
+        monkeypatch.setattr(f"tritonkit.wire.http2.keepalive.{name}", 0.1)
+    monkeypatch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.05)
+    monkeypatch.setattr("tritonkit.wire.http2.task_connection._WATCH_S", 0.05)
     pings: list[bytes] = []
 
     def script(peer: Peer, number: int) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.call import Call
-from tritonkit.wire.http2.connection import WINDOW, Connection, Gone
-from tritonkit.wire.http2.fields import RequestFields
+from tritonkit.wire.http2.connection import WINDOW, Connection, Draining
+from tritonkit.wire.http2.headers import RequestHeaders
 
 HELLO = frames.settings({})
 LONGEST = 2**31 - 1
@@ -33,7 +33,7 @@ def block(**fields: str) -> bytes:
 
 def made() -> Connection:
     """A connection whose peer has said hello, with nothing left to send."""
-    connection = Connection(RequestFields("h:1", False))
+    connection = Connection(RequestHeaders("h:1", False))
     connection.receive(HELLO)
     sent(connection)
     return connection
@@ -47,8 +47,8 @@ def begun(connection: Connection, data: bytes | None = b"x") -> Call:
 
 def sent(connection: Connection) -> list[tuple[int, int, int, bytes]]:
     """The frames waiting to be sent: kind, flags, stream, payload."""
-    data = b"".join(connection.sender.out).removeprefix(frames.PREFACE)
-    connection.sender.out = []
+    data = b"".join(connection.writer.out).removeprefix(frames.PREFACE)
+    connection.writer.out = []
     found = []
     while data:
         high, low, kind, flags, stream = frames.HEAD.unpack_from(data)
@@ -69,8 +69,8 @@ def answer(stream: int, message: bytes = b"y") -> bytes:
 
 def test_the_start() -> None:
     """The preface, settings, and a larger window."""
-    connection = Connection(RequestFields("h:1", False))
-    assert bytes(connection.sender.out[0]).startswith(frames.PREFACE)
+    connection = Connection(RequestHeaders("h:1", False))
+    assert bytes(connection.writer.out[0]).startswith(frames.PREFACE)
     kinds = [kind for kind, *_ in sent(connection)]
     assert kinds == [frames.SETTINGS, frames.WINDOW_UPDATE]
     assert not connection.greeted
@@ -78,7 +78,7 @@ def test_the_start() -> None:
 
 @given(cuts=st.lists(st.integers(1, 60), max_size=30))
 def test_an_answer_is_read_however_it_is_cut(cuts: list[int]) -> None:
-    """Frames may arrive in any pieces."""
+    """FrameHandler may arrive in any pieces."""
     connection = made()
     call = begun(connection)
     data = answer(1, b"m" * 40)
@@ -134,17 +134,17 @@ def test_a_request_waits_for_its_windows() -> None:
     connection = made()
     data = bytes(range(256)) * 1000
     call = begun(connection, data)
-    room = connection.sender.push(call, LONGEST)
+    room = connection.writer.push(call, LONGEST)
     assert room is not None
     got = [f for f in sent(connection) if f[0] == frames.DATA]
     assert sum(len(f[3]) for f in got) == 65_535
     assert max(len(f[3]) for f in got) == 16_384
     assert connection.receive(frames.window_update(0, 10**6)) == []
     assert connection.receive(frames.window_update(1, 100_000)) == [room]
-    room = connection.sender.push(call, LONGEST)
+    room = connection.writer.push(call, LONGEST)
     assert room is not None
     assert connection.receive(frames.settings({4: 10**6, 5: 100_000})) == [room]
-    assert connection.sender.push(call, LONGEST) is None
+    assert connection.writer.push(call, LONGEST) is None
     got += [f for f in sent(connection) if f[0] == frames.DATA]
     assert b"".join(f[3] for f in got) == prefixed(data)
     assert [f[1] for f in got] == [0] * (len(got) - 1) + [frames.END_STREAM]
@@ -154,10 +154,10 @@ def test_a_smaller_window_can_fall_below_nothing() -> None:
     """SETTINGS take back what was given; nothing is sent until it is above nothing again."""
     connection = made()
     call = begun(connection, bytes(65_530))
-    assert connection.sender.push(call, LONGEST) is None
+    assert connection.writer.push(call, LONGEST) is None
     connection.receive(frames.settings({4: 10}))
     other = begun(connection, bytes(100))
-    assert connection.sender.push(other, LONGEST) is not None
+    assert connection.writer.push(other, LONGEST) is not None
     assert call.window < 0
 
 
@@ -221,7 +221,7 @@ def test_going_away_lets_the_line_go_elsewhere() -> None:
     woken = connection.receive(frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 0, 0)))
     assert set(woken) == {call, place}
     assert call.refused
-    with pytest.raises(Gone):
+    with pytest.raises(Draining):
         connection.open("ModelInfer", [b"x"], 1, 1.0, in_line=True)
 
 
@@ -237,7 +237,7 @@ def test_nobody_stands_in_the_line_of_a_connection_that_ends(lost: bool) -> None
     else:
         connection.receive(frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 1, 0)))
     assert not connection.full()
-    with pytest.raises(Gone):
+    with pytest.raises(Draining):
         begun(connection)
 
 
@@ -346,7 +346,7 @@ def test_whatever_a_peer_sends_no_call_is_forgotten(pieces: list[bytes], cut: in
     """No exception leaves the connection, and a call that has ended has a reason."""
     connection = made()
     calls = [begun(connection), begun(connection, None), begun(connection, bytes(100_000))]
-    rooms = [connection.sender.push(calls[2], LONGEST)]
+    rooms = [connection.writer.push(calls[2], LONGEST)]
     data = b"".join(pieces)
     woken = []
     for at in range(0, len(data), cut):

@@ -20,7 +20,7 @@ from tritonkit.errors import InferenceError, ServerUnavailable
 from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.call import BadMessage, Call
 from tritonkit.wire.http2.connection import Connection
-from tritonkit.wire.http2.fields import LARGEST_LIST, RequestFields
+from tritonkit.wire.http2.headers import LARGEST_LIST, RequestHeaders
 from tritonkit.wire.limits import ANSWER_BYTES, QUESTION_BYTES, AnswerLimit
 
 from .conftest import Peer, Script, prefixed
@@ -324,15 +324,15 @@ def test_a_million_outputs(play: Play, metadata: bytes, config: bytes) -> None:
 
 def made(limit: AnswerLimit | None = None) -> Connection:
     """A connection whose peer has said hello, with nothing left to send."""
-    connection = Connection(RequestFields("h:1", False), limit)
+    connection = Connection(RequestHeaders("h:1", False), limit)
     connection.receive(frames.settings({}))
-    connection.sender.out = []
+    connection.writer.out = []
     return connection
 
 
 def test_header_lists_are_bounded_and_the_peer_is_told() -> None:
     """A few bytes that stand for many fields end the connection; the limit is in our SETTINGS."""
-    hello = b"".join(Connection(RequestFields("h:1", False)).sender.out)
+    hello = b"".join(Connection(RequestHeaders("h:1", False)).writer.out)
     assert struct.pack(">HL", frames.MAX_HEADER_LIST_SIZE, LARGEST_LIST) in hello
     connection = made()
     call = connection.open("ModelInfer", [b"x"], 1, 5.0)
@@ -356,10 +356,10 @@ def test_questions_of_a_peer_that_reads_nothing() -> None:
     """Answers wait for it up to a number, also if it asks slowly."""
     connection = made()
     call = connection.open("ModelInfer", [b"x"], 1, 5.0)
-    connection.sender.stuck = True
+    connection.writer.stuck = True
     for _ in range(30):
         connection.receive(frames.frame(frames.PING, 0, 0, bytes(8)) * 50)
-        connection.sender.out = []  # handed to a socket that takes no more
+        connection.writer.out = []  # handed to a socket that takes no more
     assert "does not read the answers" in call.lost
 
 

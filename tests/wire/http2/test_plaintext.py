@@ -16,7 +16,7 @@ from tritonkit.client import TLS, AsyncClient, Client, Secret
 from tritonkit.client.request import Request
 from tritonkit.client.steps import run_async
 from tritonkit.errors import UsageError
-from tritonkit.wire.http2.target import Target, is_credential, is_loopback
+from tritonkit.wire.http2.channel import ChannelConfig, is_credential, is_loopback
 
 ELSEWHERE = ["triton:8001", "grpc://192.0.2.1:8001", "[fd00::1]:8001", "dns:triton.example:8001"]
 HERE = ["127.0.0.1:8001", "127.8.8.8:8001", "localhost:8001", "[::1]:8001", "dns:localhost:8001"]
@@ -87,7 +87,7 @@ def test_headers_of_one_call(
     connect: Connect, address: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token among them is refused before anything is sent; others go, and all where it is allowed."""
-    monkeypatch.setattr("tritonkit.wire.http2.target.is_loopback", lambda host: False)
+    monkeypatch.setattr("tritonkit.wire.http2.channel.is_loopback", lambda host: False)
     token = (("authorization", "Bearer hush"),)
     plain = connect(address)
     for name in ("authorization", "x-api-key", "triton-grpc-protocol-infer-key", "cookie"):
@@ -97,7 +97,7 @@ def test_headers_of_one_call(
     with pytest.raises(UsageError, match="the header authorization"):
         plain.stream(token)
     with pytest.raises(UsageError, match="the header x-own"):
-        Target(address, headers=(("x-own", Secret("hush")),))
+        ChannelConfig(address, headers=(("x-own", Secret("hush")),))
     assert answers.metadata == []
     plain.send("ModelInfer", body(), 5.0, (("traceparent", "00-1"),))
     connect(address, allow_plaintext_credentials=True).send("ModelInfer", body(), 5.0, token)

@@ -162,9 +162,9 @@ def test_a_silent_server_is_asked_and_answers(
     connect: Connect, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that takes long is kept alive by a PING, and ends well."""
-    monkeypatch.setattr("tritonkit.wire.http2.silence.SILENT_S", 0.2)
-    monkeypatch.setattr("tritonkit.wire.http2.pipe.SLICE_S", 0.1)
-    monkeypatch.setattr("tritonkit.wire.http2.protocol._WATCH_S", 0.1)
+    monkeypatch.setattr("tritonkit.wire.http2.keepalive.PING_AFTER_S", 0.2)
+    monkeypatch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.1)
+    monkeypatch.setattr("tritonkit.wire.http2.task_connection._WATCH_S", 0.1)
     with start(Way()) as running, tapped(running.address) as tap:
         transport = connect(tap.address)
         transport.send("ModelInfer", body("slow", id="1"), 60.0)

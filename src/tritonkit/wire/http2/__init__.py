@@ -1,6 +1,6 @@
 """gRPC over an HTTP/2 connection of our own, for threads and for tasks.
 
-`connection` is pure: bytes in, bytes out. `blocking` and `asyncio_` move the bytes; `border` turns
+`connection` is pure: bytes in, bytes out. `blocking` and `asyncio_` move the bytes; `status` turns
 what a server says into errors of ours.
 """
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tritonkit.wire.http2.asyncio_ import AsyncHttp2Transport
     from tritonkit.wire.http2.blocking import Http2Transport
+    from tritonkit.wire.http2.channel import parse_address
     from tritonkit.wire.http2.secure import TLS, Secret, auth_headers
-    from tritonkit.wire.http2.target import parse_address
 
 __all__ = [
     "TLS",
@@ -30,7 +30,7 @@ _HOMES = {
     "Secret": "secure",
     "TLS": "secure",
     "auth_headers": "secure",
-    "parse_address": "target",
+    "parse_address": "channel",
 }
 
 

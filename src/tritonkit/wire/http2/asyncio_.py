@@ -8,17 +8,26 @@ import os
 import time
 
 from tritonkit.errors import ClientError, ServerUnavailable, UsageError
-from tritonkit.wire.http2.border import in_time, place, too_large, unreachable
 from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
-from tritonkit.wire.http2.connection import Connection, Gone
-from tritonkit.wire.http2.fields import SecretHeaders
-from tritonkit.wire.http2.protocol import Wire
-from tritonkit.wire.http2.reaching import reached
+from tritonkit.wire.http2.channel import ChannelConfig
+from tritonkit.wire.http2.connect import connect_async, reason, tuned, unresolved
+from tritonkit.wire.http2.connection import Connection, Draining
+from tritonkit.wire.http2.frame_writer import body_size
+from tritonkit.wire.http2.headers import SecretHeaders
 from tritonkit.wire.http2.secure import TLS, Secret
-from tritonkit.wire.http2.sending import body_size
-from tritonkit.wire.http2.sockets import reason, tuned, unresolved
-from tritonkit.wire.http2.target import Target
-from tritonkit.wire.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, why
+from tritonkit.wire.http2.status import (
+    ATTEMPTS,
+    CANCELLED,
+    CLOSED,
+    STREAM,
+    answer_of,
+    error_of,
+    not_in_time,
+    place,
+    too_large,
+    unreachable,
+)
+from tritonkit.wire.http2.task_connection import TaskConnection
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.names import look_up_async
 from tritonkit.wire.transport import Body, Headers, Method
@@ -55,51 +64,51 @@ class AsyncHttp2Transport:
         limit: AnswerLimit | None = None,
         allow_plaintext_credentials: bool = False,
     ) -> None:
-        self._target = Target(
+        self._config = ChannelConfig(
             address, headers, tls, admin_key, server_name, allow_plaintext_credentials
         )
         self._connect_timeout_s = connect_timeout_s
         self._limit = limit or AnswerLimit()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wire: Wire | None = None
-        self._old: list[Wire] = []
-        self._attempt: asyncio.Task[Wire] | None = None
+        self._wire: TaskConnection | None = None
+        self._old: list[TaskConnection] = []
+        self._attempt: asyncio.Task[TaskConnection] | None = None
         self._closed = False
 
     @property
     def address(self) -> str:
         """The `host:port` that is called."""
-        return self._target.name
+        return self._config.name
 
     async def send(
         self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
     ) -> memoryview:
         """See `AsyncTransport.send`."""
         deadline = time.monotonic() + timeout_s
-        for last in LAST:
+        for last in ATTEMPTS:
             wire, call = await self._start(method, body, timeout_s, deadline, headers)
             try:
                 done = await wire.wait(call, deadline)
             except BaseException:
                 wire.abandon(call)
                 raise
-            if (answer := complete(call)) is not None:
+            if (answer := answer_of(call)) is not None:
                 wire.ended()
                 return answer
             if not done:
                 wire.abandon(call)
-                raise in_time(place(self.address, method, body), timeout_s)
+                raise not_in_time(place(self.address, method, body), timeout_s)
             wire.over(call)
             if last or not call.refused:
                 break
-        raise why(call, self._target, method, body, timeout_s)
+        raise error_of(call, self._config, method, body, timeout_s)
 
     async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:
         """See `AsyncTransport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + seconds
         wire, call = await self._start(STREAM, None, seconds, deadline, headers)
-        return _AsyncStream(self._target, wire, call)
+        return _AsyncStream(self._config, wire, call)
 
     async def close(self) -> None:
         """Close the connection; calls under way in other tasks end with an error."""
@@ -107,7 +116,7 @@ class AsyncHttp2Transport:
             return
         self._closed = True
         wires = [*self._old, self._wire] if self._wire is not None else self._old
-        if os.getpid() != self._target.pid:
+        if os.getpid() != self._config.pid:
             return
         if self._attempt is not None:
             self._attempt.cancel()
@@ -126,13 +135,13 @@ class AsyncHttp2Transport:
         timeout_s: float,
         deadline: float,
         headers: Headers,
-    ) -> tuple[Wire, Call]:
+    ) -> tuple[TaskConnection, Call]:
         """The call, begun and sent."""
         size = 0 if body is None else body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(place(self.address, method, body), size)
         if headers:
-            self._target.check(headers)
+            self._config.check(headers)
         while True:
             self._check()
             wire = self._wire
@@ -140,18 +149,18 @@ class AsyncHttp2Transport:
                 wire = await self._connected(timeout_s, deadline)
             try:
                 call = await wire.start(method, body, size, deadline, headers)
-            except Gone:
+            except Draining:
                 continue
             if call is None:
                 what = "no answer" if body is not None else "no stream"
-                raise in_time(place(self.address, method, body), timeout_s, what)
+                raise not_in_time(place(self.address, method, body), timeout_s, what)
             return wire, call
 
     def _check(self) -> None:
         if self._closed:
-            raise self._target.closed()
-        if os.getpid() != self._target.pid:
-            raise self._target.forked()
+            raise self._config.closed()
+        if os.getpid() != self._config.pid:
+            raise self._config.forked()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:
@@ -163,7 +172,7 @@ class AsyncHttp2Transport:
                 )
             self._loop = loop
 
-    async def _connected(self, timeout_s: float, deadline: float) -> Wire:
+    async def _connected(self, timeout_s: float, deadline: float) -> TaskConnection:
         """A connection that takes calls; tasks that need one at the same time share the attempt."""
         while True:
             if self._wire is not None and not self._wire.core.draining:
@@ -176,7 +185,7 @@ class AsyncHttp2Transport:
             left = deadline - time.monotonic()
             done, _ = await asyncio.wait({attempt}, timeout=max(left, 0.0))
             if not done:
-                raise in_time(self.address, timeout_s, "no connection")
+                raise not_in_time(self.address, timeout_s, "no connection")
             if attempt.cancelled():
                 continue
             error = attempt.exception()
@@ -186,7 +195,7 @@ class AsyncHttp2Transport:
             if error is not None:
                 raise error
 
-    def _attempted(self, attempt: asyncio.Task[Wire]) -> None:
+    def _attempted(self, attempt: asyncio.Task[TaskConnection]) -> None:
         self._attempt = None
         if attempt.cancelled() or attempt.exception() is not None:
             return
@@ -196,18 +205,18 @@ class AsyncHttp2Transport:
         self._old = [old for old in past if old.core.calls]
         self._wire = attempt.result()
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> TaskConnection:
         """Reach the server and hear its SETTINGS, or raise `ServerUnavailable`."""
-        loop, target = asyncio.get_running_loop(), self._target
+        loop, target = asyncio.get_running_loop(), self._config
         context = None if target.tls is None else target.tls.context
         core = Connection(target.fields(), self._limit)
-        wire = Wire(core, loop)
+        wire = TaskConnection(core, loop)
         what = ""
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 places = await look_up_async(target.address.host, target.address.port)
                 what = "cannot connect" if target.tls is None else "no TLS connection"
-                sock = await reached(places)
+                sock = await connect_async(places)
                 tuned(sock)
                 await loop.create_connection(
                     lambda: wire,
@@ -232,24 +241,24 @@ class AsyncHttp2Transport:
 class _AsyncStream:
     """See `AsyncStream`."""
 
-    def __init__(self, target: Target, wire: Wire, call: Call) -> None:
-        self._target, self._wire, self._call = target, wire, call
+    def __init__(self, target: ChannelConfig, wire: TaskConnection, call: Call) -> None:
+        self._config, self._wire, self._call = target, wire, call
 
     async def write(self, body: Body, timeout_s: float | None = None) -> None:
         """See `AsyncStream.write`; waits while the server takes no more."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         size = body_size(body)
         if size > LONGEST_MESSAGE:
-            raise too_large(self._target.name, size)
+            raise too_large(self._config.name, size)
         if self._call.ended or self._call.problem:
             raise self._over()
-        self._wire.core.sender.write(self._call, body, size)
+        self._wire.core.writer.write(self._call, body, size)
         if not await self._wire.push(self._call, deadline):
-            raise in_time(self._target.name, timeout_s or 0.0, "a message was not taken")
+            raise not_in_time(self._config.name, timeout_s or 0.0, "a message was not taken")
 
     async def end(self) -> None:
         """See `AsyncStream.end`."""
-        self._wire.core.sender.finish(self._call)
+        self._wire.core.writer.finish(self._call)
         self._wire.flush()
 
     async def read(self, timeout_s: float | None = None) -> memoryview | None:
@@ -257,7 +266,7 @@ class _AsyncStream:
         call = self._call
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         if not await self._wire.wait(call, deadline):
-            raise in_time(self._target.name, timeout_s or 0.0, "no message")
+            raise not_in_time(self._config.name, timeout_s or 0.0, "no message")
         message = self._wire.core.read(call)
         self._wire.flush()
         if message is None:
@@ -274,4 +283,4 @@ class _AsyncStream:
 
     def _over(self) -> ClientError:
         """Why nothing more can be sent or read."""
-        return why(self._call, self._target, STREAM, None, None)
+        return error_of(self._call, self._config, STREAM, None, None)

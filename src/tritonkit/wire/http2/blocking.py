@@ -8,17 +8,27 @@ import threading
 import time
 
 from tritonkit.errors import ClientError, ServerUnavailable
-from tritonkit.wire.http2.border import in_time, place, too_large, unreachable
 from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
-from tritonkit.wire.http2.connection import Connection, Gone
-from tritonkit.wire.http2.fields import SecretHeaders
-from tritonkit.wire.http2.link import Link
-from tritonkit.wire.http2.pipe import Pipe
+from tritonkit.wire.http2.channel import ChannelConfig
+from tritonkit.wire.http2.connect import connect
+from tritonkit.wire.http2.connection import Connection, Draining
+from tritonkit.wire.http2.frame_writer import body_size
+from tritonkit.wire.http2.headers import SecretHeaders
 from tritonkit.wire.http2.secure import TLS, Secret
-from tritonkit.wire.http2.sending import body_size
-from tritonkit.wire.http2.sockets import connect
-from tritonkit.wire.http2.target import Target
-from tritonkit.wire.http2.verdict import CANCELLED, CLOSED, LAST, STREAM, complete, why
+from tritonkit.wire.http2.socket_io import SocketIO
+from tritonkit.wire.http2.status import (
+    ATTEMPTS,
+    CANCELLED,
+    CLOSED,
+    STREAM,
+    answer_of,
+    error_of,
+    not_in_time,
+    place,
+    too_large,
+    unreachable,
+)
+from tritonkit.wire.http2.thread_connection import ThreadConnection
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import Body, Headers, Method
 
@@ -62,44 +72,44 @@ class Http2Transport:
         limit: AnswerLimit | None = None,
         allow_plaintext_credentials: bool = False,
     ) -> None:
-        self._target = Target(
+        self._config = ChannelConfig(
             address, headers, tls, admin_key, server_name, allow_plaintext_credentials
         )
         self._connect_timeout_s = connect_timeout_s
         self._limit = limit or AnswerLimit()
         self._lock = threading.Lock()
-        self._link: Link | None = None
-        self._old: list[Link] = []
+        self._link: ThreadConnection | None = None
+        self._old: list[ThreadConnection] = []
         self._attempt: _Attempt | None = None
         self._closed = False
 
     @property
     def address(self) -> str:
         """The `host:port` that is called."""
-        return self._target.name
+        return self._config.name
 
     def send(
         self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
     ) -> memoryview:
         """See `Transport.send`."""
         deadline = time.monotonic() + timeout_s
-        for last in LAST:
+        for last in ATTEMPTS:
             link, call = self._start(method, body, timeout_s, deadline, headers)
             try:
                 done = link.wait(call, deadline)
             except BaseException:
                 link.abandon(call)
                 raise
-            if (answer := complete(call)) is not None:
+            if (answer := answer_of(call)) is not None:
                 link.ended()
                 return answer
             if not done:
                 link.abandon(call)
-                raise in_time(place(self.address, method, body), timeout_s)
+                raise not_in_time(place(self.address, method, body), timeout_s)
             link.over(call)
             if last or not call.refused:
                 break
-        raise why(call, self._target, method, body, timeout_s)
+        raise error_of(call, self._config, method, body, timeout_s)
 
     def begin(
         self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
@@ -108,7 +118,7 @@ class Http2Transport:
         deadline = time.monotonic() + timeout_s
         link, call = self._start(method, body, timeout_s, deadline, headers)
         link.listen()
-        return _Pending(self._target, link, call, (method, body, timeout_s), deadline)
+        return _Pending(self._config, link, call, (method, body, timeout_s), deadline)
 
     def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Stream:
         """See `Transport.stream`."""
@@ -116,11 +126,11 @@ class Http2Transport:
         deadline = time.monotonic() + seconds
         link, call = self._start(STREAM, None, seconds, deadline, headers)
         link.listen()
-        return _Stream(self._target, link, call)
+        return _Stream(self._config, link, call)
 
     def close(self) -> None:
         """Close the connection; calls under way in other threads end with an error."""
-        if os.getpid() != self._target.pid:
+        if os.getpid() != self._config.pid:
             self._drop()
             return
         with self._lock:
@@ -147,30 +157,30 @@ class Http2Transport:
         timeout_s: float,
         deadline: float,
         headers: Headers,
-    ) -> tuple[Link, Call]:
+    ) -> tuple[ThreadConnection, Call]:
         """The call, begun and sent."""
         size = 0 if body is None else body_size(body)
         if size > LONGEST_MESSAGE:
             raise too_large(place(self.address, method, body), size)
         if headers:
-            self._target.check(headers)
+            self._config.check(headers)
         while True:
             link = self._usable(timeout_s, deadline)
             try:
                 call = link.start(method, body, size, deadline, headers)
-            except Gone:
+            except Draining:
                 continue
             if call is None:
                 what = "no answer" if body is not None else "no stream"
-                raise in_time(place(self.address, method, body), timeout_s, what)
+                raise not_in_time(place(self.address, method, body), timeout_s, what)
             return link, call
 
-    def _usable(self, timeout_s: float, deadline: float) -> Link:
+    def _usable(self, timeout_s: float, deadline: float) -> ThreadConnection:
         """A connection that takes calls."""
         if self._closed:
-            raise self._target.closed()
-        if os.getpid() != self._target.pid:
-            raise self._target.forked()
+            raise self._config.closed()
+        if os.getpid() != self._config.pid:
+            raise self._config.forked()
         link = self._link
         if link is not None and link.usable():
             return link
@@ -185,25 +195,25 @@ class Http2Transport:
             if mine:
                 return self._connected(attempt, timeout_s, deadline)
             if not attempt.over.wait(max(deadline - time.monotonic(), 0)):
-                raise in_time(self.address, timeout_s, "no connection")
+                raise not_in_time(self.address, timeout_s, "no connection")
             if attempt.failed is not None:
                 error = attempt.failed
                 raise unreachable(error.where, error.found, error.todo, unprocessed=True)
 
-    def _connected(self, attempt: _Attempt, timeout_s: float, deadline: float) -> Link:
+    def _connected(self, attempt: _Attempt, timeout_s: float, deadline: float) -> ThreadConnection:
         """Make the connection that others wait for too."""
         left = deadline - time.monotonic()
         try:
             if left <= 0:
-                raise in_time(self.address, timeout_s, "no connection")
-            core = Connection(self._target.fields(), self._limit)
-            link = Link(
-                Pipe(*connect(self._target, min(left, self._connect_timeout_s), core)), core
+                raise not_in_time(self.address, timeout_s, "no connection")
+            core = Connection(self._config.fields(), self._limit)
+            link = ThreadConnection(
+                SocketIO(*connect(self._config, min(left, self._connect_timeout_s), core)), core
             )
         except ServerUnavailable as error:
             if time.monotonic() >= deadline:
                 # Others may have more time than this call had.
-                raise in_time(self.address, timeout_s, "no connection") from error
+                raise not_in_time(self.address, timeout_s, "no connection") from error
             error.unprocessed = True
             attempt.failed = error
             raise
@@ -229,13 +239,13 @@ class _Pending:
 
     def __init__(
         self,
-        target: Target,
-        link: Link,
+        target: ChannelConfig,
+        link: ThreadConnection,
         call: Call,
         request: tuple[str, Body, float],
         deadline: float,
     ) -> None:
-        self._target, self._link, self._call = target, link, call
+        self._config, self._link, self._call = target, link, call
         self._request, self._deadline = request, deadline
 
     def wait(self, seconds: float) -> bool:
@@ -254,11 +264,11 @@ class _Pending:
             raise
         if not done:
             link.abandon(call)
-            raise in_time(place(self._target.name, method, body), timeout_s)
+            raise not_in_time(place(self._config.name, method, body), timeout_s)
         link.over(call)
-        if (answer := complete(call)) is not None:
+        if (answer := answer_of(call)) is not None:
             return answer
-        raise why(call, self._target, method, body, timeout_s)
+        raise error_of(call, self._config, method, body, timeout_s)
 
     def cancel(self) -> None:
         """See `Pending.cancel`."""
@@ -270,20 +280,20 @@ class _Pending:
 class _Stream:
     """See `Stream`."""
 
-    def __init__(self, target: Target, link: Link, call: Call) -> None:
-        self._target, self._link, self._call = target, link, call
+    def __init__(self, target: ChannelConfig, link: ThreadConnection, call: Call) -> None:
+        self._config, self._link, self._call = target, link, call
 
     def write(self, body: Body, timeout_s: float | None = None) -> None:
         """See `Stream.write`; waits while the server takes no more."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         size = body_size(body)
         if size > LONGEST_MESSAGE:
-            raise too_large(self._target.name, size)
+            raise too_large(self._config.name, size)
         if self._call.ended or self._call.problem:
             raise self._over()
         self._link.write(self._call, body, size)
         if not self._link.push(self._call, deadline):
-            raise in_time(self._target.name, timeout_s or 0.0, "a message was not taken")
+            raise not_in_time(self._config.name, timeout_s or 0.0, "a message was not taken")
 
     def end(self) -> None:
         """See `Stream.end`."""
@@ -294,7 +304,7 @@ class _Stream:
         call = self._call
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         if not self._link.wait(call, deadline, listening=True):
-            raise in_time(self._target.name, timeout_s or 0.0, "no message")
+            raise not_in_time(self._config.name, timeout_s or 0.0, "no message")
         message = self._link.read(call)
         if message is None:
             self._link.over(call)
@@ -310,4 +320,4 @@ class _Stream:
 
     def _over(self) -> ClientError:
         """Why nothing more can be sent or read."""
-        return why(self._call, self._target, STREAM, None, None)
+        return error_of(self._call, self._config, STREAM, None, None)

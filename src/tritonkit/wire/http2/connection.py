@@ -13,20 +13,20 @@ from typing import Final
 
 from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.call import BadMessage, Call, Waiter
-from tritonkit.wire.http2.fields import (
-    LARGEST_LIST,
-    AnswerFields,
-    HPACKError,
-    RequestFields,
-    TooLong,
-)
+from tritonkit.wire.http2.frame_reader import LARGEST_FRAME, FrameReader, ProtocolError, number_in
+from tritonkit.wire.http2.frame_writer import START_WINDOW, FrameWriter
 from tritonkit.wire.http2.frames import LARGEST_WINDOW
-from tritonkit.wire.http2.reading import LARGEST_FRAME, Broken, FrameReader, number_in
-from tritonkit.wire.http2.sending import START_WINDOW, Sender
+from tritonkit.wire.http2.headers import (
+    LARGEST_LIST,
+    HeaderListTooLarge,
+    HPACKError,
+    RequestHeaders,
+    ResponseHeaders,
+)
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import Body, Headers
 
-__all__ = ["GRACE_S", "Connection", "Gone"]
+__all__ = ["GRACE_S", "Connection", "Draining"]
 
 GRACE_S: Final = 0.25
 """A call given up is reset so much later, if it has not ended by then, and the server told a deadline so
@@ -39,20 +39,20 @@ _GRPC: Final = (200, None)
 """HTTP statuses with which bytes are gRPC's; others come with a proxy's page."""
 
 
-class Gone(Exception):
+class Draining(Exception):
     """The connection takes no new calls."""
 
 
 class Connection:
-    """Frames in, frames out.
+    """FrameHandler in, frames out.
 
     Args:
         fields: makes the blocks of header fields.
         limit: how large answers may be.
     """
 
-    def __init__(self, fields: RequestFields, limit: AnswerLimit | None = None) -> None:
-        self.sender = Sender()
+    def __init__(self, fields: RequestHeaders, limit: AnswerLimit | None = None) -> None:
+        self.writer = FrameWriter()
         self.calls: dict[int, Call] = {}
         self.greeted = False
         """Whether the peer's SETTINGS have come: it speaks HTTP/2."""
@@ -64,7 +64,7 @@ class Connection:
         """Calls whose answers nobody wants any more, each with the moment of that."""
         self._limit = limit or AnswerLimit()
         self._fields = fields
-        self._answers = AnswerFields()
+        self._answers = ResponseHeaders()
         self._reader = FrameReader(self)
         self._ready: list[Waiter] = []
         self._next = 1
@@ -81,7 +81,7 @@ class Connection:
             frames.MAX_FRAME_SIZE: LARGEST_FRAME,
             frames.MAX_HEADER_LIST_SIZE: LARGEST_LIST,
         }
-        self.sender.out.append(
+        self.writer.out.append(
             frames.PREFACE + frames.settings(ours) + frames.window_update(0, WINDOW - START_WINDOW)
         )
 
@@ -127,21 +127,21 @@ class Connection:
             in_line: whether the call has a place from `line`.
 
         Raises:
-            Gone: the connection takes no new calls.
+            Draining: the connection takes no new calls.
         """
         if in_line:
             self._promised -= 1
         if self.draining:
-            raise Gone
+            raise Draining
         number = self._next
         told_s = None if timeout_s is None else timeout_s + GRACE_S
         block = self._fields.block(method, told_s, headers)
-        call = Call(number, self.sender.stream_window, body is None, self._limit.of(method))
+        call = Call(number, self.writer.stream_window, body is None, self._limit.of(method))
         self.calls[number] = call
         self._next = number + 2
         if self._next > LARGEST_WINDOW:
             self.draining = "it has no number left for a new call"
-        self.sender.begin(call, block, body, size)
+        self.writer.begin(call, block, body, size)
         return call
 
     def read(self, call: Call) -> memoryview | None:
@@ -156,7 +156,7 @@ class Connection:
         """Reset a call that has not ended; what still comes for it is dropped."""
         if call.ended:
             return []
-        self.sender.out.append(frames.rst_stream(call.number, code))
+        self.writer.out.append(frames.rst_stream(call.number, code))
         return self._end(call)
 
     def give_up(self, call: Call, now: float) -> list[Waiter]:
@@ -170,7 +170,7 @@ class Connection:
             return []
         if call.left:
             return self.abandon(call)  # the server has not begun
-        self.sender.finish(call)
+        self.writer.finish(call)
         self.given_up[call] = now
         call.forget()
         woken: list[Waiter] = [] if call.ready else [call]
@@ -192,7 +192,7 @@ class Connection:
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
-        self.sender.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
+        self.writer.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
 
     def lose(self, why: str, code: int | None = None) -> list[Waiter]:
         """The connection is gone: every call ends with the reason.
@@ -205,7 +205,7 @@ class Connection:
             return []
         self.lost = self.draining = why
         if code is not None:
-            self.sender.out.append(frames.goaway(code))
+            self.writer.out.append(frames.goaway(code))
         woken: list[Waiter] = []
         for call in list(self.calls.values()):
             call.lost = why
@@ -221,9 +221,9 @@ class Connection:
         self._ready = []
         try:
             self._reader.read(data)
-        except Broken as error:
+        except ProtocolError as error:
             self._ready += self.lose(f"it broke HTTP/2's rules: {error}", error.code)
-        except TooLong:
+        except HeaderListTooLarge:
             what = f"it broke HTTP/2's rules: header fields of more than {LARGEST_LIST} bytes"
             self._ready += self.lose(what, frames.ENHANCE_YOUR_CALM)
         except HPACKError:
@@ -231,21 +231,21 @@ class Connection:
             self._ready += self.lose(what, frames.COMPRESSION_ERROR)
         return self._ready
 
-    def data_begins(self, number: int, size: int, ends: int) -> None:
-        """See `Frames`."""
+    def data_frame(self, number: int, size: int, ends: int) -> None:
+        """See `FrameHandler`."""
         self._owed += size
         if self._owed >= WINDOW // 2:
-            self.sender.out.append(frames.window_update(0, self._owed))
+            self.writer.out.append(frames.window_update(0, self._owed))
             self._owed = 0
         call = self._data_of = self._call(number)
         self._data_ends = ends
         if call is not None:
             call.owed += size
             if call.owed > WINDOW:
-                raise Broken("more bytes than the window allows", frames.FLOW_CONTROL_ERROR)
+                raise ProtocolError("more bytes than the window allows", frames.FLOW_CONTROL_ERROR)
 
     def data(self, payload: memoryview, last: bool) -> None:
-        """See `Frames`."""
+        """See `FrameHandler`."""
         call = self._data_of
         if call is None or call.ended:
             return
@@ -277,7 +277,7 @@ class Connection:
                 self._ready.append(call)
 
     def fields(self, number: int, block: bytes, ends: int) -> None:
-        """See `Frames`."""
+        """See `FrameHandler`."""
         # Read also for a call given up: the peer's table lives in these blocks.
         head = self._answers.read(block)
         call = self._call(number)
@@ -293,7 +293,7 @@ class Connection:
             self._ready += self._close(call)
 
     def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
-        """See `Frames`."""
+        """See `FrameHandler`."""
         if kind == frames.WINDOW_UPDATE:
             self._window_update(number, number_in(payload) & LARGEST_WINDOW)
         elif kind == frames.PING:
@@ -305,7 +305,7 @@ class Connection:
         elif kind == frames.GOAWAY:
             self._goaway(number, payload)
         elif kind == frames.PUSH_PROMISE:
-            raise Broken("a push, which was switched off")
+            raise ProtocolError("a push, which was switched off")
 
     def _rst_stream(self, number: int, code: int) -> None:
         call = self._call(number)
@@ -316,7 +316,7 @@ class Connection:
 
     def _settings(self, flags: int, number: int, payload: memoryview) -> None:
         if number or len(payload) % 6 or (flags & frames.ACK and payload):
-            raise Broken("SETTINGS that are none", frames.FRAME_SIZE_ERROR)
+            raise ProtocolError("SETTINGS that are none", frames.FRAME_SIZE_ERROR)
         if flags & frames.ACK:
             return
         for name, value in struct.iter_unpack(">HL", payload):
@@ -334,32 +334,32 @@ class Connection:
             self._resize_windows(value)
         elif name == frames.MAX_FRAME_SIZE:
             if not 2**14 <= value < 2**24:
-                raise Broken(f"a largest frame of {value} bytes")
-            self.sender.largest = value
+                raise ProtocolError(f"a largest frame of {value} bytes")
+            self.writer.largest = value
 
     def _resize_windows(self, value: int) -> None:
         if value > LARGEST_WINDOW:
-            raise Broken(f"a window of {value} bytes", frames.FLOW_CONTROL_ERROR)
-        more, self.sender.stream_window = value - self.sender.stream_window, value
+            raise ProtocolError(f"a window of {value} bytes", frames.FLOW_CONTROL_ERROR)
+        more, self.writer.stream_window = value - self.writer.stream_window, value
         for call in self.calls.values():
             call.window += more
-        self._ready += self.sender.feed()
+        self._ready += self.writer.feed()
 
     def _ping(self, flags: int, number: int, payload: memoryview) -> None:
         if number or len(payload) != 8:
-            raise Broken("a PING that is none", frames.FRAME_SIZE_ERROR)
+            raise ProtocolError("a PING that is none", frames.FRAME_SIZE_ERROR)
         if not flags & frames.ACK:
             self._acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
 
     def _acknowledge(self, answer: bytes) -> None:
-        self._acks = self._acks + 1 if self.sender.out or self.sender.stuck else 1
+        self._acks = self._acks + 1 if self.writer.out or self.writer.stuck else 1
         if self._acks > _ACKS_WAITING:
-            raise Broken("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
-        self.sender.out.append(answer)
+            raise ProtocolError("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
+        self.writer.out.append(answer)
 
     def _goaway(self, number: int, payload: memoryview) -> None:
         if number or len(payload) < 8:
-            raise Broken("a GOAWAY that is none", frames.FRAME_SIZE_ERROR)
+            raise ProtocolError("a GOAWAY that is none", frames.FRAME_SIZE_ERROR)
         last, why = frames.going_away(payload)
         self.draining = f"the server is closing the connection ({why})"
         for call in list(self.calls.values()):
@@ -370,7 +370,7 @@ class Connection:
 
     def _window_update(self, number: int, more: int) -> None:
         if not number:
-            self._ready += self.sender.widen(more)
+            self._ready += self.writer.widen(more)
             return
         call = self._call(number)
         if call is None:
@@ -380,27 +380,27 @@ class Connection:
             call.problem = f"it made the call's window larger by {more} bytes"
             self._ready += self.abandon(call, frames.FLOW_CONTROL_ERROR)
         else:
-            self._ready += self.sender.feed()
+            self._ready += self.writer.feed()
 
     # -- common to both
 
     def _credit(self, call: Call) -> None:
         """Let the peer send more on this stream, unless its messages pile up unread."""
         if call.owed >= WINDOW // 2 and not call.unread:
-            self.sender.out.append(frames.window_update(call.number, call.owed))
+            self.writer.out.append(frames.window_update(call.number, call.owed))
             call.owed = 0
 
     def _call(self, number: int) -> Call | None:
         """The call of a stream; None if it is over."""
         call = self.calls.get(number)
         if call is None and (not number & 1 or number >= self._next):
-            raise Broken(f"a frame for stream {number}, which nobody opened")
+            raise ProtocolError(f"a frame for stream {number}, which nobody opened")
         return call
 
     def _close(self, call: Call) -> list[Waiter]:
         """The peer has ended its side: end ours, in case it had more to say."""
         if call.left or not call.writes_end:
-            self.sender.out.append(frames.rst_stream(call.number, frames.CANCEL))
+            self.writer.out.append(frames.rst_stream(call.number, frames.CANCEL))
         return self._end(call)
 
     def _end(self, call: Call) -> list[Waiter]:
@@ -410,7 +410,7 @@ class Connection:
         self.given_up.pop(call, None)
         woken: list[Waiter] = [] if call.ready else [call]
         call.ready = True
-        room = self.sender.forget(call)
+        room = self.writer.forget(call)
         if room is not None:
             woken.append(room)
         return woken + self._let_in() if self._line else woken

@@ -1,0 +1,158 @@
+"""Bytes of the peer cut into frames, and checked for what every frame must be."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from tritonkit.wire.http2 import frames
+from tritonkit.wire.http2.frames import HEAD, LARGEST_WINDOW
+
+__all__ = ["LARGEST_FRAME", "FrameHandler", "FrameReader", "ProtocolError", "number_in"]
+
+LARGEST_FRAME: Final = 2**20
+"""Bytes of a DATA frame that the peer may send."""
+_LARGEST_OTHER: Final = 64 * 2**10
+"""Of other frames, and of a block of header fields: a peer may not make us hoard."""
+_MOST_PIECES: Final = 64
+"""FrameHandler that a block of header fields may come in: empty ones could go on for ever."""
+
+
+# Names of this module's own: cheaper to read, in the loop that every answer goes through.
+_DATA, _HEADERS = frames.DATA, frames.HEADERS
+_END_STREAM, _PADDED = frames.END_STREAM, frames.PADDED
+_PLAIN: Final = frames.END_HEADERS | frames.END_STREAM
+"""Flags of HEADERS that is a whole block and nothing else, at the end of a stream or not."""
+_HEAD_SIZE, _unpack_head = HEAD.size, HEAD.unpack_from
+_NOTHING: Final = memoryview(b"")
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol; `code` is the error it is told."""
+
+    def __init__(self, what: str, code: int = frames.PROTOCOL_ERROR) -> None:
+        super().__init__(what)
+        self.code = code
+
+
+class FrameHandler(Protocol):
+    """What takes the frames."""
+
+    def data_frame(self, number: int, size: int, ends: int) -> None:
+        """A DATA frame of `size` bytes with its padding; `ends`, if not 0, as the stream's last."""
+
+    def data(self, payload: memoryview, last: bool) -> None:
+        """Bytes of that frame; `last` with its last ones."""
+
+    def fields(self, number: int, block: bytes, ends: int) -> None:
+        """A whole block of header fields."""
+
+    def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+        """Any other frame; kinds that nobody knows too."""
+
+
+class FrameReader:
+    """Cuts; keeps what has come of a frame in part, but hands DATA on as it comes.
+
+    Args:
+        taker: gets the frames.
+    """
+
+    def __init__(self, taker: FrameHandler) -> None:
+        self._taker = taker
+        self._first = True
+        self._kept = b""
+        self._left = 0
+        self._block: bytearray | None = None
+        self._block_of = self._block_pieces = 0
+        self._block_ends = False
+
+    def read(self, data: bytes) -> None:
+        """Cut these bytes, which follow the last ones; raises `ProtocolError`."""
+        if self._kept:
+            data, self._kept = self._kept + data, b""
+        view, at, end, taker = memoryview(data), 0, len(data), self._taker
+        while at < end:
+            if self._left:
+                size = min(self._left, end - at)
+                self._left -= size
+                taker.data(view[at : at + size], not self._left)
+                at += size
+                continue
+            start = at + _HEAD_SIZE
+            if end < start:
+                break
+            high, low, kind, flags, number = _unpack_head(data, at)
+            size, number = high << 16 | low, number & LARGEST_WINDOW
+            if size > _LARGEST_OTHER or self._first or self._block is not None:
+                self._check(kind, size)
+            if kind == _DATA and not flags & _PADDED:
+                taker.data_frame(number, size, flags & _END_STREAM)
+                self._left, at = size, start
+                if not size:
+                    taker.data(_NOTHING, True)
+                continue
+            at_next = start + size
+            if end < at_next:
+                break
+            if kind == _HEADERS and flags | _END_STREAM == _PLAIN:
+                taker.fields(number, data[start:at_next], flags & _END_STREAM)
+            else:
+                self._frame(kind, flags, number, view[start:at_next])
+            at = at_next
+        self._kept = data[at:]
+
+    def _check(self, kind: int, size: int) -> None:
+        if size > (LARGEST_FRAME if kind == frames.DATA else _LARGEST_OTHER):
+            raise ProtocolError(f"a frame of {size} bytes", frames.FRAME_SIZE_ERROR)
+        if self._first and kind != frames.SETTINGS:
+            raise ProtocolError("its first frame is not SETTINGS")
+        if self._block is not None and kind != frames.CONTINUATION:
+            raise ProtocolError("another frame amid header fields")
+        self._first = False
+
+    def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+        if kind == frames.HEADERS:
+            self._headers(flags, number, payload)
+        elif kind == frames.CONTINUATION:
+            self._continuation(flags, number, payload)
+        elif kind == frames.DATA:
+            self._taker.data_frame(number, len(payload), flags & frames.END_STREAM)
+            self._taker.data(_unpadded(payload), True)
+        else:
+            self._taker.control(kind, flags, number, payload)
+
+    def _headers(self, flags: int, number: int, payload: memoryview) -> None:
+        if flags & frames.PADDED:
+            payload = _unpadded(payload)
+        if flags & frames.PRIORITY_FLAG:
+            payload = payload[5:]
+        ends = bool(flags & frames.END_STREAM)
+        if flags & frames.END_HEADERS:
+            self._taker.fields(number, bytes(payload), ends)
+        else:
+            self._block, self._block_of, self._block_ends = bytearray(payload), number, ends
+            self._block_pieces = 1
+
+    def _continuation(self, flags: int, number: int, payload: memoryview) -> None:
+        if self._block is None or number != self._block_of:
+            raise ProtocolError("header fields go on that had not begun")
+        self._block += payload
+        self._block_pieces += 1
+        if len(self._block) > _LARGEST_OTHER or self._block_pieces > _MOST_PIECES:
+            raise ProtocolError("header fields without end", frames.ENHANCE_YOUR_CALM)
+        if flags & frames.END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self._taker.fields(number, block, self._block_ends)
+
+
+def number_in(payload: memoryview) -> int:
+    """The one number that a RST_STREAM's or WINDOW_UPDATE's payload is; raises `ProtocolError`."""
+    if len(payload) != 4:
+        raise ProtocolError("a frame of the wrong size", frames.FRAME_SIZE_ERROR)
+    return int.from_bytes(payload)
+
+
+def _unpadded(payload: memoryview) -> memoryview:
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolError("a frame with more padding than bytes")
+    return payload[1 : len(payload) - payload[0]]

@@ -1,0 +1,402 @@
+"""One connection shared by threads, without a thread of its own.
+
+Of the threads that wait for something on it, one reads the socket for all (it leads) and wakes those
+whose answer came; when its own is there, it wakes another to lead. A thread sends its own request, and
+with it what others have left in `core.writer.out` meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from tritonkit.wire.http2.call import Call, Waiter
+from tritonkit.wire.http2.connect import reason
+from tritonkit.wire.http2.connection import GRACE_S, Connection
+from tritonkit.wire.http2.keepalive import Keepalive
+from tritonkit.wire.http2.socket_io import SLICE_S, SocketIO
+from tritonkit.wire.transport import Body, Headers
+
+__all__ = ["ThreadConnection"]
+
+_PUSHED: Final = 2**20
+"""Bytes a call sends in one go, for others to have their turn."""
+_BLOCKED_S: Final = 0.05
+_LATE_S: Final = 0.01
+_LONG_S: Final = 1.0
+_FRESH_S: Final = 0.01
+"""A connection idle for less is not looked at before its next use."""
+
+
+class ThreadConnection:
+    """A connection that is made.
+
+    Args:
+        pipe: over its socket.
+        core: has heard the peer's SETTINGS.
+    """
+
+    def __init__(self, pipe: SocketIO, core: Connection) -> None:
+        self.core = core
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        """Held for a moment, for `core` and what is below; never while the socket is used."""
+        self._sending = threading.Lock()
+        """Held while sending, which waits for nothing; may take `_lock`, not the other way."""
+        self._leading = False
+        self._followers: dict[Waiter, None] = {}
+        self._closed = False
+        self._sweeper: threading.Timer | None = None
+        self._used = time.monotonic()
+        self._keepalive = Keepalive(self._used)
+
+    # -- calls
+
+    def usable(self) -> bool:
+        """Whether a new call may begin here; a connection that was idle is looked at first."""
+        core = self.core
+        quiet = not core.draining and not self._leading
+        if quiet and time.monotonic() - self._used > _FRESH_S:
+            self._look()
+        return not core.draining
+
+    def start(
+        self, method: str, body: Body | None, size: int, deadline: float, headers: Headers
+    ) -> Call | None:
+        """Begin a call and send what no window holds back; None if its time is up.
+
+        Args:
+            method: of Triton's service.
+            body: of a unary call; None for a stream.
+            size: the body's bytes.
+            deadline: a `time.monotonic()` moment.
+            headers: of this call alone.
+
+        Raises:
+            Draining: the connection takes no new calls.
+        """
+        core = self.core
+        queued = False
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                if core.given_up:
+                    self._wake(core.sweep(now))
+                if queued or not core.full():
+                    # `core.busy()`, written out
+                    idle_s = now - self._used if len(core.calls) == len(core.given_up) else 0.0
+                    timeout_s = None if body is None else max(deadline - now, 0.001)
+                    call = core.open(method, body, size, timeout_s, headers, queued)
+                    self._used = now
+                    if idle_s > _LONG_S:
+                        self._keepalive.heard(now)
+                    break
+                place = core.line()
+            if not self._wait_in_line(place, deadline):
+                return None
+            queued = True
+        self.flush()
+        return call if not call.left or self._push_whole(call, deadline) else None
+
+    def _push_whole(self, call: Call, deadline: float) -> bool:
+        try:
+            done = self.push(call, deadline)
+        except BaseException:
+            self.abandon(call)
+            raise
+        if not done:
+            self.abandon(call)
+        return done
+
+    def push(self, call: Call, deadline: float) -> bool:
+        """Send what `call` has left as its windows open; False if time is up before that."""
+        while call.left and not call.ended:
+            with self._lock:
+                room = self.core.writer.push(call, _PUSHED)
+            self.flush()
+            if room is not None and not self.wait(room, deadline):
+                return False
+            while self._pipe.unsent and not call.ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._make_room(left)
+        return True
+
+    def write(self, call: Call, body: Body, size: int) -> None:
+        """Add a message to a stream; `push` sends it."""
+        with self._lock:
+            self.core.writer.write(call, body, size)
+
+    def finish(self, call: Call) -> None:
+        """Say that no message will follow."""
+        with self._lock:
+            self.core.writer.finish(call)
+        self.flush()
+
+    def read(self, call: Call) -> memoryview | None:
+        """The stream's oldest message not yet read, if there is one."""
+        with self._lock:
+            message = self.core.read(call)
+        if self.core.writer.out:
+            self.flush()
+        return message
+
+    def abandon(self, call: Call) -> None:
+        """Give the call up, unless it has ended: see `Connection.give_up`."""
+        with self._lock:
+            self._wake(self.core.give_up(call, time.monotonic()))
+            self._sweep_later()
+        self.flush()
+        self._pipe.ring()
+        self.ended()
+
+    def _sweep_later(self) -> None:
+        """See to it that calls given up are reset also if nobody uses the connection."""
+        if self._sweeper is None and self.core.given_up:
+            self._sweeper = threading.Timer(GRACE_S + _LATE_S, self._sweep)
+            self._sweeper.daemon = True
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                self._sweeper.start()
+
+    def _sweep(self) -> None:
+        self._look()  # an answer may be there that nobody has read
+        with self._lock:
+            self._sweeper = None
+            self._wake(self.core.sweep(time.monotonic()))
+            self._sweep_later()
+        self.flush()
+        self.retire()
+
+    def over(self, call: Call) -> None:
+        """To be called after a call that failed: gives it up if its answer was refused amid it."""
+        if call.ended:
+            self.ended()
+        else:
+            self.abandon(call)
+
+    def ended(self) -> None:
+        """To be called after each call: notes when the connection fell idle, closes a drained one."""
+        self._used = time.monotonic()
+        if not self.core.calls:
+            self.retire()
+
+    def retire(self) -> None:
+        """Close the connection if it takes no calls and has none."""
+        if self.core.draining and not self.core.calls:
+            self.close(self.core.draining)
+
+    def close(self, why: str) -> None:
+        """Close the connection; calls under way end, with the reason."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._wake(self.core.lose(why, 0))
+        self.flush()
+        self._pipe.shut()
+        self._release()
+
+    def drop(self) -> None:
+        """Let go of a forked copy of the connection, without a word to the peer."""
+        self._closed = True
+        self._pipe.close()
+
+    def listen(self) -> None:
+        """Prepare for waits that `abandon` in another thread is to end at once."""
+        with self._lock:
+            self._pipe.listen()
+
+    # -- waiting
+
+    def wait(self, waiter: Waiter, deadline: float, listening: bool = False) -> bool:
+        """Sleep until `waiter` is ready; False when the deadline passes first.
+
+        Args:
+            waiter: of `core`; one thread waits for it.
+            deadline: a `time.monotonic()` moment.
+            listening: whether `abandon` ends the wait at once; see `listen`.
+        """
+        while True:
+            left = deadline - time.monotonic()
+            with self._lock:
+                if waiter.ready or left <= 0:
+                    return waiter.ready
+                lead = not self._leading
+                if lead:
+                    self._leading = True
+                else:
+                    bell = waiter.sleeper = threading.Lock()
+                    bell.acquire()
+                    self._followers[waiter] = None
+            if lead:
+                self._lead(waiter, deadline, listening)
+            else:
+                self._follow(waiter, bell, left)
+
+    def _lead(self, waiter: Waiter, deadline: float, listening: bool) -> None:
+        """Read for all until `waiter` is ready or its time is up."""
+        left = deadline - time.monotonic()
+        try:
+            while not waiter.ready and left > 0:
+                self._read_once(left, listening)
+                left = deadline - time.monotonic()
+        finally:
+            self._hand_over()
+
+    def _follow(self, waiter: Waiter, bell: threading.Lock, left: float) -> None:
+        """Sleep until somebody rings."""
+        try:
+            if self._pipe.unsent:
+                self._pipe.wait_for_room(min(left, _BLOCKED_S))
+                self.flush()
+            else:
+                bell.acquire(True, min(left, threading.TIMEOUT_MAX))
+        finally:
+            with self._lock:
+                waiter.sleeper = None
+                self._followers.pop(waiter, None)
+                # It may be this thread that was woken to lead.
+                if not self._leading:
+                    self._call_next()
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            self._leading = False
+            self._call_next()
+        if self._closed:
+            self._release()
+
+    def _call_next(self) -> None:
+        """Wake the one who has waited longest: its answer is likely the next, and it can lead."""
+        for waiter in self._followers:
+            if waiter.sleeper is not None:
+                self._wake((waiter,))
+                return
+
+    def _wake(self, woken: Iterable[Waiter]) -> None:
+        """Ring for these; the caller holds `_lock`, for nobody is to be rung for twice."""
+        for waiter in woken:
+            bell = waiter.sleeper
+            if bell is not None:
+                waiter.sleeper = None
+                bell.release()
+
+    def _wait_in_line(self, place: Waiter, deadline: float) -> bool:
+        """Wait for a place among the calls that the peer allows at once; False if time is up."""
+        self.listen()
+        let_in = False
+        try:
+            let_in = self.wait(place, deadline, listening=True)
+        finally:
+            if not let_in:
+                with self._lock:
+                    self._wake(self.core.leave(place))
+        return let_in
+
+    # -- bytes
+
+    def flush(self) -> None:
+        """Send what there is to send, unless another thread is at it: that one then sends ours too."""
+        while self.core.writer.out or self._pipe.waiting():
+            if not self._sending.acquire(False):
+                return
+            try:
+                with self._lock:
+                    out, self.core.writer.out = self.core.writer.out, []
+                self.core.writer.stuck = not self._pipe.send(out)
+                if self.core.writer.stuck:
+                    return
+            except OSError as error:
+                self._lost(error)
+                return
+            finally:
+                self._sending.release()
+
+    def _make_room(self, left: float) -> None:
+        """Wait a while until the socket takes more, and send it.
+
+        If nobody reads, this thread does: a peer that waits for us to read might itself not read.
+        """
+        with self._lock:
+            lead = not self._leading and not self._closed
+            self._leading = self._leading or lead
+        if not lead:
+            self._pipe.wait_for_room(min(left, _BLOCKED_S))
+            self.flush()
+            return
+        try:
+            self._read_once(min(left, SLICE_S), False)
+        finally:
+            self._hand_over()
+
+    def _read_once(self, left: float, listening: bool) -> None:
+        """What the leader does again and again; the loss of the connection is told to all."""
+        if self.core.given_up:
+            left = min(left, GRACE_S)
+        try:
+            data = self._pipe.receive(left, listening)
+        except OSError as error:
+            self._lost(error)
+            return
+        if self.core.given_up:
+            with self._lock:
+                self._wake(self.core.sweep(time.monotonic()))
+            self.flush()
+        if data is None:
+            self._mind_silence()
+        else:
+            self._take(data)
+        if self._pipe.unsent:
+            self.flush()
+
+    def _take(self, data: bytes) -> None:
+        with self._lock:
+            self._keepalive.heard(time.monotonic())
+            core = self.core
+            self._wake(core.receive(data) if data else core.lose(_ENDED))
+        if core.writer.out:
+            self.flush()
+
+    def _look(self) -> None:
+        """Take in what came while nobody read: an idle connection may have been closed."""
+        with self._lock:
+            if self._leading or self._closed:
+                return
+            self._leading = True
+        try:
+            data = self._pipe.look()
+            if data is not None:
+                self._take(data)
+        except OSError as error:
+            self._lost(error)
+        finally:
+            self._hand_over()
+
+    def _lost(self, error: OSError) -> None:
+        with self._lock:
+            self._wake(self.core.lose(f"the connection was lost: {reason(error)}"))
+            self.core.writer.out = []
+            self._pipe.unsent = []
+        self._pipe.shut()
+
+    def _mind_silence(self) -> None:
+        now = time.monotonic()
+        if self._keepalive.over(now):
+            self._lost(OSError(0, "the server went silent"))
+        elif self._keepalive.ping_due(now):
+            with self._lock:
+                self.core.ping()
+            self.flush()
+
+    def _release(self) -> None:
+        """Free the socket once nobody uses it: the leader does that itself when it stops."""
+        with self._sending, self._lock:
+            if not self._leading:
+                self._pipe.close()
+
+
+_ENDED: Final = "the server closed the connection"
