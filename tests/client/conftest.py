@@ -65,6 +65,8 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
     def service(self, details: Any) -> Any:
         """A handler for the method called."""
         method = details.method.rpartition("/")[2]
+        if method == "ModelStreamInfer":
+            return grpc.stream_stream_rpc_method_handler(self._stream)
         return grpc.unary_unary_rpc_method_handler(partial(self._answer, method))
 
     def _answer(self, method: Any, request: bytes, context: Any) -> bytes:
@@ -76,36 +78,50 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
             context.abort(grpc.StatusCode.INTERNAL, str(error))
         raise AssertionError("abort raises")
 
+    def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        stream = self._memory.stream()
+        context.add_callback(stream.cancel)
+        for request in requests:
+            stream.write([request])
+        stream.end()
+        try:
+            while (message := stream.read()) is not None:
+                yield bytes(message)
+        except TritonkitError as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+
+@contextmanager
+def serving(models: Mapping[str, FakeModel]) -> Iterator[str]:
+    """A real gRPC server for a block; gives its address."""
+    server = grpc.server(ThreadPoolExecutor(6))
+    server.add_generic_rpc_handlers([_Service(models)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait(5)
+
 
 @pytest.fixture
 def serve() -> Serve:
     """Run a real gRPC server for a block; it gives the address."""
-
-    @contextmanager
-    def serving(models: Mapping[str, FakeModel]) -> Iterator[str]:
-        server = grpc.server(ThreadPoolExecutor(4))
-        server.add_generic_rpc_handlers([_Service(models)])
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            server.stop(grace=None).wait(5)
-
     return serving
 
 
 @pytest.fixture(params=["memory", "grpc"])
-def connect(request: pytest.FixtureRequest, serve: Serve) -> Connect:
+def connect(request: pytest.FixtureRequest) -> Connect:
     """Make a client of some models, once in memory and once over gRPC: both must act alike."""
 
     @contextmanager
-    def connecting(models: Mapping[str, FakeModel], timeout_s: float = 10.0) -> Iterator[Client]:
+    def connecting(models: Mapping[str, FakeModel], **options: Any) -> Iterator[Client]:
+        options = {"timeout_s": 10.0} | options
         if request.param == "memory":
-            with Client(transport=MemoryTransport(models), timeout_s=timeout_s) as client:
+            with Client(transport=MemoryTransport(models), **options) as client:
                 yield client
         else:
-            with serve(models) as address, Client(address, timeout_s=timeout_s) as client:
+            with serving(models) as address, Client(address, **options) as client:
                 yield client
 
     return connecting

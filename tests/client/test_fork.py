@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.client.conftest import serving
 from tests.client.forked_calls import SETTINGS
-from tests.client.streams.conftest import serving
 from tritonkit.testing import FakeModel
 
 pytestmark = pytest.mark.slow

@@ -71,7 +71,7 @@ class AsyncClient:
         return model
 
     async def is_ready(self, name: str = "", version: str | int | None = None) -> bool:
-        """Whether a server (or one model on it) takes requests; False too if nobody answers."""
+        """Whether a server (or one model on it) takes requests; False also if no server answers."""
         return await run_async(self._core.is_ready(name, version))
 
     async def models(self) -> tuple[ModelStatus, ...]:

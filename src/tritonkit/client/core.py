@@ -127,7 +127,7 @@ class Core(Questions):
         """The request of a stream or a sequence is held against its model, and not yet sent.
 
         Raises:
-            Unsupported: the server does not tell how the model is configured.
+            Unsupported: the server does not say how the model is configured.
         """
         request.deadline = self.deadline(request)
         try:

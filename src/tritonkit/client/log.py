@@ -7,7 +7,7 @@ import logging
 __all__ = ["logger"]
 
 logger = logging.getLogger("tritonkit")
-"""Warnings say what makes calls slower than asked for, once; debug lines what happens. Never values,
+"""Warnings say what makes calls slower than configured, once; debug lines what happens. Never values,
 headers, keys or passwords."""
 
 # Without a handler Python prints warnings of a library to stderr.

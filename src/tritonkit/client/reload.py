@@ -91,5 +91,5 @@ def _ready(client: Client) -> dict[str, tuple[str, ...]]:
 
 
 def _is_ensemble(client: Client, name: str) -> bool:
-    """Whether a model is a loaded ensemble; one that is not loaded yet is asked for its parts later."""
+    """Whether a model is a loaded ensemble; one that is not loaded yet is loaded with its parts later."""
     return client.is_ready(name) and client.config(name).platform == "ensemble"

@@ -1,4 +1,4 @@
-"""One call of a model, from what its caller gave to the message; and what is known of the model."""
+"""One call of a model, from the caller's arguments to the message; and the model as the server describes it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ServedModel:
         self._prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
 
     def assuming(self, inputs: Mapping[str, Any]) -> ServedModel:
-        """What is known of a model that takes any inputs, once the inputs of a call are seen."""
+        """The same model, with the inputs of a call as those it declares."""
         specs = assumed_specs(self.where, inputs)
         key = tuple(specs.values())
         found = self._assumed.get(key)
@@ -100,8 +100,8 @@ class Request:
     Args:
         key: the model and version.
         inputs: values by name.
-        outputs: names of the outputs to ask for; None asks for all.
-        timeout_s: seconds for the whole call; None: the client's own.
+        outputs: names of the outputs to request; None requests all.
+        timeout_s: seconds for the whole call; None: the client's.
         priority: Triton's.
         idempotent: whether it may run twice; None: as the client or the model's configuration says.
     """
@@ -181,7 +181,7 @@ class Request:
         return self.model.prepared(self.key[1], self.outputs).encode(arrays)
 
     def of_batch(self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float) -> Request:
-        """The same for a batch of several callers' items; nobody's headers."""
+        """The same for a batch of several callers' items, without headers."""
         batch = Request(self.key, {}, None, None, self.priority, self.idempotent)
         batch.model, batch.outputs = self.model, self.outputs
         batch.arrays, batch.items, batch.deadline = arrays, items, deadline

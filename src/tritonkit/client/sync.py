@@ -34,7 +34,7 @@ _SUBMITTED_AT_ONCE = 32
 
 class Client:
     """Calls the models of one server, or of several that serve the same. Threads may share it; each
-    process needs its own.
+    process needs another.
 
     Args:
         address: a server's gRPC address, `host:port`, `grpc://host:port` or `grpcs://host:port`; a list
@@ -81,7 +81,7 @@ class Client:
         return model
 
     def is_ready(self, name: str = "", version: str | int | None = None) -> bool:
-        """Whether a server (or one model on it) takes requests; False too if nobody answers."""
+        """Whether a server (or one model on it) takes requests; False also if no server answers."""
         return run_blocking(self._core.is_ready(name, version))
 
     def models(self) -> tuple[ModelStatus, ...]:
@@ -186,8 +186,8 @@ class Model(ModelShell):
 
         Args:
             inputs: values by name, for names that are not Python identifiers or are taken here.
-            outputs: names of the outputs to ask for; None asks for all.
-            timeout_s: seconds for the whole call; the client's own if None. The server is told too.
+            outputs: names of the outputs to request; None requests all.
+            timeout_s: seconds for the whole call; the client's if None. The server gets it too.
             priority: Triton's, for models that have priority levels: 1 is the highest, 0 the default.
             idempotent: True: the call may run twice, so it is sent again also after the loss of a
                 server that may have begun with it, and may be hedged. False: it is not. None: as the
@@ -202,7 +202,7 @@ class Model(ModelShell):
             ModelNotFound: the model or version is no longer served.
             InferenceError: the server answered with an error; `Overloaded` if it had no room.
             DeadlineExceeded: no answer in time; the server may still have worked.
-            ServerUnavailable: nobody answers; `CircuitOpen` if that is known without asking.
+            ServerUnavailable: no server answers; `CircuitOpen` if nothing was sent for that reason.
             UsageError: the client is closed, or the timeout is not a positive number.
         """
         request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
-    contextmanager,
 )
-from functools import partial
 from typing import Any, TypeAlias
 
-import grpc
 import numpy as np
 import pytest
 
+from tests.client.conftest import serving
 from tritonkit.client import AsyncClient, Client
-from tritonkit.errors import ModelNotFound, ServerUnavailable, TritonkitError
+from tritonkit.errors import ServerUnavailable
 from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
 
 Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]
@@ -64,70 +61,6 @@ def models(counter: Counter) -> dict[str, FakeModel]:
     return {"count": counter.model, "double": double}
 
 
-class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Triton's service, answered by a memory transport; messages stay bytes."""
-
-    def __init__(self, models: Mapping[str, FakeModel]) -> None:
-        self._memory = MemoryTransport(models)
-
-    def service(self, details: Any) -> Any:
-        """A handler for the method called."""
-        method = details.method.rpartition("/")[2]
-        if method == "ModelStreamInfer":
-            return grpc.stream_stream_rpc_method_handler(self._stream)
-        return grpc.unary_unary_rpc_method_handler(partial(self._answer, method))
-
-    def _answer(self, method: Any, request: bytes, context: Any) -> bytes:
-        try:
-            return bytes(self._memory.send(method, [request], 60.0))
-        except ModelNotFound as error:
-            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        except TritonkitError as error:
-            context.abort(grpc.StatusCode.INTERNAL, str(error))
-        raise AssertionError("abort raises")
-
-    def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        stream = self._memory.stream()
-        context.add_callback(stream.cancel)
-        for request in requests:
-            stream.write([request])
-        stream.end()
-        try:
-            while (message := stream.read()) is not None:
-                yield bytes(message)
-        except TritonkitError as error:
-            context.abort(grpc.StatusCode.INTERNAL, str(error))
-
-
-@contextmanager
-def serving(models: Mapping[str, FakeModel]) -> Iterator[str]:
-    """A real gRPC server; gives its address."""
-    server = grpc.server(ThreadPoolExecutor(6))
-    server.add_generic_rpc_handlers([_Service(models)])
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop(grace=None).wait(5)
-
-
-@pytest.fixture(params=["memory", "grpc"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    """Make a client of some models, once in memory and once over gRPC: both must act alike."""
-
-    @contextmanager
-    def connecting(models: Mapping[str, FakeModel], **options: Any) -> Iterator[Client]:
-        if request.param == "memory":
-            with Client(transport=MemoryTransport(models), **options) as client:
-                yield client
-        else:
-            with serving(models) as address, Client(address, **options) as client:
-                yield client
-
-    return connecting
-
-
 @pytest.fixture(params=["memory", "grpc"])
 def connect_async(request: pytest.FixtureRequest) -> AsyncConnect:
     """`connect` for tasks."""
@@ -145,13 +78,6 @@ def connect_async(request: pytest.FixtureRequest) -> AsyncConnect:
                     yield client
 
     return connecting
-
-
-@pytest.fixture
-def client(connect: Connect, models: dict[str, FakeModel]) -> Iterator[Client]:
-    """A client of the two models."""
-    with connect(models, timeout_s=10.0) as client:
-        yield client
 
 
 class Server(MemoryTransport):

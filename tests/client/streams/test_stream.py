@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.streams.conftest import Connect, Counter, Server
+from tests.client.conftest import Connect
+from tests.client.streams.conftest import Counter, Server
 from tritonkit.client import Breaker, CallEvent, Client, Limit, Reply, Retry
 from tritonkit.client.core import Core
 from tritonkit.client.policy import Policy
@@ -126,7 +127,7 @@ def test_entering_the_block_sends_the_request(
     counter: Counter, models: dict[str, FakeModel]
 ) -> None:
     """The model works before the first reply is asked for; a memory transport waits to be read."""
-    from tests.client.streams.conftest import serving
+    from tests.client.conftest import serving
 
     with (
         serving(models) as address,

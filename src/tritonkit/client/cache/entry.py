@@ -1,4 +1,4 @@
-"""One cached answer: nobody can change it, and its size is known."""
+"""One cached answer: read-only, and its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls are the same: one key from namespace, model, version, outputs asked for and every input.
+"""Which calls are the same: one key from namespace, model, version, requested outputs and every input.
 
 A key is stable over processes, machines and releases with the same layout: a letter (`p` for a pinned
 version, `u` for the server's choice) and blake2b over the namespace and the request as it would be sent, but for

@@ -47,7 +47,7 @@ class PredictionCache:
         return key_of(self._namespace, version, message)
 
     def peek(self, key: bytes) -> Entry | None:
-        """The answer in this process's memory, if it may be used. Its dictionary is the caller's own."""
+        """The answer in this process's memory, if it may be used. Its dictionary is the caller's."""
         entry = self._local.get(key)
         if entry is None or self._outdated(key, entry):
             return None
@@ -65,7 +65,7 @@ class PredictionCache:
         """The answer for a key: cached here, cached in Redis, or made and then cached.
 
         Callers with the same key at the same time share one call: the first makes it, the others wait
-        for its answer or its error. If the first was stopped or ran out of its own time, one of the
+        for its answer or its error. If the first was stopped or ran out of time, one of the
         others makes it; who meets that twice makes the call alone.
 
         Args:
@@ -123,7 +123,7 @@ class PredictionCache:
     def _lead(
         self, flight: Flight, make: Callable[[], Steps[Entry]], deadline: float
     ) -> Steps[Fetched]:
-        """Fetch for all who follow; a `DeadlineExceeded` is this caller's own, they may have more time."""
+        """Fetch for all who follow; a `DeadlineExceeded` is this caller's alone: they may have more time."""
         key = flight.key
         try:
             fetched = yield from self._look(key, deadline)
@@ -135,7 +135,7 @@ class PredictionCache:
             flight.outcome = error
             raise
         flight.outcome = fetched
-        self._flights.land(flight)  # before Redis is written to: nobody needs to wait for that
+        self._flights.land(flight)  # before Redis is written to: no follower needs to wait for that
         if fetched.origin == "server" and self._redis is not None and self._has_time(deadline):
             yield from self._redis.put(key, fetched.entry)
         return _handed_out(fetched)

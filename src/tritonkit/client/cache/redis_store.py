@@ -141,7 +141,7 @@ class _Connections:
         if self._loop is not loop:  # connections belong to the loop that opened them
             self._tasks = self._client(need("redis.asyncio", _EXTRA))
             self._loop = loop
-        # Beside redis-py's own limits, which start anew with every byte: a free connection, connecting,
+        # Beside redis-py's own limits, which start again with every byte: a free connection, connecting,
         # logging in and the command may each take `timeout_s`.
         async with asyncio.timeout(4 * self._timeout_s):
             return await self._tasks.execute_command(*words)
@@ -161,7 +161,7 @@ class _Connections:
         try:
             client = self._client(self._redis)
             pool = client.connection_pool
-            # Made, not opened: an option the URL may not have is told now, not at the first call.
+            # Made, not opened: an option the URL may not have is an error now, not at the first call.
             pool.connection_class(**pool.connection_kwargs)
         except (TypeError, ValueError, self._redis.RedisError):
             raise UsageError(

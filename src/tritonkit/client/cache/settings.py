@@ -1,4 +1,4 @@
-"""What a cache is told: how much, for how long, and whether others share it."""
+"""The settings of a cache: how much, for how long, and whether other processes share it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LONGEST_S = 31 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Cache:
-    """Keep answers: equal inputs to the same model version get the answer kept for them.
+    """Cache answers: equal inputs to the same model version get the cached answer.
 
     An answer is at most `ttl_s` old, or `redis_ttl_s + ttl_s` where Redis is used: a copy fetched
-    from Redis is kept here for `ttl_s`.
+    from Redis is cached here for `ttl_s`.
 
     Args:
-        l1: answers kept in this process at most; the least recently used go first.
+        l1: answers in this process at most; the least recently used are dropped first.
         ttl_s: seconds an answer is used from this process's memory.
         redis: `redis://[:password@]host[:port][/db]`, `rediss://...` (TLS) or `unix:///path`, None for
             this process alone. Its password is in no message and not in `repr`.
@@ -29,7 +29,7 @@ class Cache:
         l1_bytes: bytes all answers in this process may take; a small answer counts as `l1_bytes / l1`.
         namespace: names the servers whose answers are shared in Redis. Give each deployment its own
             if one Redis serves several: version 1 of a model may not be the same model in both.
-        redis_timeout_s: seconds to wait for Redis to connect, and to answer; then the server is asked.
+        redis_timeout_s: seconds to wait for Redis to connect, and to answer; then the server is called.
 
     Raises:
         UsageError: a value is out of range, or the address is not a Redis URL.

@@ -93,17 +93,17 @@ class Observers:
     def headers(self, token: Token) -> Headers:
         """The metadata of all observers, for the call's requests."""
         headers: Headers = ()
-        for observer, own in zip(self._observers, token, strict=True):
-            if own is not _FAILED:
-                given = self._notify(observer, observer.headers, own)
+        for observer, mine in zip(self._observers, token, strict=True):
+            if mine is not _FAILED:
+                given = self._notify(observer, observer.headers, mine)
                 headers += () if given is _FAILED else tuple(given)
         return headers
 
     def finished(self, token: Token, event: CallEvent) -> None:
         """The call is over."""
-        for observer, own in zip(self._observers, token, strict=True):
-            if own is not _FAILED:
-                self._notify(observer, observer.finished, own, event)
+        for observer, mine in zip(self._observers, token, strict=True):
+            if mine is not _FAILED:
+                self._notify(observer, observer.finished, mine, event)
 
     def _notify(self, observer: Observer, method: Callable[..., Any], *values: Any) -> Any:
         try:

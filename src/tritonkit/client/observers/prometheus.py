@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tritonkit.client.extras import need
@@ -18,30 +18,19 @@ _SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
-"""Upper bounds: from an answer kept in this process to the default timeout."""
+"""Upper bounds: from an answer cached in this process to the default timeout."""
 
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class _Series(NamedTuple):
-    calls: Any
-    under_way: Any
-    total: Any
-    wait: Any
-    queue: Any
-    joining: Any
-    retries: Any
-    items: Any
-
-
-_known: WeakKeyDictionary[Any, _Series] = WeakKeyDictionary()
+_by_registry: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 class PrometheusMetrics:
     """Counts and times calls; `Client(..., observers=[PrometheusMetrics()])`.
 
-    Several of them on one registry count into the same series, so each client may have its own.
+    Several of them on one registry count into the same series, so each client may have one.
 
     Args:
         registry: of the package prometheus_client; its default one if None.
@@ -54,9 +43,9 @@ class PrometheusMetrics:
         package = need("prometheus_client", "tritonkit[metrics]")
         registry = package.REGISTRY if registry is None else registry
         with _lock:
-            if registry not in _known:
-                _known[registry] = _series(package, registry)
-            self._series = _known[registry]
+            if registry not in _by_registry:
+                _by_registry[registry] = _series(package, registry)
+            self._series = _by_registry[registry]
         self._children: dict[tuple[str, ...], Any] = {}
 
     def started(self, model: str) -> str:
@@ -83,15 +72,15 @@ class PrometheusMetrics:
             child("items", model).observe(event.batch_size)
 
     def _child(self, *key: str) -> Any:
-        """A series with these label values; the package's own look-up takes as long as counting."""
+        """A series with these label values; the package's look-up takes as long as counting."""
         child = self._children.get(key)
         if child is None:
             name, *labels = key
-            child = self._children[key] = getattr(self._series, name).labels(*labels)
+            child = self._children[key] = self._series[name].labels(*labels)
         return child
 
 
-def _series(package: Any, registry: Any) -> _Series:
+def _series(package: Any, registry: Any) -> dict[str, Any]:
     def histogram(name: str, text: str, *labels: str, buckets: Any = _SECONDS) -> Any:
         return package.Histogram(
             f"tritonkit_client_{name}",
@@ -106,15 +95,15 @@ def _series(package: Any, registry: Any) -> _Series:
             f"tritonkit_client_{name}", text, ("model", *labels), registry=registry
         )
 
-    return _Series(
-        calls=counter("calls", "Calls that are over.", "outcome", "origin"),
-        under_way=package.Gauge(
+    return {
+        "calls": counter("calls", "Calls that are over.", "outcome", "origin"),
+        "under_way": package.Gauge(
             "tritonkit_client_calls_under_way", "Calls now.", ("model",), registry=registry
         ),
-        total=histogram("call_seconds", "From entering a call to its end.", "origin"),
-        wait=histogram("wait_seconds", "Of a call: network, server queue and inference."),
-        queue=histogram("queue_seconds", "Of a call: waiting for the client's own limit."),
-        joining=histogram("joining_seconds", "Of a call: waiting to be sent with others."),
-        retries=counter("retries", "Requests beside a call's first, hedges included."),
-        items=histogram("batch_items", "Items in the request of a call.", buckets=_ITEMS),
-    )
+        "total": histogram("call_seconds", "From entering a call to its end.", "origin"),
+        "wait": histogram("wait_seconds", "Of a call: network, server queue and inference."),
+        "queue": histogram("queue_seconds", "Of a call: waiting for the client's own limit."),
+        "joining": histogram("joining_seconds", "Of a call: waiting to be sent with others."),
+        "retries": counter("retries", "Requests beside a call's first, hedges included."),
+        "items": histogram("batch_items", "Items in the request of a call.", buckets=_ITEMS),
+    }

@@ -72,7 +72,7 @@ def output_sizes(
 
     Args:
         signature: the model's.
-        names: the outputs that will be asked for.
+        names: the outputs that will be requested.
         batch: items in the call; None for a model without a batch axis.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Names of regions say who made them, so that a server can be told to forget those of the dead.
+"""Names of regions say which process made them, so that those of dead processes can be unregistered.
 
-A server keeps a region until it is told otherwise, also when its maker was killed. The name holds the
+A server keeps a region until it is unregistered, also when its maker was killed. The name holds the
 maker's PID namespace, PID and start time, which a later client on the machine can look up.
 """
 
@@ -28,7 +28,7 @@ class Owner:
         _owners.add(self)
 
     def new_name(self) -> str:
-        """A name no region ever had, and nobody can guess."""
+        """A new name, which cannot be guessed."""
         pid = os.getpid()
         return (
             f"tritonkit-{_namespace()}-{pid}-{_started(pid)}-{self.number}-{secrets.token_hex(16)}"
@@ -39,7 +39,7 @@ _owners: WeakSet[Owner] = WeakSet()
 
 
 def is_orphan(name: str) -> bool:
-    """Whether a region of this name was made here by somebody who is gone; False when in doubt."""
+    """Whether a region of this name was made on this machine by a process that has ended; False when in doubt."""
     found = _NAME.fullmatch(name)
     if found is None:
         return False

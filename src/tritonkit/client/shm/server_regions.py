@@ -5,7 +5,7 @@ Facts of Triton 2.51 that shape this, all tried:
 - A region in use cannot be unregistered, and a call that was given up goes on using it: its output
   still arrives there. So a region whose call got no answer is never used again.
 - A second registration of a key that is still open, under another name, maps a file descriptor that
-  the server has closed. So every region has a key and a name of its own, used once.
+  the server has closed. So every region has another key and another name, used once.
 - A restarted server knows nothing, and says so at the next call by naming the region.
 - Unregistering what is unknown succeeds.
 """
@@ -38,7 +38,7 @@ _AGAIN_S = 0.5
 """A region that was in use is tried again after so long."""
 
 _REFUSED_S = 60.0
-"""A server that cannot open regions is not asked again for so long."""
+"""A server that cannot open regions is not tried again for so long."""
 
 
 @dataclass(eq=False, slots=True)
@@ -100,7 +100,7 @@ class ServerRegions:
                 self.generation += 1
 
     def retire_free(self) -> None:
-        """Give up the regions nobody uses."""
+        """Give up the regions that no call uses."""
         with self.lock:
             self._settle()
             for region in [region for regions in self.free.values() for region in regions]:

@@ -1,7 +1,7 @@
 """Shared memory of the machine itself, POSIX: a file under `/dev/shm` that both sides map.
 
-Not `multiprocessing.shared_memory`: its resource tracker starts a process, takes a region for its own in
-every fork, warns at exit about what the server still holds, and can be told not to only from 3.13 on.
+Not `multiprocessing.shared_memory`: its resource tracker starts a process, claims a region in every
+fork, warns at exit about what the server still holds, and can be switched off only from 3.13 on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDER = Path("/dev/shm")  # noqa: S108 (where shm_open of the C library looks)
 
 _PREFIX = "tritonkit-client-"
 _ABANDONED_S = 600.0
-"""A file lives while a server is asked to open it, half a minute at most."""
+"""A file exists while a server opens it, half a minute at most."""
 
 
 class SystemMemory:
@@ -75,17 +75,17 @@ class SystemMemory:
         self._map[offset : offset + len(raw)] = raw
 
     def whole(self) -> NDArray[np.uint8]:
-        """All of it as a new read-only array: whoever holds a slice of that holds the array."""
+        """All of it as a new read-only array: a slice of that holds the array."""
         whole = np.frombuffer(self._map, np.uint8)
         whole.flags.writeable = False
         return whole
 
     def free(self) -> None:
-        """Nothing to do: it is unmapped when nobody refers to it."""
+        """Nothing to do: it is unmapped when the last reference is gone."""
 
 
 def sweep(now: float | None = None) -> None:
-    """Remove the files of processes that were killed while a server was being asked to open them."""
+    """Remove the files of processes that were killed while a server was to open them."""
     oldest = (time.time() if now is None else now) - _ABANDONED_S
     for path in FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ def sweep(now: float | None = None) -> None:
 
 def _mapped(path: Path, size: int) -> mmap.mmap:
     try:
-        # O_EXCL: never somebody else's file, nor a link.
+        # O_EXCL: never another program's file, nor a link.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise _unusable(size, error) from error

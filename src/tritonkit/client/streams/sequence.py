@@ -64,8 +64,8 @@ class Sequence(_Named):
 
         Args:
             inputs: values by name.
-            outputs: names of the outputs to ask for; None asks for all.
-            timeout_s: seconds for this call; the client's own if None.
+            outputs: names of the outputs to request; None requests all.
+            timeout_s: seconds for this call; the client's if None.
             priority: Triton's.
             last: ends the sequence; no call may follow.
             **named: values by input name.

@@ -110,7 +110,7 @@ class SequenceCalls:
         return reply
 
     def _sent(self, request: Request, last: bool) -> Steps[Sent]:
-        """Send one call; notes what is known of the sequence at the server."""
+        """Send one call; notes the state of the sequence at the server."""
         server = self._server
         if server is None:
             server = yield from self._core.policy.pick(request.deadline, where=request.where)

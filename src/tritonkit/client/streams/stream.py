@@ -23,17 +23,17 @@ __all__ = ["AsyncStream", "Stream"]
 class Stream:
     """The replies of a decoupled model to one request: an iterator, and a context manager.
 
-    The request leaves at entering the `with` block, or else at the first reply asked for. Each
+    The request leaves at entering the `with` block, or else when the first reply is read. Each
     reply's `timing.total_s` runs from then, `timing.wait_s` from the reply before. Leaving the block, or
     `close`, or dropping the last reference ends the work at the server. An error ends the stream.
 
-    `timeout_s`, if given, is for the whole stream; without it each reply may take the client's own.
+    `timeout_s`, if given, is for the whole stream; without it each reply may take the client's.
 
     Raises:
         InvalidInput: refused before sending.
         InferenceError: the model failed, also after replies; the text is its own.
         DeadlineExceeded: the time is over.
-        ServerUnavailable: nobody answers, or the connection broke. Another server is asked once, if
+        ServerUnavailable: no server answers, or the connection broke. Another server is tried once, if
             there is one and the first surely did not begin; otherwise nothing is repeated.
         UsageError: the client is closed, or two threads read.
     """
