@@ -78,7 +78,7 @@ def test_the_start() -> None:
 
 @given(cuts=st.lists(st.integers(1, 60), max_size=30))
 def test_an_answer_is_read_however_it_is_cut(cuts: list[int]) -> None:
-    """FrameHandler may arrive in any pieces."""
+    """Frames may arrive in any pieces."""
     connection = made()
     call = begun(connection)
     data = answer(1, b"m" * 40)

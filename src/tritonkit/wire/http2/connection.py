@@ -44,7 +44,7 @@ class Draining(Exception):
 
 
 class Connection:
-    """FrameHandler in, frames out.
+    """Frames in, frames out.
 
     Args:
         fields: makes the blocks of header fields.

@@ -14,7 +14,7 @@ LARGEST_FRAME: Final = 2**20
 _LARGEST_OTHER: Final = 64 * 2**10
 """Of other frames, and of a block of header fields: a peer may not make us hoard."""
 _MOST_PIECES: Final = 64
-"""FrameHandler that a block of header fields may come in: empty ones could go on for ever."""
+"""Frames that a block of header fields may come in: empty ones could go on for ever."""
 
 
 # Names of this module's own: cheaper to read, in the loop that every answer goes through.

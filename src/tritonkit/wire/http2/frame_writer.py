@@ -29,7 +29,7 @@ def body_size(body: Body) -> int:
 
 
 class FrameWriter:
-    """FrameHandler that wait in `out`, and the windows that let more of them in."""
+    """Frames that wait in `out`, and the windows that let more of them in."""
 
     def __init__(self) -> None:
         self.out: list[bytes | memoryview] = []
