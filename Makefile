@@ -5,17 +5,20 @@ TORCH ?= torch==2.13.0
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
-# Tests that start no Triton, in two processes; the others want the machine for themselves.
-WITHOUT_SERVER = --numprocesses 2 --dist loadfile --ignore tests/server --ignore tests/loadtest \
-	--ignore tests/deploy --ignore tests/variants --ignore tests/hostile
+# Tests that start servers want the machine for themselves; all others run in two processes.
+WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
+WITHOUT_SERVER = --numprocesses 2 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
 
-.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit clean
+.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   build the models, start Triton, send it real input"
 	@echo "make test   lint, types and tests, with a real Triton"
+	@echo "make unit   the tests that start no server, without the slow ones"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
+	@echo "make wheel  the wheel, installed and used in an empty folder"
+	@echo "make clean-machine  make demo and make unit in a container that has only what README names"
 	@echo "make oldest the client's tests with the oldest tritonclient it is for"
 	@echo "make audit  bandit, and pip-audit over both environments"
 	@echo "make setup  the two Python environments that both need"
@@ -50,21 +53,25 @@ optimise: optimize # as it was called before 0.2
 demo: setup
 	@$(BIN)/tritonkit demo
 
+LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
+
 lint: setup
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy
+	@$(LINT)
 
 unit: optimize
 	@$(BIN)/python -m pytest $(WITHOUT_SERVER) -m "not slow"
 
-test: lint optimize
-	@$(BIN)/python -m pytest $(WITHOUT_SERVER)
-	@$(BIN)/python -m pytest tests/server tests/hostile tests/loadtest tests/variants
+# All of it runs, whatever fails; it succeeds where all of it does.
+test: optimize
+	@status=0; \
+	{ $(LINT); } || status=1; \
+	$(BIN)/python -m pytest $(WITHOUT_SERVER) || status=1; \
+	$(BIN)/python -m pytest $(WITH_SERVER) || status=1; \
+	exit $$status
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)
-OLDEST_TESTS = $(addprefix tests/client/,shm streams wire test_aio.py test_many.py test_sync.py \
+OLDEST_TESTS = tests/wire $(addprefix tests/client/,shm streams test_aio.py test_many.py test_sync.py \
 	test_tritonclient.py) tests/server/test_client.py
 WITH_OLDEST = TRITONCLIENT=$(OLDEST) PYTHONPATH=$(CURDIR)/.venv-oldest $(BIN)/python
 
@@ -80,6 +87,14 @@ oldest: setup .venv-oldest/.ready
 # Needs a Docker daemon, or root and Debian's docker.io to start one.
 docker: setup
 	@$(BIN)/python -m pytest tests/deploy
+
+# The wheel, installed into a fresh environment in an empty folder.
+wheel: setup
+	@$(BIN)/python -m pytest tests/packaging
+
+# Needs a Docker daemon, and root with debootstrap where the base is not there yet.
+clean-machine: setup
+	@$(BIN)/python tools/clean_machine.py
 
 check: setup
 	@$(BIN)/python tools/build_repo.py --check

@@ -5,7 +5,8 @@ part is absent the test is skipped, and one line at the end of the run says what
 install. With `CI=true` an absent part is a failure instead, so that nobody takes silence for success. A GPU is
 the exception: no machine of the continuous integration has one, so it is never demanded.
 
-`conftest.py` loads this module as a pytest plugin.
+`conftest.py` loads this module as a pytest plugin; `python -m tests.parts` prints the Debian packages of the
+absent parts, for `.ci/run`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ PARTS = {
         "NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False
     ),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
-    "mount": Part("mounting a file system", may_mount, "run it as root, not in a container"),
+    "mount": Part(
+        "right to mount", may_mount, "run it as root, not in a container",
+        fixtures=("small_disk", "tmpfs"),
+    ),
     "nginx": Part("nginx", programs("nginx"), "apt-get install nginx-light"),
     "openssl": Part("openssl", programs("openssl"), "apt-get install openssl"),
     "promtool": Part("promtool", programs("promtool"), "apt-get install prometheus"),
@@ -166,3 +170,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
             for name, count in sorted(absent.items())
         )
         terminalreporter.write_line(f"Not tested, because it is absent: {parts}", yellow=True)
+
+
+def debian_packages() -> list[str]:
+    """The packages of the absent parts."""
+    command = "apt-get install "
+    absent = [part.install for part in PARTS.values() if not part.found()]
+    return [
+        package
+        for install in absent
+        if install.startswith(command)
+        for package in install.removeprefix(command).split()
+    ]
+
+
+if __name__ == "__main__":
+    print(*debian_packages())  # noqa: T201

@@ -306,7 +306,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)  # noqa: S607
 
 
-@pytest.mark.needs("mount")
 @pytest.mark.parametrize(
     "mounted", [True, False], ids=["the repository is the mount", "a folder on it"]
 )

@@ -130,7 +130,6 @@ def tmpfs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.needs("mount")
 def test_a_file_system_that_is_too_small_is_refused(tmpfs: Path) -> None:
     """8 MiB for a need of 9: both are said, with the models and how to get more; for 8 it is enough."""
     try:
