@@ -17,7 +17,7 @@ from tests.render.cases import FEATURES, read_case
 from tritonkit.errors import RenderError
 from tritonkit.render import ModelPlan, check_text, render_config
 from tritonkit.render.compare import first_difference
-from tritonkit.render.text import quote
+from tritonkit.render.config import quote
 
 PLAN = ModelPlan(name="net", backend="python", max_batch_size=8, inputs=(), outputs=())
 

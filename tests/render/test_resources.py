@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from tritonkit.errors import RenderError
 from tritonkit.render import Target
-from tritonkit.render.resources import Placement, plan_instances, plan_optimization, plan_threads
+from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.spec import Serving
 
 
 def site(
     cores: int = 4, target: Target = "cpu", backend: str = "onnxruntime", is_step: bool = False
-) -> Placement:
+) -> Host:
     """A machine, as errors would name it."""
-    return Placement("models/net/model.yaml serving", backend, target, cores, is_step)
+    return Host("models/net/model.yaml serving", backend, target, cores, is_step)
 
 
-def decide(serving: dict[str, Any], where: Placement) -> tuple[list[int], str | None]:
+def decide(serving: dict[str, Any], where: Host) -> tuple[list[int], str | None]:
     """Counts of the groups, and the thread count of each instance."""
     asked = Serving.model_validate(serving)
     groups = plan_instances(asked, where)

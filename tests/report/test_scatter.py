@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.report.figures import CROWD
-from tritonkit.report.scatter import Box, Limit, Point, Scatter, scatter
+from tritonkit.report.scatter import Box, GateLine, Point, Scatter, scatter
 
 POINTS = (
     Point("fast", 1.0, 0.90, "front"),
@@ -64,7 +64,7 @@ def test_a_variant_that_lost_everything_does_not_flatten_the_others() -> None:
 
 def test_limits_are_lines_or_said_to_lie_outside() -> None:
     """A gate close by is drawn; one far below would leave no room for the variants."""
-    near, far = Limit(0.88, "gate 0.88"), Limit(0.2, "gate 0.2")
+    near, far = GateLine(0.88, "gate 0.88"), GateLine(0.2, "gate 0.2")
     plot = scatter(POINTS, (near, far), 800)
     assert [label.text for _, label in plot.limits] == ["gate 0.88"]
     assert plot.hidden == (far,)
@@ -85,7 +85,7 @@ def is_readable(plot: Scatter) -> None:
 def test_the_numbers_of_a_crowd_do_not_overlap(width: float) -> None:
     """Eighteen variants, ten of them equally good; on a phone too."""
     points = [Point(name, ms, value, "passed") for name, _, value, ms, _ in CROWD]
-    is_readable(scatter(points, (Limit(0.9761, "gate 0.9761"),), width))
+    is_readable(scatter(points, (GateLine(0.9761, "gate 0.9761"),), width))
 
 
 @settings(max_examples=25, deadline=None)

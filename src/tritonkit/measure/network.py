@@ -121,12 +121,12 @@ def _batch(spec: Spec, client: Client, inputs: Mapping[str, Any]) -> Batch:
     """What the network gets for a request: the steps before it are called one by one."""
     tensors: Batch = dict(checked_inputs(client.model(spec.name).signature, inputs))
     for step in steps_of(client, spec.name):
-        given = {own: tensors[name] for own, name in step.inputs.items()}
+        given = {own: tensors[name] for own, name in step.input_map.items()}
         if step.model == spec.network_name:
             tensors = given
             break
         reply = client.model(step.model).predict(inputs=given)
-        tensors |= {name: reply[own] for own, name in step.outputs.items()}
+        tensors |= {name: reply[own] for own, name in step.output_map.items()}
     # Answers are read-only views of bytes, which not every engine takes.
     return {name: array.copy() for name, array in tensors.items()}
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import InferenceError
+from tritonkit.render.values import EnsembleStep
 
 if TYPE_CHECKING:
     from tritonkit.client import Client, ModelStatistics, Reply
@@ -104,19 +105,10 @@ def profile_requests(
     )
 
 
-@dataclass(frozen=True)
-class Step:
-    """A part of an ensemble: its model, and the model's tensor names -> the ensemble's."""
-
-    model: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-
-
-def steps_of(client: Client, model: str) -> tuple[Step, ...]:
+def steps_of(client: Client, model: str) -> tuple[EnsembleStep, ...]:
     """The steps of an ensemble in order; none of any other model."""
     steps = client.config(model).ensemble_scheduling.step
-    return tuple(Step(s.model_name, dict(s.input_map), dict(s.output_map)) for s in steps)
+    return tuple(EnsembleStep(s.model_name, dict(s.input_map), dict(s.output_map)) for s in steps)
 
 
 def spans_of(

@@ -1,23 +1,34 @@
-"""A plan as the text of `config.pbtxt`, held against what was asked before anybody sees it."""
+"""A plan as the text of `config.pbtxt`: template -> text -> parsed by Triton's schema -> compared with the plan."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
 from tritonkit.render.compare import first_difference
 from tritonkit.render.message import expected_message, parse_text
-from tritonkit.render.text import config_text
 from tritonkit.render.values import ModelPlan
+from tritonkit.spec.serving import ControlInput, Direct, Optimization
 
-__all__ = ["check_text", "render_config"]
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+__all__ = ["check_text", "quote", "render_config"]
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def render_config(plan: ModelPlan, *, source: str, target: str, cores: int) -> str:
-    """The text for one Triton model: template -> text -> parsed by Triton's schema -> compared.
+    """The text for one Triton model, ending in a line break.
 
     `source` is the path of model.yaml below the project's folder, for the header. Raises
     RenderError, naming the first field, if the text says anything else than the plan.
     """
-    text = config_text(plan, source=source, target=target, cores=cores)
+    text = _template().render(plan=plan, source=source, target=target, cores=cores)
     check_text(text, plan)
     return text
 
@@ -33,3 +44,49 @@ def check_text(text: str, plan: ModelPlan) -> None:
             wanted="a text that says what the spec asks for, and nothing more",
             todo="render it again, or correct templates/config.pbtxt.j2",
         )
+
+
+def quote(text: str) -> str:
+    """A protobuf text string: UTF-8 as it is, quotes, backslashes and control characters escaped."""
+    return '"' + "".join(map(_escape, str(text))) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if ord(character) < 0x20 or ord(character) == 0x7F:
+        return f"\\{ord(character):03o}"
+    return character
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return f"[ {', '.join(map(str, values))} ]"
+
+
+def _control_values(control: ControlInput) -> list[float]:
+    """The values for no and yes, whole numbers where the tensor holds such."""
+    return [int(v) if control.dtype == "INT32" else v for v in control.false_true]
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 (the text is protobuf's, not HTML)  # nosec B701
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "quote": quote,
+        "dtype": lambda name: DATATYPES[name].config,
+        "numbers": _numbers,
+        "control_values": _control_values,
+        "base_name": lambda path: Path(path).name,
+    }
+    environment.filters |= filters
+    environment.globals |= {"default_direct": Direct(), "default_optimization": Optimization()}
+    return environment.get_template("config.pbtxt.j2")

@@ -13,10 +13,10 @@ from tritonkit.render.batching import (
     warm_batches,
 )
 from tritonkit.render.parts import Part, Port, read_parts
-from tritonkit.render.resources import Placement, plan_instances, plan_optimization, plan_threads
+from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.render.warmup import Warmup, automatic, listed
-from tritonkit.render.wiring import Wiring, wire
+from tritonkit.render.wiring import Wiring, connect
 from tritonkit.spec import Spec, read_example
 from tritonkit.spec.serving import DynamicBatching
 
@@ -36,7 +36,7 @@ def plan_models(
     differently, SpecError for a file that is not there.
     """
     parts = read_parts(spec, artifact)
-    wiring = wire(parts, f"{spec.file} pipeline")
+    wiring = connect(parts, f"{spec.file} pipeline")
     examples = _examples(spec, wiring.inputs)
     largest = plan_max_batch_size(spec, artifact)
     models = tuple(
@@ -55,10 +55,10 @@ def _plan_part(
     cores: int,
 ) -> ModelPlan:
     serving, where = part.serving, f"{spec.file} {part.section}"
-    place = Placement(where, part.backend, target, cores, part.is_step)
+    host = Host(where, part.backend, target, cores, part.is_step)
     size = serving.max_batch_size if part.is_step else None
     max_batch_size = largest if size is None else size
-    groups = plan_instances(serving, place)
+    groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
     return ModelPlan(
@@ -71,7 +71,7 @@ def _plan_part(
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
         sequence_batching=serving.sequence_batching,
-        optimization=plan_optimization(serving, groups, place),
+        optimization=plan_optimization(serving, groups, host),
         decoupled=serving.decoupled,
         # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
@@ -79,7 +79,7 @@ def _plan_part(
         parameters=_parameters(
             part,
             plan_padding(part, max_batch_size)
-            | plan_threads(serving, groups, place)
+            | plan_threads(serving, groups, host)
             | _idempotence(spec.model.serving.idempotent or serving.idempotent),
             where,
         ),

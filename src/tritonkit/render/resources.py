@@ -10,7 +10,7 @@ from tritonkit.optimize.variants.tensorrt_profiles import opt_batches
 from tritonkit.render.values import InstancePlan, Target
 from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
 
-__all__ = ["Placement", "plan_instances", "plan_optimization", "plan_threads"]
+__all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
 
 # Threads of one instance: within operators, and of the graph.
 _COUNTS = {
@@ -26,7 +26,7 @@ _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 
 @dataclass(frozen=True)
-class Placement:
+class Host:
     """Where a model will run, and `field`: the part of model.yaml that says how (for errors)."""
 
     field: str
@@ -52,42 +52,40 @@ class Placement:
         return group.kind == "cpu" or (group.kind == "auto" and auto_is_cpu)
 
 
-def plan_instances(serving: Serving, place: Placement) -> tuple[InstancePlan, ...]:
+def plan_instances(serving: Serving, host: Host) -> tuple[InstancePlan, ...]:
     """The instance groups with kind and count resolved; RenderError where they need more cores
     than there are."""
     asked = tuple(
-        group.model_copy(update={"profile": group.profile or _profiles(serving, place)})
+        group.model_copy(update={"profile": group.profile or _profiles(serving, host)})
         for group in serving.instance_group or (Instances(),)
     )
-    groups = tuple(_resolve(group, 1, place) for group in asked)
-    threads = _given_threads(serving, place)
-    if len(asked) == 1 and asked[0].count is None and threads and place.takes_cores(groups[0]):
-        groups = (_resolve(asked[0], max(1, place.cores // threads), place),)
-    _check_cores(_cpu_instances(groups, place), threads or 1, place)
+    groups = tuple(_resolve(group, 1, host) for group in asked)
+    threads = _given_threads(serving, host)
+    if len(asked) == 1 and asked[0].count is None and threads and host.takes_cores(groups[0]):
+        groups = (_resolve(asked[0], max(1, host.cores // threads), host),)
+    _check_cores(_cpu_instances(groups, host), threads or 1, host)
     return groups
 
 
-def plan_threads(
-    serving: Serving, groups: tuple[InstancePlan, ...], place: Placement
-) -> dict[str, str]:
+def plan_threads(serving: Serving, groups: tuple[InstancePlan, ...], host: Host) -> dict[str, str]:
     """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
-    count = _cpu_instances(groups, place)
+    count = _cpu_instances(groups, host)
     if count == 0:
         return dict(serving.parameters)
-    threads = _given_threads(serving, place) or place.cores // count
-    if place.backend == "openvino":
+    threads = _given_threads(serving, host) or host.cores // count
+    if host.backend == "openvino":
         return {_ALL_THREADS: str(threads * count), _STREAMS: str(count)} | serving.parameters
     # One graph thread: with the default sequential execution_mode more would only wait.
-    intra, inter = _COUNTS[place.backend]
+    intra, inter = _COUNTS[host.backend]
     return {intra: str(threads), inter: "1"} | serving.parameters
 
 
 def plan_optimization(
-    serving: Serving, groups: tuple[InstancePlan, ...], place: Placement
+    serving: Serving, groups: tuple[InstancePlan, ...], host: Host
 ) -> Optimization:
     """`optimization` without the settings of a device that no instance of the model uses."""
     asked = serving.optimization
-    if place.backend == "openvino":
+    if host.backend == "openvino":
         # It has neither accelerators nor graph levels: these are for the spec's other variants.
         nothing = {"graph_level": None, "cuda": None}
         return asked.model_copy(
@@ -97,7 +95,7 @@ def plan_optimization(
     if kinds == {"cpu"}:
         return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
     on_gpu = asked.gpu_execution_accelerator
-    if place.backend == "onnxruntime" and place.target == "gpu":
+    if host.backend == "onnxruntime" and host.target == "gpu":
         on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
     on_cpu = () if kinds == {"gpu"} else asked.cpu_execution_accelerator
     return asked.model_copy(
@@ -111,25 +109,25 @@ def _with_defaults(accelerator: Accelerator) -> Accelerator:
     return Accelerator(name="tensorrt", parameters=_TENSORRT | accelerator.parameters)
 
 
-def _profiles(serving: Serving, place: Placement) -> tuple[str, ...]:
+def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
     """The optimization profiles of a plan with several: Triton would use the first alone."""
-    count = len(opt_batches(serving)) if place.backend == "tensorrt" else 0
+    count = len(opt_batches(serving)) if host.backend == "tensorrt" else 0
     return tuple(map(str, range(count))) if count > 1 else ()
 
 
-def _resolve(group: Instances, default_count: int, place: Placement) -> InstancePlan:
+def _resolve(group: Instances, default_count: int, host: Host) -> InstancePlan:
     """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
-    if group.profile and place.backend != "tensorrt":
+    if group.profile and host.backend != "tensorrt":
         raise RenderError(
-            f"{place.field}.instance_group",
-            found=f"profile is given for the backend {place.backend}",
+            f"{host.field}.instance_group",
+            found=f"profile is given for the backend {host.backend}",
             wanted="profiles for TensorRT plans only, as Triton wants it",
             todo="remove profile",
         )
-    kind = group.kind or place.kind
-    if place.backend == "openvino" and kind not in ("cpu", "auto"):
+    kind = group.kind or host.kind
+    if host.backend == "openvino" and kind not in ("cpu", "auto"):
         raise RenderError(
-            f"{place.field}.instance_group",
+            f"{host.field}.instance_group",
             found=f"kind {kind} is given for the backend openvino",
             wanted="kind cpu or auto, as Triton wants it: OpenVINO runs on the CPU",
             todo="remove kind, or choose a variant for the GPU",
@@ -137,7 +135,7 @@ def _resolve(group: Instances, default_count: int, place: Placement) -> Instance
     return InstancePlan(
         kind=kind,
         count=group.count or default_count,
-        gpus=group.gpus if kind in ("gpu", "auto") and place.backend != "openvino" else (),
+        gpus=group.gpus if kind in ("gpu", "auto") and host.backend != "openvino" else (),
         profile=group.profile,
         passive=group.passive,
         host_policy=group.host_policy,
@@ -145,20 +143,20 @@ def _resolve(group: Instances, default_count: int, place: Placement) -> Instance
     )
 
 
-def _cpu_instances(groups: tuple[InstancePlan, ...], place: Placement) -> int:
-    return sum(group.count for group in groups if place.takes_cores(group))
+def _cpu_instances(groups: tuple[InstancePlan, ...], host: Host) -> int:
+    return sum(group.count for group in groups if host.takes_cores(group))
 
 
-def _given_threads(serving: Serving, place: Placement) -> int | None:
+def _given_threads(serving: Serving, host: Host) -> int | None:
     """Threads the spec gives an instance, as `threads` or as the backend's own parameter."""
-    own = _COUNTS.get(place.backend, ("",))[0]
+    own = _COUNTS.get(host.backend, ("",))[0]
     text = serving.parameters.get(own)
-    if place.backend == "openvino":
-        return _openvino_threads(serving, place)
-    if serving.threads is not None and place.backend not in _COUNTS:
+    if host.backend == "openvino":
+        return _openvino_threads(serving, host)
+    if serving.threads is not None and host.backend not in _COUNTS:
         raise RenderError(
-            f"{place.field}.threads",
-            found=f"threads are given for the backend {place.backend}, which has no such setting",
+            f"{host.field}.threads",
+            found=f"threads are given for the backend {host.backend}, which has no such setting",
             wanted="threads for a network that ONNX Runtime, OpenVINO or PyTorch runs",
             todo="remove threads; a model.py can read a parameter of its own",
         )
@@ -166,19 +164,19 @@ def _given_threads(serving: Serving, place: Placement) -> int | None:
         return serving.threads
     if not text.isdecimal() or (serving.threads is not None and int(text) != serving.threads):
         raise RenderError(
-            f"{place.field}.parameters.{own}",
+            f"{host.field}.parameters.{own}",
             found=f"{text!r}",
             wanted=f"{serving.threads or 'a whole number'}",
             todo=f"remove it, and say threads: {serving.threads or 'N'}",
         )
     # Both engines take 0 as one thread per core.
-    return int(text) or place.cores
+    return int(text) or host.cores
 
 
-def _openvino_threads(serving: Serving, place: Placement) -> int | None:
+def _openvino_threads(serving: Serving, host: Host) -> int | None:
     if _ALL_THREADS in serving.parameters:
         raise RenderError(
-            f"{place.field}.parameters.{_ALL_THREADS}",
+            f"{host.field}.parameters.{_ALL_THREADS}",
             found=f"{serving.parameters[_ALL_THREADS]!r}",
             wanted="threads, the number for one instance: this parameter is that of all together",
             todo="remove it, and say threads: N",
@@ -186,13 +184,13 @@ def _openvino_threads(serving: Serving, place: Placement) -> int | None:
     return serving.threads
 
 
-def _check_cores(count: int, threads: int, place: Placement) -> None:
-    if count * threads <= place.cores:
+def _check_cores(count: int, threads: int, host: Host) -> None:
+    if count * threads <= host.cores:
         return
     raise RenderError(
-        f"{place.field}.instance_group",
+        f"{host.field}.instance_group",
         found=f"{_many(count, 'instance')} x {_many(threads, 'thread')}"
-        f" on {_many(place.cores, 'core')}",
+        f" on {_many(host.cores, 'core')}",
         wanted="instances x threads of at most the cores there are",
         todo="lower count or threads, or give the machine's cores with --cores",
     )

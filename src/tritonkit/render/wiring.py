@@ -10,7 +10,7 @@ from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.parts import Part, Port
 from tritonkit.render.values import EnsembleStep, TensorPlan
 
-__all__ = ["Wiring", "wire"]
+__all__ = ["Wiring", "connect"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Wiring:
 
 
 @dataclass(eq=False)
-class _Wire:
+class _Edge:
     """One tensor between parts: its producer (None: the client), its consumers, dtype and shape."""
 
     tensor: str
@@ -39,83 +39,68 @@ class _Wire:
     consumers: list[str] = field(default_factory=list)
     name: str = ""
 
+    @property
+    def plan(self) -> TensorPlan:
+        return TensorPlan(self.name, self.info.dtype, self.info.shape)
 
-def wire(parts: tuple[Part, ...], where: str) -> Wiring:
+
+def connect(parts: tuple[Part, ...], where: str) -> Wiring:
     """Join the parts by tensor name, each input taking the latest tensor of its name.
 
     Raises RenderError where two ends differ, or a part's outputs lead nowhere.
     """
-    wires, ends = _join(parts, where)
-    _check_ends(parts, wires, where)
-    _name(wires, where)
-    given = [w for w in wires if w.producer is None]
-    left = [w for w in wires if w.producer is not None and not w.consumers]
+    edges: list[_Edge] = []
+    inputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
+    outputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
+    latest: dict[str, _Edge] = {}
+    for part in parts:
+        for port in part.inputs:
+            if port.tensor not in latest:
+                latest[port.tensor] = _Edge(port.tensor, None, _outside(port.info))
+                edges.append(latest[port.tensor])
+            edge = inputs[part.model][port.info.name] = latest[port.tensor]
+            edge.info = _meet(edge, part, port, where)
+            edge.consumers.append(part.model)
+        for port in part.outputs:
+            edge = latest[port.tensor] = _Edge(port.tensor, part.model, _outside(port.info))
+            outputs[part.model][port.info.name] = edge
+            edges.append(edge)
+    _check_connected(parts, edges, where)
+    _name(edges, where)
     return Wiring(
         steps=tuple(
-            EnsembleStep(model, _names(ends_of.inputs), _names(ends_of.outputs))
-            for model, ends_of in ends.items()
+            EnsembleStep(
+                part.model,
+                {own: edge.name for own, edge in inputs[part.model].items()},
+                {own: edge.name for own, edge in outputs[part.model].items()},
+            )
+            for part in parts
         ),
-        inputs=tuple(TensorPlan(w.name, w.info.dtype, w.info.shape) for w in given),
-        outputs=tuple(TensorPlan(w.name, w.info.dtype, w.info.shape) for w in left),
+        inputs=tuple(e.plan for e in edges if e.producer is None),
+        outputs=tuple(e.plan for e in edges if e.producer is not None and not e.consumers),
         part_inputs={
-            model: {own: replace(w.info, name=own) for own, w in ends_of.inputs.items()}
-            for model, ends_of in ends.items()
+            model: {own: replace(edge.info, name=own) for own, edge in taken.items()}
+            for model, taken in inputs.items()
         },
         client_inputs={
-            model: {own: w.name for own, w in ends_of.inputs.items() if w.producer is None}
-            for model, ends_of in ends.items()
+            model: {own: edge.name for own, edge in taken.items() if edge.producer is None}
+            for model, taken in inputs.items()
         },
     )
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """The wires at a part's inputs and outputs, by the part's own tensor names."""
-
-    inputs: dict[str, _Wire] = field(default_factory=dict)
-    outputs: dict[str, _Wire] = field(default_factory=dict)
-
-
-def _names(wires: dict[str, _Wire]) -> dict[str, str]:
-    return {own: w.name for own, w in wires.items()}
-
-
-def _join(parts: tuple[Part, ...], where: str) -> tuple[list[_Wire], dict[str, _Ends]]:
-    wires: list[_Wire] = []
-    ends = {part.model: _Ends() for part in parts}
-    latest: dict[str, _Wire] = {}
-    for part in parts:
-        for port in part.inputs:
-            if port.tensor not in latest:
-                latest[port.tensor] = _Wire(port.tensor, None, _outside(port.info))
-                wires.append(latest[port.tensor])
-            found = latest[port.tensor]
-            found.info = _meet(found, part, port, where)
-            found.consumers.append(part.model)
-            ends[part.model].inputs[port.info.name] = found
-        for port in part.outputs:
-            made = _Wire(port.tensor, part.model, _outside(port.info))
-            latest[port.tensor] = made
-            wires.append(made)
-            ends[part.model].outputs[port.info.name] = made
-    return wires, ends
-
-
-def _meet(found: _Wire, part: Part, port: Port, where: str) -> TensorInfo:
+def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
     """What both ends of a wire say together; -1 is compatible with any size."""
-    one, other = found.info, _outside(port.info)
+    one, other = edge.info, _outside(port.info)
     fits = len(one.shape) == len(other.shape) and all(
         a == b or -1 in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
     )
     if one.dtype != other.dtype or not fits:
-        producer = (
-            f"{found.producer} gives"
-            if found.producer
-            else f"{found.consumers[0]} takes from the client"
-        )
+        producer = edge.producer
+        source = f"{producer} gives" if producer else f"{edge.consumers[0]} takes from the client"
         raise RenderError(
-            f"{where} {found.tensor}",
-            found=f"{producer} {_describe(one)}; {part.model} takes {_describe(other)}",
+            f"{where} {edge.tensor}",
+            found=f"{source} {_describe(one)}; {part.model} takes {_describe(other)}",
             wanted="one dtype and shape at both ends",
             todo="change a parameter of the step, or join other tensors with inputs: and outputs:",
         )
@@ -123,43 +108,43 @@ def _meet(found: _Wire, part: Part, port: Port, where: str) -> TensorInfo:
     return replace(one, shape=tuple(map(max, one.shape, other.shape)), axes=axes)
 
 
-def _check_ends(parts: tuple[Part, ...], wires: list[_Wire], where: str) -> None:
+def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:
     """Every part but the last feeds a later one: a typing error in a name would else cut the
     pipeline in two, and Triton would serve both halves."""
     for part in parts[:-1]:
-        given = [w for w in wires if w.producer == part.model]
-        if any(w.consumers for w in given):
+        given = [e for e in edges if e.producer == part.model]
+        if any(e.consumers for e in given):
             continue
         later = parts[parts.index(part) + 1]
         raise RenderError(
             f"{where} {part.model}",
-            found=f"it gives {_list(w.info for w in given)}, and no later part takes that",
+            found=f"it gives {_list(e.info for e in given)}, and no later part takes that",
             wanted=f"what {later.model} takes: {_list(port.info for port in later.inputs)}",
             todo="join the two names with outputs: or inputs: of the step",
         )
 
 
-def _name(wires: list[_Wire], where: str) -> None:
+def _name(edges: list[_Edge], where: str) -> None:
     """The ensemble's own tensor names: clients' inputs and outputs keep theirs, and a tensor made
     again on the way, such as text cleaned by a step, gets a number."""
-    taken: dict[str, _Wire] = {}
-    inner = [w for w in wires if w.producer is not None and w.consumers]
-    for w in (w for w in wires if w not in inner):
-        if w.tensor in taken:
+    taken: dict[str, _Edge] = {}
+    inner = [e for e in edges if e.producer is not None and e.consumers]
+    for e in (e for e in edges if e not in inner):
+        if e.tensor in taken:
             raise RenderError(
-                f"{where} {w.tensor}",
-                found=f"{w.producer} gives the client a tensor of the same name as an earlier input or output",
+                f"{where} {e.tensor}",
+                found=f"{e.producer} gives the client a tensor of the same name as an earlier input or output",
                 wanted="one name for each input and output of the pipeline",
-                todo=f"rename it with outputs: {{...: {w.tensor}_2}} of the step",
+                todo=f"rename it with outputs: {{...: {e.tensor}_2}} of the step",
             )
-        taken[w.tensor] = w
-        w.name = w.tensor
-    for w in inner:
-        number, w.name = 1, w.tensor
-        while w.name in taken:
+        taken[e.tensor] = e
+        e.name = e.tensor
+    for e in inner:
+        number, e.name = 1, e.tensor
+        while e.name in taken:
             number += 1
-            w.name = f"{w.tensor}_{number}"
-        taken[w.name] = w
+            e.name = f"{e.tensor}_{number}"
+        taken[e.name] = e
 
 
 def _outside(info: TensorInfo) -> TensorInfo:

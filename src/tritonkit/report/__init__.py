@@ -11,8 +11,7 @@ address to fetch from.
 """
 
 from tritonkit.report.collect import ModelReport, collect
-from tritonkit.report.environment import Machine, this_machine
 from tritonkit.report.operators import Operators
-from tritonkit.report.page import render
+from tritonkit.report.page import Machine, render, this_machine
 
 __all__ = ["Machine", "ModelReport", "Operators", "collect", "render", "this_machine"]

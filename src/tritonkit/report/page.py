@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tritonkit
 from tritonkit.report.collect import ModelReport
-from tritonkit.report.environment import Machine
 from tritonkit.report.rows import figure
 from tritonkit.report.sections import section
 
@@ -17,7 +19,28 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-__all__ = ["render"]
+__all__ = ["Machine", "render", "this_machine"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A processor's name, the cores that may be used, the system."""
+
+    processor: str
+    cores: int
+    system: str
+
+
+def this_machine(cores: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
+    """What Linux says of the processor; the architecture where it says nothing."""
+    name = platform.machine()
+    with contextlib.suppress(OSError):
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                name = value.strip()
+                break
+    return Machine(name, cores, platform.platform(aliased=True, terse=True))
 
 
 def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> str:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from tritonkit.report.scale import Axis, linear_axis, log_axis
 
-__all__ = ["Box", "Kind", "Label", "Limit", "Mark", "Point", "Scatter", "scatter"]
+__all__ = ["Box", "GateLine", "Kind", "Label", "Mark", "Point", "Scatter", "scatter"]
 
 Kind: TypeAlias = Literal["front", "passed", "refused"]
 
@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Limit:
+class GateLine:
     """The least quality that the gate takes, and what it is called."""
 
     quality: float
@@ -105,11 +105,11 @@ class Scatter:
     """Corners of the front's steps, as the attribute `points` of a polyline."""
     limits: tuple[tuple[float, Label], ...]
     """Height of each limit in the plot, and its name."""
-    hidden: tuple[Limit, ...]
+    hidden: tuple[GateLine, ...]
     """Limits that lie too far away to be shown."""
 
 
-def scatter(points: Sequence[Point], limits: Sequence[Limit], width: float) -> Scatter:
+def scatter(points: Sequence[Point], limits: Sequence[GateLine], width: float) -> Scatter:
     """Lay out the plot of at least one point."""
     height = max(300.0, min(width * 0.62, 460.0))
     area = Box(_LEFT, _TOP, width - _RIGHT, height - _BOTTOM)
@@ -149,7 +149,7 @@ def _floor(points: Sequence[Point]) -> float:
     return min((p.quality for p in points if p.quality >= least), default=low)
 
 
-def _is_near(limit: Limit, points: Sequence[Point], floor: float) -> bool:
+def _is_near(limit: GateLine, points: Sequence[Point], floor: float) -> bool:
     values = [max(p.quality, floor) for p in points]
     spread = max(max(values) - min(values), abs(max(values)) * 0.005)
     return min(values) - 3 * spread <= limit.quality <= max(values) + 3 * spread

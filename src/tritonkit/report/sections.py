@@ -10,7 +10,7 @@ from tritonkit.optimize.runtimes import OperatorTime
 from tritonkit.report.collect import ModelReport
 from tritonkit.report.histogram import Column, columns, used_edges
 from tritonkit.report.rows import Row, rows
-from tritonkit.report.scatter import Kind, Limit, Point, Scatter, scatter
+from tritonkit.report.scatter import GateLine, Kind, Point, Scatter, scatter
 
 __all__ = ["Section", "section"]
 
@@ -122,15 +122,15 @@ def _points(report: ModelReport) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _limits(report: ModelReport) -> tuple[Limit, ...]:
+def _limits(report: ModelReport) -> tuple[GateLine, ...]:
     """The least quality the gate takes: another one for those that are held against a teacher."""
     least: dict[float, str] = {}
     for _, quality in _measured(report):
         bar = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
         least.setdefault(round(bar, 6), quality.against)
     if len(least) == 1:
-        return tuple(Limit(bar, f"gate {bar:.4g}") for bar in least)
-    return tuple(Limit(bar, f"gate {bar:.4g}, against {name}") for bar, name in least.items())
+        return tuple(GateLine(bar, f"gate {bar:.4g}") for bar in least)
+    return tuple(GateLine(bar, f"gate {bar:.4g}, against {name}") for bar, name in least.items())
 
 
 def _operators(report: ModelReport) -> tuple[OperatorTime, ...]:

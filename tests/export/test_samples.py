@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature, TensorInfo
-from tritonkit.export.data import hook_batches, hook_training
+from tritonkit.export.samples import hook_batches, hook_training
 
 TEXT = """
 name: net
