@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.onnx_file import tensors
 from tritonkit.extras import need
 
 __all__ = ["OnnxFacts", "read_onnx"]
 
 MAX_BYTES = 2**31 - 1
 """Of one protobuf message."""
-_STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
-_RUNTIME_OWN = {"com.microsoft"}
-"""Of operators that ONNX Runtime brings along."""
+_BUILT_IN = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+"""Domains of the operators that ONNX and ONNX Runtime define."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,10 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
             where, found=f"{file.name} ({size} bytes) is not an ONNX file: {error}"
         ) from error
     nodes = list(_nodes(model))
-    domains = {d.domain for d in nodes} - _STANDARD - _RUNTIME_OWN
-    custom = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain in domains}
-    outside = {
+    custom = {f"{n.domain}.{n.op_type}" for n in nodes if n.domain not in _BUILT_IN}
+    external = {
         entry.value
-        for tensor in model.graph.initializer
+        for tensor in tensors(model)
         for entry in tensor.external_data
         if entry.key == "location"
     }
@@ -71,7 +70,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         outputs=tuple(_describe(v, onnx) for v in model.graph.output),
         operators=len(nodes),
         custom_operators=tuple(sorted(custom)),
-        external_files=tuple(sorted(outside)),
+        external_files=tuple(sorted(external)),
     )
     return facts, model
 

@@ -14,7 +14,14 @@ from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.spec import Spec, Tensor
 
-__all__ = ["check_file", "hold_against_spec", "open_session", "read_signature", "run_session"]
+__all__ = [
+    "check_file",
+    "hold_against_spec",
+    "open_session",
+    "read_signature",
+    "run_session",
+    "tensors",
+]
 
 
 def check_file(file: Path, where: str) -> Any:
@@ -23,7 +30,7 @@ def check_file(file: Path, where: str) -> Any:
     try:
         model = onnx.load(file, load_external_data=False)
         # Before the check, which looks for the other files and reports the first that is missing.
-        if any(tensor.external_data for tensor in _tensors(model)):
+        if any(tensor.external_data for tensor in tensors(model)):
             raise BuildError(
                 where,
                 found=f"{file.name} keeps its weights in other files",
@@ -43,7 +50,7 @@ def check_file(file: Path, where: str) -> Any:
     return model
 
 
-def _tensors(model: Any) -> Iterator[Any]:
+def tensors(model: Any) -> Iterator[Any]:
     """Every tensor of a file: of the graph, of the graphs and constants inside its nodes, of functions.
 
     A tensor that names another file would have that file read, wherever it lies, when the model is loaded.
