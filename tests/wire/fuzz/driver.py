@@ -84,7 +84,7 @@ class Episode:
         try:
             size = len(body[0])
             if self._core.full():
-                self._waiters.append(self._core.line())
+                self._waiters.append(self._core.enqueue())
                 return
             call = self._core.open(method if unary else STREAM, body if unary else None, size, 5.0)
         except Draining:
@@ -111,11 +111,11 @@ class Episode:
             self._core.read(call)
 
     def _give_up(self) -> None:
-        self._core.give_up(self._random.choice(self._calls), self._now)
+        self._core.cancel(self._random.choice(self._calls), self._now)
 
-    def _sweep(self) -> None:
+    def _reset_cancelled(self) -> None:
         self._now += 0.2
-        self._core.sweep(self._now)
+        self._core.reset_cancelled(self._now)
 
     def _finish(self) -> None:
         self._core.writer.finish(self._random.choice(self._calls))
@@ -124,7 +124,7 @@ class Episode:
         self._core.ping()
 
     _ACTIONS: tuple[Callable[[Episode], None], ...] = (
-        _push_some, _open_another, _read, _read, _give_up, _sweep, _finish, _ping,
+        _push_some, _open_another, _read, _read, _give_up, _reset_cancelled, _finish, _ping,
     )  # fmt: skip
 
     # -- what must hold
@@ -132,7 +132,7 @@ class Episode:
     def _check(self, fed: int) -> None:
         core = self._core
         kept = len(core._reader._kept) + len(core._reader._block or b"")
-        kept += sum(len(call._kept) for call in self._calls)
+        kept += sum(len(call._buffer) for call in self._calls)
         assert kept <= fed, "more is kept than came"
         assert core._answers._decoder.header_table._current_size <= 4096
         assert len(core._answers._known) <= 64
@@ -145,11 +145,11 @@ class Episode:
     def _end(self, outcomes: Counter[str]) -> None:
         core = self._core
         outcomes[f"connection: {_NUMBER.sub('N', core.lost) or 'read to its end'}"] += 1
-        core.lose("it is over")
+        core.fail("it is over")
         assert not core.calls
-        assert not core.given_up
-        assert not core.writer._starved
-        assert not core._line
+        assert not core.cancelled
+        assert not core.writer._blocked_calls
+        assert not core._queue
         assert all(waiter.ready for waiter in self._waiters), "somebody waits for ever"
         for call in self._calls:
             assert call.ended

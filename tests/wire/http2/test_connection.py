@@ -73,7 +73,7 @@ def test_the_start() -> None:
     assert bytes(connection.writer.out[0]).startswith(frames.PREFACE)
     kinds = [kind for kind, *_ in sent(connection)]
     assert kinds == [frames.SETTINGS, frames.WINDOW_UPDATE]
-    assert not connection.greeted
+    assert not connection.settings_received
 
 
 @given(cuts=st.lists(st.integers(1, 60), max_size=30))
@@ -166,7 +166,7 @@ def test_windows_of_the_peer_are_opened_again() -> None:
     connection = made()
     begun(connection)
     call = begun(connection, None)
-    connection.abandon(connection.calls[1])
+    connection.reset_call(connection.calls[1])
     sent(connection)
     piece = frames.frame(frames.DATA, 0, 1, bytes(2**20))
     for _ in range(31):
@@ -203,12 +203,12 @@ def test_places_in_the_line_are_given_in_order() -> None:
     connection = made()
     connection.receive(frames.settings({3: 1}))
     begun(connection)
-    first, second, third = connection.line(), connection.line(), connection.line()
+    first, second, third = connection.enqueue(), connection.enqueue(), connection.enqueue()
     assert connection.full()
     assert connection.receive(answer(1))[1:] == [first]
-    assert connection.leave(second) == []
-    assert connection.leave(first) == [third]
-    connection.open("ModelInfer", [b"x"], 1, 1.0, in_line=True)
+    assert connection.dequeue(second) == []
+    assert connection.dequeue(first) == [third]
+    connection.open("ModelInfer", [b"x"], 1, 1.0, queued=True)
     assert connection.full()
 
 
@@ -217,12 +217,12 @@ def test_going_away_lets_the_line_go_elsewhere() -> None:
     connection = made()
     connection.receive(frames.settings({3: 1}))
     call = begun(connection)
-    place = connection.line()
+    place = connection.enqueue()
     woken = connection.receive(frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 0, 0)))
     assert set(woken) == {call, place}
     assert call.refused
     with pytest.raises(Draining):
-        connection.open("ModelInfer", [b"x"], 1, 1.0, in_line=True)
+        connection.open("ModelInfer", [b"x"], 1, 1.0, queued=True)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -231,9 +231,9 @@ def test_nobody_stands_in_the_line_of_a_connection_that_ends(lost: bool) -> None
     connection = made()
     connection.receive(frames.settings({3: 1}))
     begun(connection)
-    connection.line()
+    connection.enqueue()
     if lost:
-        connection.lose("it is over")
+        connection.fail("it is over")
     else:
         connection.receive(frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 1, 0)))
     assert not connection.full()
@@ -258,7 +258,7 @@ def test_what_comes_late_for_a_call_given_up_is_dropped() -> None:
     """Its header fields are read all the same: later ones refer to them."""
     connection, peer = made(), hpack.Encoder()
     first, second = begun(connection), begun(connection)
-    connection.abandon(first)
+    connection.reset_call(first)
     connection.receive(frames.frame(frames.HEADERS, 4, 1, peer.encode([("grpc-status", "7")])))
     connection.receive(frames.frame(frames.DATA, 1, 1, b"???"))
     connection.receive(frames.rst_stream(1, 0))
@@ -354,6 +354,6 @@ def test_whatever_a_peer_sends_no_call_is_forgotten(pieces: list[bytes], cut: in
     for call in calls:
         assert call.ended is (call.number not in connection.calls)
         assert not call.ended or call.ready
-    connection.lose("over")
+    connection.fail("over")
     assert all(call.ended and call.ready for call in calls)
     assert rooms[0] is None or rooms[0].ready

@@ -356,7 +356,7 @@ def test_questions_of_a_peer_that_reads_nothing() -> None:
     """Answers wait for it up to a number, also if it asks slowly."""
     connection = made()
     call = connection.open("ModelInfer", [b"x"], 1, 5.0)
-    connection.writer.stuck = True
+    connection.writer.blocked = True
     for _ in range(30):
         connection.receive(frames.frame(frames.PING, 0, 0, bytes(8)) * 50)
         connection.writer.out = []  # handed to a socket that takes no more
@@ -393,14 +393,14 @@ def test_messages_in_any_pieces(streaming: bool, pieces: int) -> None:
     data = memoryview(b"".join(map(prefixed, wanted)))
     found = []
     for at in range(0, len(data), pieces):
-        call.take(data[at : at + pieces])
+        call.receive(data[at : at + pieces])
         if streaming and at % 2:
             found += [call.read()]
-    assert not call.middle
+    assert not call.partial
     if not streaming:
         assert call.answer == wanted[0]
         with pytest.raises(BadMessage, match="more than one message"):
-            call.take(memoryview(b"\0"))
+            call.receive(memoryview(b"\0"))
         return
     found += iter(call.read, None)
     assert [bytes(message) for message in found if message is not None] == wanted

@@ -86,17 +86,17 @@ class AsyncHttp2Transport:
         """See `AsyncTransport.send`."""
         deadline = time.monotonic() + timeout_s
         for last in ATTEMPTS:
-            wire, call = await self._start(method, body, timeout_s, deadline, headers)
+            wire, call = await self._open_call(method, body, timeout_s, deadline, headers)
             try:
                 done = await wire.wait(call, deadline)
             except BaseException:
-                wire.abandon(call)
+                wire.cancel(call)
                 raise
             if (answer := answer_of(call)) is not None:
                 wire.ended()
                 return answer
             if not done:
-                wire.abandon(call)
+                wire.cancel(call)
                 raise not_in_time(place(self.address, method, body), timeout_s)
             wire.over(call)
             if last or not call.refused:
@@ -107,7 +107,7 @@ class AsyncHttp2Transport:
         """See `AsyncTransport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + seconds
-        wire, call = await self._start(STREAM, None, seconds, deadline, headers)
+        wire, call = await self._open_call(STREAM, None, seconds, deadline, headers)
         return _AsyncStream(self._config, wire, call)
 
     async def close(self) -> None:
@@ -128,7 +128,7 @@ class AsyncHttp2Transport:
 
     # -- connections
 
-    async def _start(
+    async def _open_call(
         self,
         method: str,
         body: Body | None,
@@ -224,7 +224,7 @@ class AsyncHttp2Transport:
                     ssl=context,
                     server_hostname=target.server_name if context else None,
                 )
-                await wire.greeted
+                await wire.settings_received
         except (OSError, UnicodeError) as error:
             wire.cut()
             found = f"{what}: {reason(error)}" if what else unresolved(target.address.host, error)
@@ -232,7 +232,7 @@ class AsyncHttp2Transport:
         except BaseException:
             wire.cut()
             raise
-        if not core.greeted or core.lost:
+        if not core.settings_received or core.lost:
             wire.cut()
             raise unreachable(self.address, f"UNAVAILABLE: no HTTP/2 connection: {core.lost}")
         return wire
@@ -279,7 +279,7 @@ class _AsyncStream:
         """See `AsyncStream.cancel`; the server is told `GRACE_S` later, unless it ends before."""
         if not self._call.ended:
             self._call.problem = CANCELLED
-            self._wire.abandon(self._call)
+            self._wire.cancel(self._call)
 
     def _over(self) -> ClientError:
         """Why nothing more can be sent or read."""

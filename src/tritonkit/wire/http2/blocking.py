@@ -94,17 +94,17 @@ class Http2Transport:
         """See `Transport.send`."""
         deadline = time.monotonic() + timeout_s
         for last in ATTEMPTS:
-            link, call = self._start(method, body, timeout_s, deadline, headers)
+            link, call = self._open_call(method, body, timeout_s, deadline, headers)
             try:
                 done = link.wait(call, deadline)
             except BaseException:
-                link.abandon(call)
+                link.cancel(call)
                 raise
             if (answer := answer_of(call)) is not None:
                 link.ended()
                 return answer
             if not done:
-                link.abandon(call)
+                link.cancel(call)
                 raise not_in_time(place(self.address, method, body), timeout_s)
             link.over(call)
             if last or not call.refused:
@@ -116,22 +116,22 @@ class Http2Transport:
     ) -> _Pending:
         """See `Transport.begin`; never tried on a second connection."""
         deadline = time.monotonic() + timeout_s
-        link, call = self._start(method, body, timeout_s, deadline, headers)
-        link.listen()
+        link, call = self._open_call(method, body, timeout_s, deadline, headers)
+        link.enable_wakeup()
         return _Pending(self._config, link, call, (method, body, timeout_s), deadline)
 
     def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Stream:
         """See `Transport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + seconds
-        link, call = self._start(STREAM, None, seconds, deadline, headers)
-        link.listen()
+        link, call = self._open_call(STREAM, None, seconds, deadline, headers)
+        link.enable_wakeup()
         return _Stream(self._config, link, call)
 
     def close(self) -> None:
         """Close the connection; calls under way in other threads end with an error."""
         if os.getpid() != self._config.pid:
-            self._drop()
+            self._discard()
             return
         with self._lock:
             if self._closed:
@@ -141,16 +141,16 @@ class Http2Transport:
         for link in links:
             link.close(CLOSED)
 
-    def _drop(self) -> None:
+    def _discard(self) -> None:
         """Let go of the copies in a fork: it must not speak, and its locks may be held for ever."""
         self._closed = True
         for link in (*self._old, self._link):
             if link is not None:
-                link.drop()
+                link.discard()
 
     # -- connections
 
-    def _start(
+    def _open_call(
         self,
         method: str,
         body: Body | None,
@@ -260,10 +260,10 @@ class _Pending:
         try:
             done = link.wait(call, self._deadline, listening=True)
         except BaseException:
-            link.abandon(call)
+            link.cancel(call)
             raise
         if not done:
-            link.abandon(call)
+            link.cancel(call)
             raise not_in_time(place(self._config.name, method, body), timeout_s)
         link.over(call)
         if (answer := answer_of(call)) is not None:
@@ -274,7 +274,7 @@ class _Pending:
         """See `Pending.cancel`."""
         if not self._call.ended:
             self._call.problem = CANCELLED
-            self._link.abandon(self._call)
+            self._link.cancel(self._call)
 
 
 class _Stream:
@@ -316,7 +316,7 @@ class _Stream:
         """See `Stream.cancel`; the server is told `GRACE_S` later, unless the stream ends before."""
         if not self._call.ended:
             self._call.problem = CANCELLED
-            self._link.abandon(self._call)
+            self._link.cancel(self._call)
 
     def _over(self) -> ClientError:
         """Why nothing more can be sent or read."""

@@ -51,56 +51,56 @@ class Call(Waiter):
         number: of the stream.
         window: bytes the peer takes on it.
         streaming: whether any number of messages may come; otherwise one.
-        most: bytes of a message that are accepted.
+        max_bytes: bytes of a message that are accepted.
 
     Its end is told by exactly one of `status` (gRPC's), `http` (an answer that is not gRPC's), `reset`
     (HTTP/2's error code), `problem` (an answer that cannot be read) and `lost` (the connection's).
     """
 
     __slots__ = (
-        "_kept",
-        "_scanned",
-        "_whole",
+        "_buffer",
+        "_complete",
+        "_scan_at",
         "answer",
         "ended",
+        "ends",
         "http",
-        "left",
         "lost",
+        "max_bytes",
         "message",
-        "most",
         "number",
         "oversize",
-        "owed",
         "problem",
         "refused",
         "reset",
-        "rest",
         "status",
         "streaming",
+        "unacknowledged",
         "unread",
+        "unsent_bytes",
+        "unsent_pieces",
         "window",
-        "writes_end",
     )  # fmt: skip
 
     def __init__(
-        self, number: int, window: int, streaming: bool = False, most: int = LONGEST_MESSAGE
+        self, number: int, window: int, streaming: bool = False, max_bytes: int = LONGEST_MESSAGE
     ) -> None:
         super().__init__()
         self.number = number
         self.streaming = streaming
-        self.most = most
+        self.max_bytes = max_bytes
         self.window = window
         """Bytes the peer takes on this stream, beside the connection's window."""
-        self.rest: deque[memoryview] = deque()
+        self.unsent_pieces: deque[memoryview] = deque()
         """Pieces that wait for a window, `left` bytes in all."""
-        self.left = 0
-        self.writes_end = False
+        self.unsent_bytes = 0
+        self.ends = False
         """Whether our side ends once `rest` is sent."""
         self.answer: memoryview | None = None
         self.unread = 0
         self.oversize = 0
         """Bytes of the message that was refused for its size."""
-        self.owed = 0
+        self.unacknowledged = 0
         """Bytes that came and that the peer was not yet told it may send again."""
         self.ended = False
         self.status: int | None = None
@@ -111,32 +111,32 @@ class Call(Waiter):
         self.lost = ""
         self.refused = False
         """Whether the peer surely did nothing for this call."""
-        self._kept = bytearray()
+        self._buffer = bytearray()
         """What has come and is not read, with the messages' prefixes."""
-        self._whole = 0
-        """Bytes of `_kept` that are whole messages."""
-        self._scanned = 0
-        """Bytes that `_kept` must have for its next look to show anything new."""
+        self._complete = 0
+        """Bytes of `_buffer` that are whole messages."""
+        self._scan_at = 0
+        """Bytes that `_buffer` must have for its next look to show anything new."""
 
     @property
-    def middle(self) -> bool:
+    def partial(self) -> bool:
         """Whether a message has come in part."""
-        return len(self._kept) > self._whole
+        return len(self._buffer) > self._complete
 
-    def take(self, data: memoryview) -> None:
+    def receive(self, data: memoryview) -> None:
         """Take the bytes of a DATA frame in; `BadMessage` if they are not what this call may get."""
         if not data:
             return
         if self.answer is not None:
             raise BadMessage("more than one message in an answer of one")
-        if not (self._kept or self.streaming) and len(data) >= _PREFIX_SIZE:
+        if not (self._buffer or self.streaming) and len(data) >= _PREFIX_SIZE:
             # The usual case: a whole answer, which is not copied.
             end = self._end_of(data, 0)
             if end == len(data):
                 self.answer = data[_PREFIX_SIZE:]
                 return
-        self._kept += data
-        if len(self._kept) >= self._scanned:
+        self._buffer += data
+        if len(self._buffer) >= self._scan_at:
             self._scan()
 
     def read(self) -> memoryview | None:
@@ -144,48 +144,48 @@ class Call(Waiter):
         if not self.unread:
             return None
         self.unread -= 1
-        kept = self._kept
+        kept = self._buffer
         end = _PREFIX_SIZE + PREFIX.unpack_from(kept)[1]
-        self._whole -= end
-        self._scanned -= end
+        self._complete -= end
+        self._scan_at -= end
         if end * 2 < len(kept):
             message = memoryview(bytes(memoryview(kept)[_PREFIX_SIZE:end]))
             del kept[:end]
             return message
         # Of what was kept the larger part is not copied.
-        self._kept = kept[end:]
+        self._buffer = kept[end:]
         return memoryview(kept)[_PREFIX_SIZE:end]
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Nobody wants what has come, and nothing more is taken."""
-        self.unread = self._whole = self._scanned = 0
-        self._kept = bytearray()
+        self.unread = self._complete = self._scan_at = 0
+        self._buffer = bytearray()
 
     def _scan(self) -> None:
-        """Find whole messages in `_kept`."""
-        kept, at = self._kept, self._whole
+        """Find whole messages in `_buffer`."""
+        kept, at = self._buffer, self._complete
         size = len(kept)
         while size - at >= _PREFIX_SIZE:
             end = self._end_of(kept, at)
             if end > size:
-                self._scanned = end
+                self._scan_at = end
                 break
             if not self.streaming:
-                self.answer, self._kept = memoryview(kept)[_PREFIX_SIZE:end], bytearray()
+                self.answer, self._buffer = memoryview(kept)[_PREFIX_SIZE:end], bytearray()
                 if end < size:
                     raise BadMessage("more than one message in an answer of one")
                 return
-            at = self._whole = end
+            at = self._complete = end
             self.unread += 1
         else:
-            self._scanned = at + _PREFIX_SIZE
+            self._scan_at = at + _PREFIX_SIZE
 
     def _end_of(self, data: memoryview | bytearray, at: int) -> int:
         """Where the message whose prefix is at `at` will end; `BadMessage` if it is refused."""
         compressed, length = PREFIX.unpack_from(data, at)
         if compressed:
             raise BadMessage(COMPRESSED)
-        if length > self.most:
+        if length > self.max_bytes:
             self.oversize = length
             raise BadMessage(f"a message of {length} bytes")
         end: int = at + _PREFIX_SIZE + length

@@ -72,7 +72,7 @@ class TLSLayer:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._lock = threading.Lock()
 
-    def shake_hands(self, sock: socket.socket, deadline: float) -> None:
+    def handshake(self, sock: socket.socket, deadline: float) -> None:
         """Agree on keys and on HTTP/2; raises `OSError`, of which `ssl.SSLError` is one."""
         while True:
             try:
@@ -90,7 +90,7 @@ class TLSLayer:
         if self._tls.selected_alpn_protocol() not in ("h2", None):
             raise OSError(0, "TLS speaks another protocol than HTTP/2 there")
 
-    def seal(self, pieces: Iterable[bytes | memoryview]) -> bytes:
+    def encrypt(self, pieces: Iterable[bytes | memoryview]) -> bytes:
         """What to send for these pieces."""
         with self._lock:
             for piece in pieces:
@@ -98,7 +98,7 @@ class TLSLayer:
                     piece = piece[self._tls.write(piece) :]
             return self._outgoing.read()
 
-    def unseal(self, data: bytes) -> bytes:
+    def decrypt(self, data: bytes) -> bytes:
         """What has come; TLS's own answers to it go out with the next `seal`, see `waiting`."""
         plain = []
         with self._lock:
@@ -115,7 +115,7 @@ class TLSLayer:
             return b"".join(plain)
 
     @property
-    def waiting(self) -> bool:
+    def pending(self) -> bool:
         """Whether TLS itself has something to send."""
         return self._outgoing.pending > 0
 
@@ -135,7 +135,7 @@ def connect(
         sealed = None
         if target.tls is not None:
             sealed = TLSLayer(target.tls.context, target.server_name)
-            sealed.shake_hands(sock, deadline)
+            sealed.handshake(sock, deadline)
         _greet(sock, sealed, core, deadline)
     except OSError as error:
         sock.close()
@@ -177,18 +177,18 @@ def _reached(target: ChannelConfig, deadline: float) -> socket.socket:
 def _greet(sock: socket.socket, sealed: TLSLayer | None, core: Connection, deadline: float) -> None:
     while True:
         out, core.writer.out = core.writer.out, []
-        data = b"".join(out) if sealed is None else sealed.seal(out)
+        data = b"".join(out) if sealed is None else sealed.encrypt(out)
         sock.settimeout(max(deadline - time.monotonic(), 0.001))
         sock.sendall(data)
         if core.lost or core.draining:
             raise OSError(0, core.lost or core.draining)
-        if core.greeted:
+        if core.settings_received:
             return
         if time.monotonic() >= deadline:
             raise TimeoutError
         data = _some(sock)
         if sealed is not None:
-            data = sealed.unseal(data)
+            data = sealed.decrypt(data)
         core.receive(data)
 
 
@@ -221,7 +221,7 @@ async def connect_async(places: Sequence[Place]) -> socket.socket:
                 failed = error
     finally:
         for task in trying:
-            _drop(task)
+            _discard(task)
     raise failed
 
 
@@ -237,7 +237,7 @@ async def _connected(place: Place) -> socket.socket:
     return sock
 
 
-def _drop(task: asyncio.Task[socket.socket]) -> None:
+def _discard(task: asyncio.Task[socket.socket]) -> None:
     """Nobody wants the connection of this one any more."""
     if not task.cancel() and not task.cancelled() and task.exception() is None:
         task.result().close()

@@ -54,26 +54,26 @@ class Connection:
     def __init__(self, fields: RequestHeaders, limit: AnswerLimit | None = None) -> None:
         self.writer = FrameWriter()
         self.calls: dict[int, Call] = {}
-        self.greeted = False
+        self.settings_received = False
         """Whether the peer's SETTINGS have come: it speaks HTTP/2."""
         self.draining = ""
         """Why no new call may begin, if so."""
         self.lost = ""
         """Why the connection is of no more use, if so."""
-        self.given_up: dict[Call, float] = {}
+        self.cancelled: dict[Call, float] = {}
         """Calls whose answers nobody wants any more, each with the moment of that."""
         self._limit = limit or AnswerLimit()
         self._fields = fields
         self._answers = ResponseHeaders()
         self._reader = FrameReader(self)
-        self._ready: list[Waiter] = []
+        self._woken: list[Waiter] = []
         self._next = 1
-        self._most = LARGEST_WINDOW
-        self._line: deque[Waiter] = deque()
-        self._promised = 0
-        self._owed = 0
-        self._acks = 0
-        self._data_of: Call | None = None
+        self._max_streams = LARGEST_WINDOW
+        self._queue: deque[Waiter] = deque()
+        self._reserved = 0
+        self._unacknowledged = 0
+        self._unread_acks = 0
+        self._data_call: Call | None = None
         self._data_ends = 0
         ours = {
             frames.ENABLE_PUSH: 0,
@@ -91,21 +91,21 @@ class Connection:
         """Whether a new call must stand in `line` first, for the peer's limit of calls at once."""
         if self.draining:
             return False  # `open` says so at once: no place would ever come free
-        return bool(self._line) or len(self.calls) + self._promised >= self._most
+        return bool(self._queue) or len(self.calls) + self._reserved >= self._max_streams
 
-    def line(self) -> Waiter:
+    def enqueue(self) -> Waiter:
         """A place in the line of new calls; once ready it must be used up by `open` or `leave`."""
         place = Waiter()
-        self._line.append(place)
+        self._queue.append(place)
         return place
 
-    def leave(self, place: Waiter) -> list[Waiter]:
+    def dequeue(self, place: Waiter) -> list[Waiter]:
         """Give a place in the line back."""
         if place.ready:
-            self._promised -= 1
+            self._reserved -= 1
         else:
-            self._line.remove(place)
-        return self._let_in()
+            self._queue.remove(place)
+        return self._admit()
 
     def open(
         self,
@@ -114,7 +114,7 @@ class Connection:
         size: int,
         timeout_s: float | None,
         headers: Headers = (),
-        in_line: bool = False,
+        queued: bool = False,
     ) -> Call:
         """Begin a call; with a body a unary one, of which `sender.push` sends what is left.
 
@@ -124,13 +124,13 @@ class Connection:
             size: the body's bytes.
             timeout_s: told to the server, with `GRACE_S`.
             headers: of this call alone.
-            in_line: whether the call has a place from `line`.
+            queued: whether the call has a place from `line`.
 
         Raises:
             Draining: the connection takes no new calls.
         """
-        if in_line:
-            self._promised -= 1
+        if queued:
+            self._reserved -= 1
         if self.draining:
             raise Draining
         number = self._next
@@ -149,52 +149,52 @@ class Connection:
         message = call.read()
         call.ready = call.unread > 0 or call.ended or call.problem != ""
         if not call.ended:
-            self._credit(call)
+            self._reopen_window(call)
         return message
 
-    def abandon(self, call: Call, code: int = frames.CANCEL) -> list[Waiter]:
+    def reset_call(self, call: Call, code: int = frames.CANCEL) -> list[Waiter]:
         """Reset a call that has not ended; what still comes for it is dropped."""
         if call.ended:
             return []
         self.writer.out.append(frames.rst_stream(call.number, code))
         return self._end(call)
 
-    def give_up(self, call: Call, now: float) -> list[Waiter]:
+    def cancel(self, call: Call, now: float) -> list[Waiter]:
         """Nobody wants the call's answer: `sweep` will reset it, unless it ends by itself before.
 
         Args:
             call: one under way, or over.
             now: of any clock in seconds, the same one for `sweep`.
         """
-        if call.ended or call in self.given_up:
+        if call.ended or call in self.cancelled:
             return []
-        if call.left:
-            return self.abandon(call)  # the server has not begun
+        if call.unsent_bytes:
+            return self.reset_call(call)  # the server has not begun
         self.writer.finish(call)
-        self.given_up[call] = now
-        call.forget()
+        self.cancelled[call] = now
+        call.discard()
         woken: list[Waiter] = [] if call.ready else [call]
         call.ready = True
         return woken
 
-    def sweep(self, now: float) -> list[Waiter]:
+    def reset_cancelled(self, now: float) -> list[Waiter]:
         """Reset the calls given up `GRACE_S` ago."""
         woken: list[Waiter] = []
-        for call, since in list(self.given_up.items()):
+        for call, since in list(self.cancelled.items()):
             if now - since < GRACE_S:
                 break
-            woken += self.abandon(call)
+            woken += self.reset_call(call)
         return woken
 
     def busy(self) -> bool:
         """Whether somebody waits for an answer."""
-        return len(self.calls) > len(self.given_up)
+        return len(self.calls) > len(self.cancelled)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self.writer.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
 
-    def lose(self, why: str, code: int | None = None) -> list[Waiter]:
+    def fail(self, why: str, code: int | None = None) -> list[Waiter]:
         """The connection is gone: every call ends with the reason.
 
         Args:
@@ -210,7 +210,7 @@ class Connection:
         for call in list(self.calls.values()):
             call.lost = why
             woken += self._end(call)
-        return woken + self._let_in()
+        return woken + self._admit()
 
     # -- what comes
 
@@ -218,63 +218,63 @@ class Connection:
         """Take bytes of the peer in; what is ready now that was not before."""
         if self.lost:
             return []
-        self._ready = []
+        self._woken = []
         try:
             self._reader.read(data)
         except ProtocolError as error:
-            self._ready += self.lose(f"it broke HTTP/2's rules: {error}", error.code)
+            self._woken += self.fail(f"it broke HTTP/2's rules: {error}", error.code)
         except HeaderListTooLarge:
             what = f"it broke HTTP/2's rules: header fields of more than {LARGEST_LIST} bytes"
-            self._ready += self.lose(what, frames.ENHANCE_YOUR_CALM)
+            self._woken += self.fail(what, frames.ENHANCE_YOUR_CALM)
         except HPACKError:
             what = "it broke HTTP/2's rules: header fields that are none"
-            self._ready += self.lose(what, frames.COMPRESSION_ERROR)
-        return self._ready
+            self._woken += self.fail(what, frames.COMPRESSION_ERROR)
+        return self._woken
 
     def data_frame(self, number: int, size: int, ends: int) -> None:
         """See `FrameHandler`."""
-        self._owed += size
-        if self._owed >= WINDOW // 2:
-            self.writer.out.append(frames.window_update(0, self._owed))
-            self._owed = 0
-        call = self._data_of = self._call(number)
+        self._unacknowledged += size
+        if self._unacknowledged >= WINDOW // 2:
+            self.writer.out.append(frames.window_update(0, self._unacknowledged))
+            self._unacknowledged = 0
+        call = self._data_call = self._call(number)
         self._data_ends = ends
         if call is not None:
-            call.owed += size
-            if call.owed > WINDOW:
+            call.unacknowledged += size
+            if call.unacknowledged > WINDOW:
                 raise ProtocolError("more bytes than the window allows", frames.FLOW_CONTROL_ERROR)
 
     def data(self, payload: memoryview, last: bool) -> None:
         """See `FrameHandler`."""
-        call = self._data_of
+        call = self._data_call
         if call is None or call.ended:
             return
-        if not call.problem and call not in self.given_up and call.http in _GRPC:
-            self._taken(call, payload)
+        if not call.problem and call not in self.cancelled and call.http in _GRPC:
+            self._take(call, payload)
         if not last:
             return
         if self._data_ends:
             if call.http in _GRPC:
                 call.problem = call.problem or "it ended without a status"
-            self._ready += self._close(call)
+            self._woken += self._close(call)
             return
-        self._credit(call)
+        self._reopen_window(call)
         if call.unread and not call.ready:
             call.ready = True
-            self._ready.append(call)
+            self._woken.append(call)
 
-    def _taken(self, call: Call, payload: memoryview) -> None:
+    def _take(self, call: Call, payload: memoryview) -> None:
         """Keep a call's bytes. An answer that is refused is for the shell to abandon: the server may
         be Triton, which should not see a reset at once (`GRACE_S`)."""
         try:
-            call.take(payload)
+            call.receive(payload)
         except BadMessage as error:
             call.problem = str(error)
             if not call.streaming:
-                call.forget()
+                call.discard()
             if not call.ready:
                 call.ready = True
-                self._ready.append(call)
+                self._woken.append(call)
 
     def fields(self, number: int, block: bytes, ends: int) -> None:
         """See `FrameHandler`."""
@@ -288,9 +288,9 @@ class Connection:
         if head.status is not None:
             call.status, call.message = head.status, head.message
         if ends:
-            if call.middle:
+            if call.partial:
                 call.problem = call.problem or "its message ended early"
-            self._ready += self._close(call)
+            self._woken += self._close(call)
 
     def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
         """See `FrameHandler`."""
@@ -312,7 +312,7 @@ class Connection:
         if call is not None:
             call.reset = code
             call.refused = code == frames.REFUSED_STREAM
-            self._ready += self._end(call)
+            self._woken += self._end(call)
 
     def _settings(self, flags: int, number: int, payload: memoryview) -> None:
         if number or len(payload) % 6 or (flags & frames.ACK and payload):
@@ -321,15 +321,15 @@ class Connection:
             return
         for name, value in struct.iter_unpack(">HL", payload):
             self._setting(name, value)
-        self.greeted = True
+        self.settings_received = True
         self._acknowledge(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
 
     def _setting(self, name: int, value: int) -> None:
         if name == frames.HEADER_TABLE_SIZE:
             self._fields.resize(value)
         elif name == frames.MAX_CONCURRENT_STREAMS:
-            self._most = value
-            self._ready += self._let_in()
+            self._max_streams = value
+            self._woken += self._admit()
         elif name == frames.INITIAL_WINDOW_SIZE:
             self._resize_windows(value)
         elif name == frames.MAX_FRAME_SIZE:
@@ -343,7 +343,7 @@ class Connection:
         more, self.writer.stream_window = value - self.writer.stream_window, value
         for call in self.calls.values():
             call.window += more
-        self._ready += self.writer.feed()
+        self._woken += self.writer.unblock()
 
     def _ping(self, flags: int, number: int, payload: memoryview) -> None:
         if number or len(payload) != 8:
@@ -352,8 +352,8 @@ class Connection:
             self._acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
 
     def _acknowledge(self, answer: bytes) -> None:
-        self._acks = self._acks + 1 if self.writer.out or self.writer.stuck else 1
-        if self._acks > _ACKS_WAITING:
+        self._unread_acks = self._unread_acks + 1 if self.writer.out or self.writer.blocked else 1
+        if self._unread_acks > _ACKS_WAITING:
             raise ProtocolError("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
         self.writer.out.append(answer)
 
@@ -365,12 +365,12 @@ class Connection:
         for call in list(self.calls.values()):
             if call.number > last:
                 call.lost, call.refused = self.draining, True
-                self._ready += self._end(call)
-        self._ready += self._let_in()
+                self._woken += self._end(call)
+        self._woken += self._admit()
 
     def _window_update(self, number: int, more: int) -> None:
         if not number:
-            self._ready += self.writer.widen(more)
+            self._woken += self.writer.window_update(more)
             return
         call = self._call(number)
         if call is None:
@@ -378,17 +378,17 @@ class Connection:
         call.window += more
         if not more or call.window > LARGEST_WINDOW:
             call.problem = f"it made the call's window larger by {more} bytes"
-            self._ready += self.abandon(call, frames.FLOW_CONTROL_ERROR)
+            self._woken += self.reset_call(call, frames.FLOW_CONTROL_ERROR)
         else:
-            self._ready += self.writer.feed()
+            self._woken += self.writer.unblock()
 
     # -- common to both
 
-    def _credit(self, call: Call) -> None:
+    def _reopen_window(self, call: Call) -> None:
         """Let the peer send more on this stream, unless its messages pile up unread."""
-        if call.owed >= WINDOW // 2 and not call.unread:
-            self.writer.out.append(frames.window_update(call.number, call.owed))
-            call.owed = 0
+        if call.unacknowledged >= WINDOW // 2 and not call.unread:
+            self.writer.out.append(frames.window_update(call.number, call.unacknowledged))
+            call.unacknowledged = 0
 
     def _call(self, number: int) -> Call | None:
         """The call of a stream; None if it is over."""
@@ -399,7 +399,7 @@ class Connection:
 
     def _close(self, call: Call) -> list[Waiter]:
         """The peer has ended its side: end ours, in case it had more to say."""
-        if call.left or not call.writes_end:
+        if call.unsent_bytes or not call.ends:
             self.writer.out.append(frames.rst_stream(call.number, frames.CANCEL))
         return self._end(call)
 
@@ -407,20 +407,22 @@ class Connection:
         """The call is over; those who wait for it or for its place."""
         del self.calls[call.number]
         call.ended = True
-        self.given_up.pop(call, None)
+        self.cancelled.pop(call, None)
         woken: list[Waiter] = [] if call.ready else [call]
         call.ready = True
-        room = self.writer.forget(call)
+        room = self.writer.discard(call)
         if room is not None:
             woken.append(room)
-        return woken + self._let_in() if self._line else woken
+        return woken + self._admit() if self._queue else woken
 
-    def _let_in(self) -> list[Waiter]:
+    def _admit(self) -> list[Waiter]:
         """Those at the head of the line for whom there is room; all, if no call may begin."""
         woken = []
-        while self._line and (self.draining or len(self.calls) + self._promised < self._most):
-            place = self._line.popleft()
+        while self._queue and (
+            self.draining or len(self.calls) + self._reserved < self._max_streams
+        ):
+            place = self._queue.popleft()
             place.ready = True
-            self._promised += 1
+            self._reserved += 1
             woken.append(place)
         return woken

@@ -33,14 +33,14 @@ class FrameWriter:
 
     def __init__(self) -> None:
         self.out: list[bytes | memoryview] = []
-        self.stuck = False
+        self.blocked = False
         """Whether the peer has not read what was sent before: said by the shell."""
         self.stream_window = START_WINDOW
         """Of a new stream."""
         self.largest = _START_FRAME
         """Bytes of a frame that the peer takes."""
         self._window = START_WINDOW
-        self._starved: dict[Call, Waiter] = {}
+        self._blocked_calls: dict[Call, Waiter] = {}
 
     def begin(self, call: Call, block: bytes, body: Body | None, size: int) -> None:
         """Send a call's header fields and, of a unary one, what the windows let in of its message."""
@@ -51,7 +51,7 @@ class FrameWriter:
         elif total <= call.window and total <= self._window and total <= self.largest:
             call.window -= total
             self._window -= total
-            call.writes_end = True
+            call.ends = True
             start += _SHORT_HEAD.pack(
                 total >> 16, total & 0xFFFF, frames.DATA, frames.END_STREAM, call.number, 0, size
             )
@@ -68,17 +68,17 @@ class FrameWriter:
         """Add a message to what the call sends; `push` sends it."""
         if call.ended:
             return
-        call.rest.append(memoryview(PREFIX.pack(0, size)))
+        call.unsent_pieces.append(memoryview(PREFIX.pack(0, size)))
         # A view without bytes cannot be cast.
-        call.rest.extend(memoryview(p).cast("B") for p in body if memoryview(p).nbytes)
-        call.left += size + PREFIX.size
+        call.unsent_pieces.extend(memoryview(p).cast("B") for p in body if memoryview(p).nbytes)
+        call.unsent_bytes += size + PREFIX.size
 
     def finish(self, call: Call) -> None:
         """No message will follow those written."""
-        if call.ended or call.writes_end:
+        if call.ended or call.ends:
             return
-        call.writes_end = True
-        if not call.left:
+        call.ends = True
+        if not call.unsent_bytes:
             self._head(call, 0, frames.END_STREAM)
 
     def push(self, call: Call, most: int) -> Waiter | None:
@@ -87,40 +87,42 @@ class FrameWriter:
         Returns:
             What to wait for before pushing again if a window is shut; None otherwise.
         """
-        allowed = min(most, call.window, self._window, call.left)
+        allowed = min(most, call.window, self._window, call.unsent_bytes)
         while allowed > 0:
             size = min(allowed, self.largest)
             allowed -= size
-            call.left -= size
+            call.unsent_bytes -= size
             call.window -= size
             self._window -= size
-            self._head(call, size, frames.END_STREAM if call.writes_end and not call.left else 0)
-            self._cut(call.rest, size)
-        if call.left and (call.window <= 0 or self._window <= 0):
-            return self._starved.setdefault(call, Waiter())
+            self._head(call, size, frames.END_STREAM if call.ends and not call.unsent_bytes else 0)
+            self._cut(call.unsent_pieces, size)
+        if call.unsent_bytes and (call.window <= 0 or self._window <= 0):
+            return self._blocked_calls.setdefault(call, Waiter())
         return None
 
-    def forget(self, call: Call) -> Waiter | None:
+    def discard(self, call: Call) -> Waiter | None:
         """The call has ended: what waits for its windows, if something does."""
-        call.rest.clear()
-        call.left = 0
-        room = self._starved.pop(call, None)
+        call.unsent_pieces.clear()
+        call.unsent_bytes = 0
+        room = self._blocked_calls.pop(call, None)
         if room is not None:
             room.ready = True
         return room
 
-    def widen(self, more: int) -> list[Waiter]:
+    def window_update(self, more: int) -> list[Waiter]:
         """The connection's window is larger: what may go on."""
         self._window += more
         if not more or self._window > LARGEST_WINDOW:
             raise ProtocolError(f"a window larger by {more} bytes", frames.FLOW_CONTROL_ERROR)
-        return self.feed()
+        return self.unblock()
 
-    def feed(self) -> list[Waiter]:
+    def unblock(self) -> list[Waiter]:
         """The waiters of calls whose windows are open, those first that have waited longest."""
-        if self._window <= 0 or not self._starved:
+        if self._window <= 0 or not self._blocked_calls:
             return []
-        fed = [self._starved.pop(call) for call in list(self._starved) if call.window > 0]
+        fed = [
+            self._blocked_calls.pop(call) for call in list(self._blocked_calls) if call.window > 0
+        ]
         for room in fed:
             room.ready = True
         return fed

@@ -102,7 +102,7 @@ class RequestHeaders:
         restricted: SecretHeaders = (),
         restricted_methods: frozenset[str] = frozenset(),
     ) -> None:
-        self._start = _POST + (_HTTPS if tls else _HTTP)
+        self._open_call = _POST + (_HTTPS if tls else _HTTP)
         self._common = (
             (":authority", authority),
             ("te", "trailers"),
@@ -150,7 +150,7 @@ class RequestHeaders:
         parts = [self._field(":path", path) if method == "ModelInfer" else plain(":path", path)]
         parts += [self._field(name, value) for name, value in self._common]
         own = self._own + (self._restricted if method in self._restricted_methods else b"")
-        block = self._start + b"".join(parts) + own
+        block = self._open_call + b"".join(parts) + own
         if len(self._table) == entries:
             self._blocks[method] = block
         return block

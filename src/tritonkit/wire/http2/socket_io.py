@@ -35,21 +35,21 @@ class SocketIO:
         self._sealed = sealed
         self._limit_s = 0.0
         # gevent's sockets wait in their own loop, also with MSG_DONTWAIT, and know no SO_RCVTIMEO.
-        self._patched = not type(sock).__module__.startswith("socket")
-        if self._patched:
+        self._gevent = not type(sock).__module__.startswith("socket")
+        if self._gevent:
             sock.setblocking(False)
-        self._alarm: tuple[socket.socket, socket.socket] | None = None
+        self._wakeup: tuple[socket.socket, socket.socket] | None = None
         self.unsent: _Out = []
         """What the socket had no room for; only the thread that sends changes it."""
 
-    def waiting(self) -> bool:
+    def pending(self) -> bool:
         """Whether there is something to send that came from no caller."""
-        return bool(self.unsent) or (self._sealed is not None and self._sealed.waiting)
+        return bool(self.unsent) or (self._sealed is not None and self._sealed.pending)
 
     def send(self, out: _Out) -> bool:
         """Send what was left before and these pieces; False if the socket has no room for all."""
         if self._sealed is not None:
-            out = [self._sealed.seal(out)]
+            out = [self._sealed.encrypt(out)]
         if self.unsent:
             out = self.unsent + out
             self.unsent = []
@@ -68,7 +68,7 @@ class SocketIO:
             return False
         return True
 
-    def wait_for_room(self, left: float) -> None:
+    def wait_writable(self, left: float) -> None:
         """Wait until the socket takes more."""
         poll = select.poll()
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile: the calls know
@@ -82,10 +82,10 @@ class SocketIO:
             left: seconds to wait at most; it may be less.
             listening: whether `ring` is to end the wait.
         """
-        must_ask = listening or self.unsent or self._patched
+        must_ask = listening or self.unsent or self._gevent
         if must_ask and not self._readable(left, listening):
             return None
-        if self._patched:
+        if self._gevent:
             return self._read(0)
         limit_s = SLICE_S if left > SLICE_S else left
         if limit_s != self._limit_s:
@@ -96,23 +96,23 @@ class SocketIO:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         return self._read(0)
 
-    def look(self) -> bytes | None:
+    def poll(self) -> bytes | None:
         """`receive` without waiting."""
         return self._read(socket.MSG_DONTWAIT)
 
-    def listen(self) -> None:
+    def enable_wakeup(self) -> None:
         """Get ready for `ring`."""
-        if self._alarm is None:
+        if self._wakeup is None:
             ends = socket.socketpair()
             for end in ends:
                 end.setblocking(False)
-            self._alarm = ends
+            self._wakeup = ends
 
-    def ring(self) -> None:
+    def wake_reader(self) -> None:
         """End the wait of the thread that reads, if it listens."""
-        if self._alarm is not None:
+        if self._wakeup is not None:
             with contextlib.suppress(OSError):
-                self._alarm[1].send(b"!")
+                self._wakeup[1].send(b"!")
 
     def shut(self) -> None:
         """End every wait on the socket, in any thread."""
@@ -122,7 +122,7 @@ class SocketIO:
     def close(self) -> None:
         """Free the socket; no other thread may be using it."""
         self._sock.close()
-        for end in self._alarm or ():
+        for end in self._wakeup or ():
             end.close()
 
     def _read(self, flags: int) -> bytes | None:
@@ -132,13 +132,13 @@ class SocketIO:
             return None
         if self._sealed is None or not data:
             return data
-        return self._sealed.unseal(data) or None
+        return self._sealed.decrypt(data) or None
 
     def _readable(self, left: float, listening: bool) -> bool:
         """Whether there is something to read, after waiting for that, for room and for the bell."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if self.unsent else 0))
-        bell = self._alarm[0] if listening and self._alarm is not None else None
+        bell = self._wakeup[0] if listening and self._wakeup is not None else None
         if bell is not None:
             poll.register(bell, select.POLLIN)
         ready = dict(poll.poll(min(left, SLICE_S) * 1000))

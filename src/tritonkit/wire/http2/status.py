@@ -170,7 +170,7 @@ def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> 
         return InferenceError(
             where,
             found=f"an answer of {call.oversize} bytes",
-            wanted=f"at most {call.most} bytes",
+            wanted=f"at most {call.max_bytes} bytes",
             todo="if this server may answer so much: Client(..., max_response_bytes=...)",
         )
     if call.problem:

@@ -40,13 +40,13 @@ class TaskConnection(asyncio.Protocol):
 
     def __init__(self, core: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.core = core
-        self.greeted: asyncio.Future[None] = loop.create_future()
+        self.settings_received: asyncio.Future[None] = loop.create_future()
         """Done when the peer's SETTINGS have come, or the connection is lost."""
         self._used = time.monotonic()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._resetting: asyncio.TimerHandle | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._gone = asyncio.Event()
+        self._closed_event = asyncio.Event()
         self._paused = False
         self._resumed: list[Waiter] = []
         self._flushing = False
@@ -77,34 +77,34 @@ class TaskConnection(asyncio.Protocol):
             self.flush()
         if core.lost:
             self.close()
-        if not self.greeted.done() and (core.greeted or core.lost):
-            self.greeted.set_result(None)
+        if not self.settings_received.done() and (core.settings_received or core.lost):
+            self.settings_received.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         """End all calls."""
         why = "the server closed the connection"
         if error is not None:
             why = f"the connection was lost: {reason(error)}"
-        self._wake(self.core.lose(why))
-        self._gone.set()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._wake(self.core.fail(why))
+        self._closed_event.set()
+        if self._resetting is not None:
+            self._resetting.cancel()
         self._stop_timer()
         self.resume_writing()
-        if not self.greeted.done():
-            self.greeted.set_result(None)
+        if not self.settings_received.done():
+            self.settings_received.set_result(None)
 
     def eof_received(self) -> None:
         """The peer will say no more."""
-        self._wake(self.core.lose("the server closed the connection"))
+        self._wake(self.core.fail("the server closed the connection"))
 
     def pause_writing(self) -> None:
         """The loop holds as much as it should."""
-        self._paused = self.core.writer.stuck = True
+        self._paused = self.core.writer.blocked = True
 
     def resume_writing(self) -> None:
         """It takes more."""
-        self._paused = self.core.writer.stuck = False
+        self._paused = self.core.writer.blocked = False
         resumed, self._resumed = self._resumed, []
         for waiter in resumed:
             waiter.ready = True
@@ -132,7 +132,7 @@ class TaskConnection(asyncio.Protocol):
         """
         core = self.core
         queued = core.full()
-        if queued and not await self._wait_in_line(deadline):
+        if queued and not await self._wait_in_queue(deadline):
             return None
         now = time.monotonic()
         idle_s = 0.0 if core.busy() else now - self._used
@@ -145,20 +145,20 @@ class TaskConnection(asyncio.Protocol):
             self._flush_soon()
         else:
             self.flush()
-        if call.left:
+        if call.unsent_bytes:
             try:
                 not_in_time = await self.push(call, deadline)
             except BaseException:
-                self.abandon(call)
+                self.cancel(call)
                 raise
             if not not_in_time:
-                self.abandon(call)
+                self.cancel(call)
                 return None
         return call
 
     async def push(self, call: Call, deadline: float) -> bool:
         """Send what `call` has left as its windows open; False if time is up before that."""
-        while call.left and not call.ended:
+        while call.unsent_bytes and not call.ended:
             room = self.core.writer.push(call, _PUSHED)
             self.flush()
             if room is not None and not await self.wait(room, deadline):
@@ -170,19 +170,19 @@ class TaskConnection(asyncio.Protocol):
                     return False
         return True
 
-    def abandon(self, call: Call) -> None:
-        """Give the call up, unless it has ended: see `Connection.give_up`."""
-        self._wake(self.core.give_up(call, time.monotonic()))
-        if self._sweeper is None and self.core.given_up:
-            self._sweeper = self._loop.call_later(GRACE_S + _LATE_S, self._sweep)
+    def cancel(self, call: Call) -> None:
+        """Give the call up, unless it has ended: see `Connection.cancel`."""
+        self._wake(self.core.cancel(call, time.monotonic()))
+        if self._resetting is None and self.core.cancelled:
+            self._resetting = self._loop.call_later(GRACE_S + _LATE_S, self._reset_cancelled)
         self.flush()
         self.ended()
 
-    def _sweep(self) -> None:
-        self._sweeper = None
-        self._wake(self.core.sweep(time.monotonic()))
-        if self.core.given_up:
-            self._sweeper = self._loop.call_later(GRACE_S / 2, self._sweep)
+    def _reset_cancelled(self) -> None:
+        self._resetting = None
+        self._wake(self.core.reset_cancelled(time.monotonic()))
+        if self.core.cancelled:
+            self._resetting = self._loop.call_later(GRACE_S / 2, self._reset_cancelled)
         self.flush()
         self.retire()
 
@@ -191,7 +191,7 @@ class TaskConnection(asyncio.Protocol):
         if call.ended:
             self.ended()
         else:
-            self.abandon(call)
+            self.cancel(call)
 
     def ended(self) -> None:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
@@ -206,7 +206,7 @@ class TaskConnection(asyncio.Protocol):
 
     def close(self, why: str = "") -> None:
         """Close the connection; calls under way end, with the reason."""
-        self._wake(self.core.lose(why, 0))
+        self._wake(self.core.fail(why, 0))
         self.resume_writing()  # also if the peer reads no more: those who wait for that have no timer now
         self.flush()
         self._stop_timer()
@@ -228,7 +228,7 @@ class TaskConnection(asyncio.Protocol):
         """Wait until a closed connection is gone; what the peer does not read is dropped."""
         try:
             async with asyncio.timeout(_LINGER_S):
-                await self._gone.wait()
+                await self._closed_event.wait()
         except TimeoutError:
             self.cut()
 
@@ -267,14 +267,14 @@ class TaskConnection(asyncio.Protocol):
             if future is not None and not future.done():
                 future.set_result(None)
 
-    async def _wait_in_line(self, deadline: float) -> bool:
-        place = self.core.line()
+    async def _wait_in_queue(self, deadline: float) -> bool:
+        place = self.core.enqueue()
         let_in = False
         try:
             let_in = await self.wait(place, deadline)
         finally:
             if not let_in:
-                self._wake(self.core.leave(place))
+                self._wake(self.core.dequeue(place))
         return let_in
 
     # -- time
@@ -303,16 +303,16 @@ class TaskConnection(asyncio.Protocol):
             elif deadline < next_at:
                 next_at = deadline
         if self.core.calls:
-            self._mind_silence(now)
+            self._check_keepalive(now)
         if self._waiting and not self.core.lost:
             self._set_timer(next_at)
 
-    def _mind_silence(self, now: float) -> None:
+    def _check_keepalive(self, now: float) -> None:
         if self._heard:  # since the last look, at most 5 s ago: exact enough, and costs no clock
             self._heard = False
             self._keepalive.heard(now)
         if self._keepalive.over(now):
-            self._wake(self.core.lose("the connection was lost: the server went silent"))
+            self._wake(self.core.fail("the connection was lost: the server went silent"))
             self.cut()
         elif self._keepalive.ping_due(now):
             self.core.ping()

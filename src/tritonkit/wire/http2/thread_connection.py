@@ -46,10 +46,10 @@ class ThreadConnection:
         """Held for a moment, for `core` and what is below; never while the socket is used."""
         self._sending = threading.Lock()
         """Held while sending, which waits for nothing; may take `_lock`, not the other way."""
-        self._leading = False
-        self._followers: dict[Waiter, None] = {}
+        self._has_reader = False
+        self._sleepers: dict[Waiter, None] = {}
         self._closed = False
-        self._sweeper: threading.Timer | None = None
+        self._resetting: threading.Timer | None = None
         self._used = time.monotonic()
         self._keepalive = Keepalive(self._used)
 
@@ -58,9 +58,9 @@ class ThreadConnection:
     def usable(self) -> bool:
         """Whether a new call may begin here; a connection that was idle is looked at first."""
         core = self.core
-        quiet = not core.draining and not self._leading
+        quiet = not core.draining and not self._has_reader
         if quiet and time.monotonic() - self._used > _FRESH_S:
-            self._look()
+            self._poll()
         return not core.draining
 
     def start(
@@ -83,37 +83,37 @@ class ThreadConnection:
         while True:
             now = time.monotonic()
             with self._lock:
-                if core.given_up:
-                    self._wake(core.sweep(now))
+                if core.cancelled:
+                    self._wake(core.reset_cancelled(now))
                 if queued or not core.full():
                     # `core.busy()`, written out
-                    idle_s = now - self._used if len(core.calls) == len(core.given_up) else 0.0
+                    idle_s = now - self._used if len(core.calls) == len(core.cancelled) else 0.0
                     timeout_s = None if body is None else max(deadline - now, 0.001)
                     call = core.open(method, body, size, timeout_s, headers, queued)
                     self._used = now
                     if idle_s > _LONG_S:
                         self._keepalive.heard(now)
                     break
-                place = core.line()
-            if not self._wait_in_line(place, deadline):
+                place = core.enqueue()
+            if not self._wait_in_queue(place, deadline):
                 return None
             queued = True
         self.flush()
-        return call if not call.left or self._push_whole(call, deadline) else None
+        return call if not call.unsent_bytes or self._push_whole(call, deadline) else None
 
     def _push_whole(self, call: Call, deadline: float) -> bool:
         try:
             done = self.push(call, deadline)
         except BaseException:
-            self.abandon(call)
+            self.cancel(call)
             raise
         if not done:
-            self.abandon(call)
+            self.cancel(call)
         return done
 
     def push(self, call: Call, deadline: float) -> bool:
         """Send what `call` has left as its windows open; False if time is up before that."""
-        while call.left and not call.ended:
+        while call.unsent_bytes and not call.ended:
             with self._lock:
                 room = self.core.writer.push(call, _PUSHED)
             self.flush()
@@ -123,7 +123,7 @@ class ThreadConnection:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._make_room(left)
+                self._wait_writable(left)
         return True
 
     def write(self, call: Call, body: Body, size: int) -> None:
@@ -145,29 +145,29 @@ class ThreadConnection:
             self.flush()
         return message
 
-    def abandon(self, call: Call) -> None:
-        """Give the call up, unless it has ended: see `Connection.give_up`."""
+    def cancel(self, call: Call) -> None:
+        """Give the call up, unless it has ended: see `Connection.cancel`."""
         with self._lock:
-            self._wake(self.core.give_up(call, time.monotonic()))
-            self._sweep_later()
+            self._wake(self.core.cancel(call, time.monotonic()))
+            self._reset_later()
         self.flush()
-        self._pipe.ring()
+        self._pipe.wake_reader()
         self.ended()
 
-    def _sweep_later(self) -> None:
+    def _reset_later(self) -> None:
         """See to it that calls given up are reset also if nobody uses the connection."""
-        if self._sweeper is None and self.core.given_up:
-            self._sweeper = threading.Timer(GRACE_S + _LATE_S, self._sweep)
-            self._sweeper.daemon = True
+        if self._resetting is None and self.core.cancelled:
+            self._resetting = threading.Timer(GRACE_S + _LATE_S, self._reset_cancelled)
+            self._resetting.daemon = True
             with contextlib.suppress(RuntimeError):  # the interpreter is ending
-                self._sweeper.start()
+                self._resetting.start()
 
-    def _sweep(self) -> None:
-        self._look()  # an answer may be there that nobody has read
+    def _reset_cancelled(self) -> None:
+        self._poll()  # an answer may be there that nobody has read
         with self._lock:
-            self._sweeper = None
-            self._wake(self.core.sweep(time.monotonic()))
-            self._sweep_later()
+            self._resetting = None
+            self._wake(self.core.reset_cancelled(time.monotonic()))
+            self._reset_later()
         self.flush()
         self.retire()
 
@@ -176,7 +176,7 @@ class ThreadConnection:
         if call.ended:
             self.ended()
         else:
-            self.abandon(call)
+            self.cancel(call)
 
     def ended(self) -> None:
         """To be called after each call: notes when the connection fell idle, closes a drained one."""
@@ -195,20 +195,20 @@ class ThreadConnection:
             if self._closed:
                 return
             self._closed = True
-            self._wake(self.core.lose(why, 0))
+            self._wake(self.core.fail(why, 0))
         self.flush()
         self._pipe.shut()
         self._release()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Let go of a forked copy of the connection, without a word to the peer."""
         self._closed = True
         self._pipe.close()
 
-    def listen(self) -> None:
-        """Prepare for waits that `abandon` in another thread is to end at once."""
+    def enable_wakeup(self) -> None:
+        """Prepare for waits that `cancel` in another thread is to end at once."""
         with self._lock:
-            self._pipe.listen()
+            self._pipe.enable_wakeup()
 
     # -- waiting
 
@@ -218,26 +218,26 @@ class ThreadConnection:
         Args:
             waiter: of `core`; one thread waits for it.
             deadline: a `time.monotonic()` moment.
-            listening: whether `abandon` ends the wait at once; see `listen`.
+            listening: whether `cancel` ends the wait at once; see `listen`.
         """
         while True:
             left = deadline - time.monotonic()
             with self._lock:
                 if waiter.ready or left <= 0:
                     return waiter.ready
-                lead = not self._leading
+                lead = not self._has_reader
                 if lead:
-                    self._leading = True
+                    self._has_reader = True
                 else:
                     bell = waiter.sleeper = threading.Lock()
                     bell.acquire()
-                    self._followers[waiter] = None
+                    self._sleepers[waiter] = None
             if lead:
-                self._lead(waiter, deadline, listening)
+                self._read_until(waiter, deadline, listening)
             else:
-                self._follow(waiter, bell, left)
+                self._sleep(waiter, bell, left)
 
-    def _lead(self, waiter: Waiter, deadline: float, listening: bool) -> None:
+    def _read_until(self, waiter: Waiter, deadline: float, listening: bool) -> None:
         """Read for all until `waiter` is ready or its time is up."""
         left = deadline - time.monotonic()
         try:
@@ -245,34 +245,34 @@ class ThreadConnection:
                 self._read_once(left, listening)
                 left = deadline - time.monotonic()
         finally:
-            self._hand_over()
+            self._release_reader()
 
-    def _follow(self, waiter: Waiter, bell: threading.Lock, left: float) -> None:
+    def _sleep(self, waiter: Waiter, bell: threading.Lock, left: float) -> None:
         """Sleep until somebody rings."""
         try:
             if self._pipe.unsent:
-                self._pipe.wait_for_room(min(left, _BLOCKED_S))
+                self._pipe.wait_writable(min(left, _BLOCKED_S))
                 self.flush()
             else:
                 bell.acquire(True, min(left, threading.TIMEOUT_MAX))
         finally:
             with self._lock:
                 waiter.sleeper = None
-                self._followers.pop(waiter, None)
+                self._sleepers.pop(waiter, None)
                 # It may be this thread that was woken to lead.
-                if not self._leading:
+                if not self._has_reader:
                     self._call_next()
 
-    def _hand_over(self) -> None:
+    def _release_reader(self) -> None:
         with self._lock:
-            self._leading = False
+            self._has_reader = False
             self._call_next()
         if self._closed:
             self._release()
 
     def _call_next(self) -> None:
         """Wake the one who has waited longest: its answer is likely the next, and it can lead."""
-        for waiter in self._followers:
+        for waiter in self._sleepers:
             if waiter.sleeper is not None:
                 self._wake((waiter,))
                 return
@@ -285,30 +285,30 @@ class ThreadConnection:
                 waiter.sleeper = None
                 bell.release()
 
-    def _wait_in_line(self, place: Waiter, deadline: float) -> bool:
+    def _wait_in_queue(self, place: Waiter, deadline: float) -> bool:
         """Wait for a place among the calls that the peer allows at once; False if time is up."""
-        self.listen()
+        self.enable_wakeup()
         let_in = False
         try:
             let_in = self.wait(place, deadline, listening=True)
         finally:
             if not let_in:
                 with self._lock:
-                    self._wake(self.core.leave(place))
+                    self._wake(self.core.dequeue(place))
         return let_in
 
     # -- bytes
 
     def flush(self) -> None:
         """Send what there is to send, unless another thread is at it: that one then sends ours too."""
-        while self.core.writer.out or self._pipe.waiting():
+        while self.core.writer.out or self._pipe.pending():
             if not self._sending.acquire(False):
                 return
             try:
                 with self._lock:
                     out, self.core.writer.out = self.core.writer.out, []
-                self.core.writer.stuck = not self._pipe.send(out)
-                if self.core.writer.stuck:
+                self.core.writer.blocked = not self._pipe.send(out)
+                if self.core.writer.blocked:
                     return
             except OSError as error:
                 self._lost(error)
@@ -316,38 +316,38 @@ class ThreadConnection:
             finally:
                 self._sending.release()
 
-    def _make_room(self, left: float) -> None:
+    def _wait_writable(self, left: float) -> None:
         """Wait a while until the socket takes more, and send it.
 
         If nobody reads, this thread does: a peer that waits for us to read might itself not read.
         """
         with self._lock:
-            lead = not self._leading and not self._closed
-            self._leading = self._leading or lead
+            lead = not self._has_reader and not self._closed
+            self._has_reader = self._has_reader or lead
         if not lead:
-            self._pipe.wait_for_room(min(left, _BLOCKED_S))
+            self._pipe.wait_writable(min(left, _BLOCKED_S))
             self.flush()
             return
         try:
             self._read_once(min(left, SLICE_S), False)
         finally:
-            self._hand_over()
+            self._release_reader()
 
     def _read_once(self, left: float, listening: bool) -> None:
         """What the leader does again and again; the loss of the connection is told to all."""
-        if self.core.given_up:
+        if self.core.cancelled:
             left = min(left, GRACE_S)
         try:
             data = self._pipe.receive(left, listening)
         except OSError as error:
             self._lost(error)
             return
-        if self.core.given_up:
+        if self.core.cancelled:
             with self._lock:
-                self._wake(self.core.sweep(time.monotonic()))
+                self._wake(self.core.reset_cancelled(time.monotonic()))
             self.flush()
         if data is None:
-            self._mind_silence()
+            self._check_keepalive()
         else:
             self._take(data)
         if self._pipe.unsent:
@@ -357,33 +357,33 @@ class ThreadConnection:
         with self._lock:
             self._keepalive.heard(time.monotonic())
             core = self.core
-            self._wake(core.receive(data) if data else core.lose(_ENDED))
+            self._wake(core.receive(data) if data else core.fail(_ENDED))
         if core.writer.out:
             self.flush()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Take in what came while nobody read: an idle connection may have been closed."""
         with self._lock:
-            if self._leading or self._closed:
+            if self._has_reader or self._closed:
                 return
-            self._leading = True
+            self._has_reader = True
         try:
-            data = self._pipe.look()
+            data = self._pipe.poll()
             if data is not None:
                 self._take(data)
         except OSError as error:
             self._lost(error)
         finally:
-            self._hand_over()
+            self._release_reader()
 
     def _lost(self, error: OSError) -> None:
         with self._lock:
-            self._wake(self.core.lose(f"the connection was lost: {reason(error)}"))
+            self._wake(self.core.fail(f"the connection was lost: {reason(error)}"))
             self.core.writer.out = []
             self._pipe.unsent = []
         self._pipe.shut()
 
-    def _mind_silence(self) -> None:
+    def _check_keepalive(self) -> None:
         now = time.monotonic()
         if self._keepalive.over(now):
             self._lost(OSError(0, "the server went silent"))
@@ -395,7 +395,7 @@ class ThreadConnection:
     def _release(self) -> None:
         """Free the socket once nobody uses it: the leader does that itself when it stops."""
         with self._sending, self._lock:
-            if not self._leading:
+            if not self._has_reader:
                 self._pipe.close()
 
 
