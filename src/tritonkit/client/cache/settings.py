@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from tritonkit.client.checks import check_setting, is_whole
 from tritonkit.errors import UsageError
 
 __all__ = ["Cache"]
@@ -44,31 +45,22 @@ class Cache:
     redis_timeout_s: float = 0.05
 
     def __post_init__(self) -> None:
-        _check_count("l1", self.l1)
-        _check_count("l1_bytes", self.l1_bytes)
-        if self.l1_bytes < self.l1:
-            raise _wrong("l1_bytes", self.l1_bytes, f"at least l1, {self.l1}")
-        _check_seconds("ttl_s", self.ttl_s, _LONGEST_S)
+        for name in ("l1", "l1_bytes"):
+            check_setting(self, name, is_whole(getattr(self, name), 1), "a whole number above 0")
+        check_setting(self, "l1_bytes", self.l1_bytes >= self.l1, f"at least l1, {self.l1}")
+        self._check_seconds("ttl_s", _LONGEST_S)
         # Redis counts milliseconds, and refuses 0 of them.
-        _check_seconds("redis_ttl_s", self.redis_ttl_s, _LONGEST_S, least=0.001)
-        _check_seconds("redis_timeout_s", self.redis_timeout_s, 10.0)
-        if len(self.namespace) > 100 or not self.namespace.isprintable():
-            raise _wrong(
-                "namespace", repr(self.namespace[:110]), "at most 100 printable characters"
-            )
+        self._check_seconds("redis_ttl_s", _LONGEST_S, least=0.001)
+        self._check_seconds("redis_timeout_s", 10.0)
+        fine = len(self.namespace) <= 100 and self.namespace.isprintable()
+        check_setting(self, "namespace", fine, "at most 100 printable characters")
         if self.redis is not None:
             _check_url(self.redis)
 
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _wrong(name, value, "a whole number above 0")
-
-
-def _check_seconds(name: str, value: float, most: float, least: float = 0.0) -> None:
-    # Written so that NaN, which compares with nothing, is refused too.
-    if not (least <= value <= most and value > 0):
-        raise _wrong(name, value, f"seconds above 0 and at most {most:.0f}")
+    def _check_seconds(self, name: str, most: float, least: float = 0.0) -> None:
+        value = getattr(self, name)
+        fine = least <= value <= most and value > 0
+        check_setting(self, name, fine, f"seconds above 0 and at most {most:.0f}")
 
 
 def _check_url(url: str) -> None:
@@ -83,7 +75,3 @@ def _check_url(url: str) -> None:
             found="an address that is no Redis URL (not shown: it may hold a password)",
             wanted="redis://host:6379/0, rediss://... or unix:///path/to/socket",
         ) from None
-
-
-def _wrong(name: str, value: object, wanted: str) -> UsageError:
-    return UsageError(f"Cache({name}=...)", found=str(value), wanted=wanted)

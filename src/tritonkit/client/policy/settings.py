@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritonkit.errors import UsageError
+from tritonkit.client.checks import check_setting, is_whole
 
 __all__ = ["Breaker", "Hedge", "Limit", "Retry"]
 
@@ -30,10 +30,12 @@ class Retry:
     longest_s: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "attempts", _whole(self.attempts, 1), "a whole number from 1")
-        _check(self, "budget", 0 <= self.budget <= 1, "a share from 0 to 1, such as 0.1")
-        _check(self, "first_s", 0 <= self.first_s < float("inf"), "seconds from 0")
-        _check(self, "longest_s", self.first_s <= self.longest_s < float("inf"), "first_s or more")
+        check_setting(self, "attempts", is_whole(self.attempts, 1), "a whole number from 1")
+        check_setting(self, "budget", 0 <= self.budget <= 1, "a share from 0 to 1, such as 0.1")
+        check_setting(self, "first_s", 0 <= self.first_s < float("inf"), "seconds from 0")
+        check_setting(
+            self, "longest_s", self.first_s <= self.longest_s < float("inf"), "first_s or more"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,14 @@ class Breaker:
     probe_s: float = 10.0
 
     def __post_init__(self) -> None:
-        _check(self, "window_s", 0 < self.window_s < float("inf"), "seconds above 0")
-        _check(self, "least_calls", _whole(self.least_calls, 1), "a whole number from 1")
-        _check(self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1")
-        _check(self, "open_s", 0 < self.open_s < float("inf"), "seconds above 0")
-        _check(self, "probes", _whole(self.probes, 1), "a whole number from 1")
-        _check(self, "probe_s", 0 < self.probe_s < float("inf"), "seconds above 0")
+        check_setting(self, "window_s", 0 < self.window_s < float("inf"), "seconds above 0")
+        check_setting(self, "least_calls", is_whole(self.least_calls, 1), "a whole number from 1")
+        check_setting(
+            self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1"
+        )
+        check_setting(self, "open_s", 0 < self.open_s < float("inf"), "seconds above 0")
+        check_setting(self, "probes", is_whole(self.probes, 1), "a whole number from 1")
+        check_setting(self, "probe_s", 0 < self.probe_s < float("inf"), "seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,10 @@ class Hedge:
     least_calls: int = 100
 
     def __post_init__(self) -> None:
-        _check(self, "percentile", 0 < self.percentile < 1, "a share between 0 and 1, such as 0.95")
-        _check(self, "least_calls", _whole(self.least_calls, 1), "a whole number from 1")
+        check_setting(
+            self, "percentile", 0 < self.percentile < 1, "a share between 0 and 1, such as 0.95"
+        )
+        check_setting(self, "least_calls", is_whole(self.least_calls, 1), "a whole number from 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +106,5 @@ class Limit:
     waiting: int = 4096
 
     def __post_init__(self) -> None:
-        _check(self, "in_flight", _whole(self.in_flight, 1), "a whole number from 1")
-        _check(self, "waiting", _whole(self.waiting, 0), "a whole number from 0")
-
-
-def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _check(settings: object, name: str, fine: bool, wanted: str) -> None:
-    # Comparisons are written so that NaN, which compares with nothing, is not fine.
-    if not fine:
-        raise UsageError(
-            type(settings).__name__, found=f"{name}={getattr(settings, name)!r}", wanted=wanted
-        )
+        check_setting(self, "in_flight", is_whole(self.in_flight, 1), "a whole number from 1")
+        check_setting(self, "waiting", is_whole(self.waiting, 0), "a whole number from 0")

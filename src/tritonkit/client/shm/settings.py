@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritonkit.errors import UsageError
+from tritonkit.client.checks import check_setting
 
 __all__ = ["SharedMemory"]
 
@@ -29,17 +29,8 @@ class SharedMemory:
     device: int | None = None
 
     def __post_init__(self) -> None:
-        if self.smallest < 1:
-            raise UsageError(
-                "SharedMemory", found=f"smallest={self.smallest}", wanted="at least 1 byte"
-            )
-        if self.limit < self.smallest:
-            raise UsageError(
-                "SharedMemory",
-                found=f"limit={self.limit}",
-                wanted=f"at least smallest={self.smallest} bytes",
-            )
-        if self.device is not None and self.device < 0:
-            raise UsageError(
-                "SharedMemory", found=f"device={self.device}", wanted="a GPU's number, or None"
-            )
+        check_setting(self, "smallest", self.smallest >= 1, "at least 1 byte")
+        least = f"at least smallest={self.smallest} bytes"
+        check_setting(self, "limit", self.limit >= self.smallest, least)
+        fine = self.device is None or self.device >= 0
+        check_setting(self, "device", fine, "a GPU's number, or None")
