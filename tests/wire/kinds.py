@@ -21,11 +21,11 @@ class Tasks:
     """An asynchronous transport with the face of a blocking one: it runs in an event loop's thread."""
 
     def __init__(self, kind: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.transport = kind(*args, **kwargs)
+        self.address = self.transport.address
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        self.transport = kind(*args, **kwargs)
-        self.address = self.transport.address
 
     def do(self, work: Any) -> Any:
         """Run a coroutine in the loop and wait for it."""

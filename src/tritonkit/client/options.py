@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,9 @@ class Options(TypedDict, total=False):
     """Hand tensors over in shared memory to a server on this machine. False."""
     observers: Sequence[Observer]
     """Told of every call: `PrometheusMetrics`, `OpenTelemetryTracing`. None."""
+    wire: Literal["http2", "grpcio"]
+    """What carries the calls: HTTP/2 of tritonkit's, or gRPC's library, for proxies and xDS; it comes with the
+    extra `grpcio` and costs more processor time. "http2"."""
     tls: TLS | bool | None
     """True for TLS with the system's authorities, a `TLS` for others or a certificate of one's own. None."""
     api_key: Secret | None
