@@ -6,9 +6,9 @@
         reply = client.model("digits").predict(image=png_bytes)
         reply["label"]
 
-`AsyncClient` is the same for asyncio. What a call does is written once, as generators of steps
-(`steps`, `calls`, `path`); `policy`, `batching`, `cache`, `shm`, `streams` and `seeing` are its parts; the room
-`wire` has the messages and what carries them, `testing` servers in memory. Importing this loads numpy and no gRPC.
+`AsyncClient` is the same for asyncio. What a call does is written once, as generators of steps (`steps`, `core`,
+`inference`); `policy`, `batching`, `cache`, `shm`, `streams` and `observers` are its parts; the room `wire` has the
+messages and what carries them, `testing` servers in memory. Importing this loads numpy and no gRPC.
 """
 
 from __future__ import annotations
