@@ -301,6 +301,22 @@ def test_every_output_has_its_bytes(more: dict[str, int]) -> None:
         decode(response.SerializeToString())
 
 
+@pytest.mark.parametrize("how", ["contents", "region"])
+def test_an_output_has_its_values_once(how: str) -> None:
+    """Raw bytes beside typed contents or a region are one tensor too many."""
+    response = service_pb2.ModelInferResponse()
+    tensor = response.outputs.add(name="y", datatype="FP32", shape=[1])
+    if how == "contents":
+        tensor.contents.fp32_contents.append(1.0)
+    else:
+        tensor.parameters["shared_memory_region"].string_param = "r"
+        tensor.parameters["shared_memory_byte_size"].int64_param = 4
+    response.raw_output_contents.append(np.float32(2.0).tobytes())
+    with pytest.raises(InferenceError) as caught:
+        decode(response.SerializeToString())
+    assert "in another way too" in caught.value.details
+
+
 def test_a_huge_shape_without_elements_is_no_crash() -> None:
     """numpy refuses sizes whose product overflows even where an axis is 0."""
     response = service_pb2.ModelInferResponse(raw_output_contents=[b""])

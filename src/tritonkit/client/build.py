@@ -48,7 +48,10 @@ def _wire(kind: str, options: Options) -> Callable[..., Any]:
         return Http2Transport if kind == "Client" else AsyncHttp2Transport
     if wire == "grpcio":
         grpcio = need("tritonkit.wire.grpcio", "tritonkit[grpcio]")
-        return grpcio.grpcio_transport if kind == "Client" else grpcio.AsyncGrpcioTransport
+        made: Callable[..., Any] = (
+            grpcio.grpcio_transport if kind == "Client" else grpcio.AsyncGrpcioTransport
+        )
+        return made
     raise UsageError(kind, found=f"wire={wire!r}", wanted='"http2" or "grpcio"')
 
 

@@ -243,6 +243,9 @@ def _outputs(
         places = _matched(described, raw, in_regions)
     for output, place in zip(described, places, strict=True):
         name = output.name
+        elsewhere = bool(output.contents) or output.region_size is not None
+        if elsewhere and place is not None and place[0] < place[1]:
+            raise ValueError(f"bytes of output {name}, which came in another way too")
         if output.region_size is not None or (name in in_regions and _is_elsewhere(output, place)):
             in_region[name] = (output.datatype, output.shape, _placed_size(output))
         else:
