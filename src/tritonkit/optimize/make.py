@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
-from tritonkit.export.artifact import Artifact, Signature, TensorInfo, sha256_file
+from tritonkit.export.artifact import Artifact, Signature, sha256_file
 from tritonkit.export.cache import Cache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import blame
@@ -24,6 +24,7 @@ from tritonkit.export.weights import Weights
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.optimize.variants import PLAIN, Form, Variant, variant_of
+from tritonkit.optimize.variants.int8_cpu import cpu_kind
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
 
@@ -70,6 +71,8 @@ def plan(
         tools = tool_versions(spec, _EXTRAS[extra])
         if extra == "tensorrt":
             tools["gpu"] = find_gpu() or "none"  # a plan is for the GPU it was built on
+        if variant.form is not None and variant.form.by_cpu:
+            tools["cpu"] = cpu_kind()
         source_hash = fingerprint(spec, variant.name, tools, code)
     except OSError as error:
         raise SpecError(
@@ -190,9 +193,4 @@ def _copy_python(spec: Spec, folder: Path) -> Signature:
                 wanted="names of their own, because all files lie in one version folder",
             )
         shutil.copyfile(source, folder / source.name)
-
-    inputs, outputs = (
-        tuple(TensorInfo.of(name, tensor) for name, tensor in tensors.items())
-        for tensors in (network.inputs, network.outputs)
-    )
-    return Signature(inputs, outputs, spec.model.serving.max_batch_size != 0)
+    return Signature.declared(spec)

@@ -22,20 +22,23 @@ from tests.optimize.variants.onnx_nets import (
     run,
     words,
 )  # fmt: skip
+from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_bytes import Bytes, Weights
 from tritonkit.optimize.variants.onnx_layers import Layers
 from tritonkit.optimize.variants.onnx_ranges import Ranges
 
+pytestmark = pytest.mark.usefixtures("each_cpu")
+
 
 def written(
-    network: onnx.ModelProto, x: Array | None, floats: Collection[str] = ()
-) -> onnx.ModelProto:
+    network: onnx.ModelProto, x: Array | None, floats: Collection[str] = (), whole: Collection[str] = ()
+) -> onnx.ModelProto:  # fmt: skip
     """The network in bytes, with ranges of x; without x, dynamic ones. Whole by onnx's own check."""
     layers = Layers(network)
     ranges = None
     if x is not None:
         ranges = Ranges(network, layers.tensors, [{"x": x}], True, "here").by("minmax")
-    made = Bytes(layers, Weights(layers), ranges, floats).write()
+    made = Bytes(layers, Weights(layers, largest_weight()), ranges, floats, whole).write()
     onnx.checker.check_model(made, full_check=True)
     return made
 
@@ -145,11 +148,18 @@ def test_a_product_of_two_activations_is_no_layer() -> None:
     assert Layers(model(nodes, {"w": random(4, 4)}, [4, 4], [4, 4])).names == []
 
 
-def test_seven_bits_are_for_cpus_whose_products_saturate() -> None:
-    """No weight is beyond 63 then."""
-    layers = Layers(perceptron())
-    weight, _ = Weights(layers, 63).of("w1", 1)
-    assert np.abs(weight).max() == 63
+def test_seven_bits_are_for_products_alone() -> None:
+    """Where products saturate, no weight of one is beyond 64; what is only stored keeps its 8 bits."""
+    weights = Weights(Layers(perceptron()), 64)
+    assert np.abs(weights.to_multiply("w1", 1)[0]).max() == 64
+    assert np.abs(weights.to_store("w1", 1)[0]).max() == 127
+
+
+def test_weights_can_stay_fp32_too() -> None:
+    """Of a layer that is FP32 and `whole`, nothing is rounded."""
+    network = perceptron()
+    made = written(network, ROWS, ["first", "second"], ["first", "second"])
+    assert (run(made, ROWS) == run(network, ROWS)).all()
 
 
 def test_a_channel_of_zeros_does_no_harm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,16 @@ from tests.optimize.variants.onnx_nets import (
     run,
 )  # fmt: skip
 from tritonkit.errors import BuildError
-from tritonkit.optimize.variants.onnx_int8 import FORMS, products_saturate
+from tritonkit.export.job import Job
+from tritonkit.optimize.variants.int8_cpu import largest_weight
+from tritonkit.optimize.variants.onnx_int8 import FORMS
 
+Make = Callable[[Job, Path], tuple[str, ...]]
 STATIC, DYNAMIC = FORMS["onnx-int8-static"].make, FORMS["onnx-int8-dynamic"].make
 IMAGES = random(8, 3, 8, 8, seed=9)
+SEVEN_BITS = "weights of those products within 7 bits, for CPUs without VNNI"
+
+pytestmark = pytest.mark.usefixtures("each_cpu")
 
 
 def folder(tmp_path: Path) -> Path:
@@ -95,10 +102,12 @@ def test_the_layer_that_costs_most_is_left_fp32(write_model: WriteModel, tmp_pat
 
 
 def test_no_data_are_needed_for_dynamic_ranges(write_model: WriteModel, tmp_path: Path) -> None:
-    """Without `optimize.calibration` the file is made, and nothing is compared."""
+    """Without `optimize.calibration` the file is made, and nothing is compared; the note says what this
+    CPU makes of the weights."""
     out = folder(tmp_path)
     notes = DYNAMIC(make_job(write_model, perceptron(), [], optimize="{}"), out)
-    assert notes == ("2 of 2 products of bytes",)
+    narrow = (SEVEN_BITS,) if largest_weight() < 127 else ()
+    assert notes == ("2 of 2 products of bytes", *narrow)
     x = random(4, 32)
     assert cosine(run(out / "model.onnx", x), run(perceptron(), x)) > 0.999
 
@@ -122,13 +131,34 @@ def test_convolutions_keep_bytes_in_the_file_alone(write_model: WriteModel, tmp_
 
 
 @pytest.mark.parametrize("make", [STATIC, DYNAMIC])
+@pytest.mark.parametrize(
+    ("drop", "note"),
+    [
+        (5e-5, "2 keep 8-bit weights in the file and compute in FP32"),
+        (1e-7, "weights left FP32, too: first, second"),
+    ],
+)
+def test_the_search_ends_only_where_it_is_close_enough(
+    write_model: WriteModel, tmp_path: Path, make: Make, drop: float, note: str
+) -> None:
+    """What no product of bytes reaches, FP32 products do; what 8-bit weights do not, FP32 weights."""
+    out, x = folder(tmp_path), random(50, 32, seed=8)
+    notes = make(make_job(write_model, perceptron(), [x], f"quality: {{max_drop: {drop}}}"), out)
+    assert "0 of 2 products of bytes" in notes
+    assert note in notes
+    assert not any("below" in note for note in notes)
+    assert SEVEN_BITS not in notes
+    assert cosine(run(out / "model.onnx", x), run(perceptron(), x)) > 1 - drop
+
+
+@pytest.mark.parametrize("make", [STATIC, DYNAMIC])
 def test_a_network_without_layers_is_refused(
-    write_model: WriteModel, tmp_path: Path, make: object
+    write_model: WriteModel, tmp_path: Path, make: Make
 ) -> None:
     """The error says what was looked for."""
     network = model([helper.make_node("Relu", ["x"], ["y"])], {}, ["batch", 4], ["batch", 4])
     with pytest.raises(BuildError, match="no operator with weights that could be 8-bit"):
-        make(make_job(write_model, network, [random(2, 4)]), folder(tmp_path))  # type: ignore[operator]
+        make(make_job(write_model, network, [random(2, 4)]), folder(tmp_path))
 
 
 def test_an_older_operator_set_is_brought_forward(write_model: WriteModel, tmp_path: Path) -> None:
@@ -138,9 +168,3 @@ def test_an_older_operator_set_is_brought_forward(write_model: WriteModel, tmp_p
     out = folder(tmp_path)
     STATIC(make_job(write_model, network, [random(9, 32)]), out)
     assert onnx.load(out / "model.onnx").opset_import[0].version >= 13
-
-
-def test_saturation_is_read_from_the_cpu() -> None:
-    """What is said of this CPU is what its flags say."""
-    flags = Path("/proc/cpuinfo").read_text()
-    assert products_saturate() == ("_vnni" not in flags and "amx_int8" not in flags)

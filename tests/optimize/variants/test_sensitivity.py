@@ -28,10 +28,13 @@ def test_the_costliest_layers_are_left_out_and_no_more(
     assert leave_out(list(COSTS), additive(COSTS), additive(COSTS), wanted) == left
 
 
-def test_more_than_half_of_the_layers_is_not_left_out() -> None:
-    """Four layers of equal cost, of which three would have to go: none goes."""
+@pytest.mark.parametrize(("wanted", "left"), [(0.985, 3), (0.999, 4)])
+def test_as_many_are_left_out_as_it_takes(wanted: float, left: int) -> None:
+    """Of four layers of equal cost three, or all."""
     costs = dict.fromkeys("abcd", 0.01)
-    assert leave_out("abcd", additive(costs), additive(costs), 0.985) is None
+    found = leave_out("abcd", additive(costs), additive(costs), wanted)
+    assert found is not None
+    assert len(found) == left
 
 
 def test_what_no_layer_can_mend_is_not_searched_for() -> None:

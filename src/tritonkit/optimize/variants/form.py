@@ -20,10 +20,12 @@ class Form:
     `make` writes the files into an empty folder and returns notes for people, such as the layers that
     stayed FP32. `runtime` is the key of `RUNTIMES` that measures it, and the one that will serve it;
     None where it cannot run on this machine. `extra` is the pip extra that has what both need.
-    `lossless` forms are held to `quality.tolerance` besides the metric.
+    `lossless` forms are held to `quality.tolerance` besides the metric. `by_cpu` ones depend on the kind
+    of CPU they are made on.
     """
 
     make: Callable[[Job, Path], tuple[str, ...]]
     runtime: str | None
     extra: str = "build"
     lossless: bool = False
+    by_cpu: bool = False

@@ -32,12 +32,12 @@ _DROPOUT = ("aten.dropout.default", "aten.dropout_.default")
 class Int8Rules:
     """Annotates a graph for torchao's `prepare_pt2e`, as its `Quantizer` does.
 
-    Weights: int8, symmetric, a scale per output channel. Activations: uint8 with a zero point.
+    Weights: int8 up to `largest`, symmetric, a scale per output channel. Activations: uint8 with a zero point.
     Both are fake-quantized with straight-through gradients, as in Jacob et al. 2017
     (https://arxiv.org/abs/1712.05877), their ranges moving averages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int = 127) -> None:
         torch = need("torch", "build")
         ao = need("torchao.quantization.pt2e", "optimize")
         self._quantizer = need("torchao.quantization.pt2e.quantizer", "optimize")
@@ -50,7 +50,8 @@ class Int8Rules:
             ),
         )  # fmt: skip
         self._weight = self._quantizer.QuantizationSpec(
-            dtype=torch.int8, quant_min=-127, quant_max=127, qscheme=torch.per_channel_symmetric, ch_axis=0,
+            dtype=torch.int8, quant_min=-largest, quant_max=largest,
+            qscheme=torch.per_channel_symmetric, ch_axis=0,
             # The weights themselves are known at each step: nothing is averaged.
             observer_or_fake_quant_ctr=fake.with_args(
                 observer=ao.MovingAveragePerChannelMinMaxObserver, averaging_constant=1.0

@@ -7,7 +7,8 @@ ResNet-50's convolutions FP32). A product is written in one of three ways:
 - static: QuantizeLinear / DequantizeLinear pairs with ranges known beforehand, placed where the runtime
   melts them into the operators beside them: behind a Relu, around residual sums;
 - dynamic: the range of the activation is found at each run;
-- packed: weights are bytes in the file, made float when it is loaded; the product is FP32.
+- packed: weights are bytes in the file, made float when it is loaded; the product is FP32. Where even
+  that costs too much, weights stay FP32.
 
 onnxruntime.quantization is not used for this, because it takes Relu out of the file, so that no layer
 beside it can be left FP32, and needs seconds for each of the many attempts that finding those takes.
@@ -26,6 +27,7 @@ from tritonkit.optimize.variants.onnx_layers import Layers, channel_axis
 __all__ = ["Bytes", "Weights"]
 
 _INT32 = 2**31 - 1
+_LARGEST = 127  # of int8, symmetric
 
 
 class Weights:
@@ -33,33 +35,41 @@ class Weights:
 
     Args:
         layers: of the model.
-        largest: weight in bytes: 127, or 63 for x86 CPUs without VNNI, whose sums of two products saturate.
+        largest: weight in products of bytes: 127, or 64 for CPUs on which those saturate (`int8_cpu`).
+            What is only stored in bytes is within 127 everywhere.
     """
 
-    def __init__(self, layers: Layers, largest: int = 127) -> None:
+    def __init__(self, layers: Layers, largest: int = _LARGEST) -> None:
         self._graph = layers.graph
         self._largest = largest
-        self._found: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._found: dict[tuple[str, int, int], tuple[Any, Any]] = {}
 
-    def of(self, name: str, axis: int) -> tuple[Any, Any]:
-        """int8 weights of the float shape, and float32 scales [size of `axis`]."""
+    def to_multiply(self, name: str, axis: int) -> tuple[Any, Any]:
+        """int8 weights of the float shape for a product of bytes, and float32 scales [size of `axis`]."""
+        return self._of(name, axis, self._largest)
+
+    def to_store(self, name: str, axis: int) -> tuple[Any, Any]:
+        """The same for weights that become float again before anything is computed."""
+        return self._of(name, axis, _LARGEST)
+
+    def _of(self, name: str, axis: int, largest: int) -> tuple[Any, Any]:
         import numpy as np
 
-        if (name, axis) not in self._found:
+        if (name, axis, largest) not in self._found:
             weight = self._graph.float_weight(name)
             others = tuple(i for i in range(weight.ndim) if i != axis)
-            scale = np.abs(weight).max(axis=others).astype(np.float64) / self._largest
+            scale = np.abs(weight).max(axis=others).astype(np.float64) / largest
             scale = np.where(scale == 0, 1.0, scale).astype(np.float32)
-            self._found[name, axis] = self.rounded(name, axis, scale), scale
-        return self._found[name, axis]
+            self._found[name, axis, largest] = self.rounded(name, axis, scale, largest), scale
+        return self._found[name, axis, largest]
 
-    def rounded(self, name: str, axis: int, scale: Any) -> Any:
-        """int8 weights in steps of the given scales."""
+    def rounded(self, name: str, axis: int, scale: Any, largest: int = 0) -> Any:
+        """int8 weights in steps of the given scales, for a product of bytes."""
         import numpy as np
 
-        weight = self._graph.float_weight(name)
+        weight, largest = self._graph.float_weight(name), largest or self._largest
         whole = np.rint(weight / _along(scale, axis, weight.ndim))
-        return np.clip(whole, -self._largest, self._largest).astype(np.int8)
+        return np.clip(whole, -largest, largest).astype(np.int8)
 
 
 def _along(vector: Any, axis: int, rank: int) -> Any:
@@ -90,17 +100,19 @@ class Bytes:
         weights: of those layers.
         ranges: of activations (low, high), for the static way; None for the dynamic one.
         floats: layers whose products stay FP32, with packed weights; lookups among them keep float tables.
+        whole: those of `floats` (and convolutions of the dynamic way) whose weights stay FP32, too.
     """
 
     def __init__(
         self, layers: Layers, weights: Weights, ranges: Mapping[str, tuple[float, float]] | None,
-        floats: Collection[str] = (),
+        floats: Collection[str] = (), whole: Collection[str] = (),
     ) -> None:  # fmt: skip
         self._layers = layers
         self._all_weights = weights
         self._ranges = ranges or {}
         self._dynamic = ranges is None
         self._floats = set(floats)
+        self._whole = set(whole)
         self._named = {*layers.products, *layers.lookups}
         stored = {} if self._dynamic else layers.stored(self._floats)
         self._stored = {name: source for name, source in stored.items() if source in self._ranges}
@@ -137,7 +149,8 @@ class Bytes:
                 copy.input[index] = self._pair(name)
         if node.name in self._layers.products:
             if node.name in self._floats or (self._dynamic and node.op_type == "Conv"):
-                copy.input[1] = self._packed(node.input[1], channel_axis(node) or 0)
+                if node.name not in self._whole:
+                    copy.input[1] = self._packed(node.input[1], channel_axis(node) or 0)
             elif self._dynamic:
                 self._find_range(copy)
                 return
@@ -155,7 +168,7 @@ class Bytes:
         import numpy as np
 
         axis = channel_axis(node) or 0
-        weight, scale = self._all_weights.of(node.input[1], axis)
+        weight, scale = self._all_weights.to_multiply(node.input[1], axis)
         copy.input[0] = self._pair(node.input[0])
         step = self._scale(node.input[0]).step
         if len(node.input) > 2 and node.input[2]:
@@ -197,7 +210,7 @@ class Bytes:
 
         onnx = need("onnx", "build")
         axis = channel_axis(copy) or 0
-        weight, scale = self._all_weights.of(copy.input[1], axis)
+        weight, scale = self._all_weights.to_multiply(copy.input[1], axis)
         if axis == 0:  # a Gemm whose weights lie transposed
             weight = np.ascontiguousarray(weight.T)
         x = copy.input[0]
@@ -220,7 +233,7 @@ class Bytes:
         """Float weights made of bytes by operators that a runtime folds on loading, unlike a
         DequantizeLinear, which it would run each time."""
         if ("packed", name, str(axis)) not in self._made:
-            weight, scale = self._all_weights.of(name, axis)
+            weight, scale = self._all_weights.to_store(name, axis)
             to = need("onnx", "build").TensorProto.FLOAT
             floats = self._add("Cast", [self._constant(weight)], to=to)
             along = self._constant(_along(scale, axis, weight.ndim))
@@ -229,7 +242,7 @@ class Bytes:
 
     def _lookup(self, copy: Any) -> None:
         """Rows of an int8 table, each with a scale of its own: indices [...] -> [..., width]."""
-        table, scale = self._all_weights.of(copy.input[0], 0)
+        table, scale = self._all_weights.to_store(copy.input[0], 0)
         index, out = copy.input[1], copy.output[0]
         rows = self._add("Gather", [self._constant(table), index], name=copy.name)
         scales = self._add("Gather", [self._constant(scale[:, None]), index])

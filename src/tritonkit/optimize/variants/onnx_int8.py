@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.optimize.variants.form import Form
+from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_bytes import Bytes, Weights
 from tritonkit.optimize.variants.onnx_fuse import fuse
 from tritonkit.optimize.variants.onnx_graph import name_nodes, quiet, save, simplified
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS"]
 
-_VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
-
 
 def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx, whose products are of bytes with ranges found on `optimize.calibration`.
 
     The methods of `optimize.calibration_methods` are tried in turn until the mean cosine to the FP32
-    outputs is 1 - 0.8 x `quality.max_drop`. Where none reaches it, the layers that cost most are left FP32.
+    outputs is 1 - 0.8 x `quality.max_drop`. Where none reaches it, the layers that cost most are left
+    FP32: as many as it takes, and if need be all, with FP32 weights.
     BuildError where the network has no layer that could be 8-bit.
     """
     calibration = job.calibration  # what is wrong with it is said before anything is made
@@ -65,8 +64,8 @@ def make_dynamic(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 FORMS = {
-    "onnx-int8-dynamic": Form(make_dynamic, "onnxruntime"),
-    "onnx-int8-static": Form(make_static, "onnxruntime"),
+    "onnx-int8-dynamic": Form(make_dynamic, "onnxruntime", by_cpu=True),
+    "onnx-int8-static": Form(make_static, "onnxruntime", by_cpu=True),
 }
 
 
@@ -85,27 +84,41 @@ class _Network:
                 wanted="at least one, for this variant",
                 todo="choose another variant",
             )
-        self._narrow = products_saturate()
-        self._weights = Weights(self.layers, 63 if self._narrow else 127)
+        self._largest = largest_weight()
+        self._weights = Weights(self.layers, self._largest)
 
-    def write(self, ranges: dict[str, Range] | None, floats: Collection[str] = ()) -> Any:
-        """The model with those ranges of activations (None: dynamic), and those layers FP32."""
-        return Bytes(self.layers, self._weights, ranges, floats).write()
+    def write(
+        self, ranges: dict[str, Range] | None, floats: Collection[str] = (), whole: Collection[str] = ()
+    ) -> Any:  # fmt: skip
+        """The model with those ranges of activations (None: dynamic), those layers FP32, and of these
+        some with FP32 weights in the file."""
+        return Bytes(self.layers, self._weights, ranges, floats, whole).write()
 
     def finish(
         self, ranges: dict[str, Range] | None, closeness: float, search: Search, folder: Path
     ) -> tuple[str, ...]:
-        """Leave layers FP32 if need be, write the file, and say what was done."""
-        floats: tuple[str, ...] = ()
-        if closeness < search.wanted:
-            floats = search.leave_out(self.layers.names, lambda out: self.write(ranges, out)) or ()
-        model = self.write(ranges, floats)
+        """Leave as many layers FP32 as closeness needs, write the file, and say what was done."""
+        floats, whole = self._left_float(ranges, search) if closeness < search.wanted else ((), ())
+        model = self.write(ranges, floats, whole)
         if floats:
             closeness = search.closeness(model)
         save(model, folder / "model.onnx")
-        return (search.said(closeness), *self.notes(ranges, floats))
+        return (search.said(closeness), *self.notes(ranges, floats, whole))
 
-    def notes(self, ranges: dict[str, Range] | None, floats: Collection[str]) -> tuple[str, ...]:
+    def _left_float(
+        self, ranges: dict[str, Range] | None, search: Search
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Layers whose products must be FP32, and those of them whose weights must be, too."""
+        names = self.layers.names
+        floats = search.leave_out(names, lambda out: self.write(ranges, out))
+        if floats is not None:
+            return floats, ()
+        whole = search.leave_out(names, lambda out: self.write(ranges, names, out))
+        return names, names if whole is None else whole
+
+    def notes(
+        self, ranges: dict[str, Range] | None, floats: Collection[str], whole: Collection[str] = ()
+    ) -> tuple[str, ...]:
         """What computes in bytes, and what does not."""
         products = self.layers.products
         kinds = {node.name: node.op_type for node in self.layers.graph.nodes}
@@ -113,22 +126,15 @@ class _Network:
         notes = [f"{len(products) - len(unpacked)} of {len(products)} products of bytes"]
         if floats:
             notes.append(f"left FP32, because they cost most closeness: {', '.join(floats)}")
-        if unpacked:
-            notes.append(f"{len(unpacked)} keep 8-bit weights in the file and compute in FP32")
-        if self._narrow:
-            notes.append("weights within 7 bits, because this CPU has no VNNI")
+        if whole:
+            notes.append(f"weights left FP32, too: {', '.join(whole)}")
+        if unpacked - set(whole):
+            notes.append(
+                f"{len(unpacked - set(whole))} keep 8-bit weights in the file and compute in FP32"
+            )
+        if len(unpacked) < len(products) and self._largest < 127:
+            notes.append("weights of those products within 7 bits, for CPUs without VNNI")
         return tuple(notes)
-
-
-def products_saturate() -> bool:
-    """Whether sums of two 8-bit products saturate at 16 bits: on x86 without VNNI."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return True
-    return not flags & _VNNI
 
 
 def _prepared(job: Job) -> Any:

@@ -22,6 +22,7 @@ from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
 from tritonkit.extras import need
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, to_pairs
 from tritonkit.optimize.variants.form import Form
+from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.int8_rules import Int8Rules
 from tritonkit.spec import Spec
 
@@ -81,7 +82,7 @@ def _prepared(job: Job) -> tuple[Any, Int8Rules]:
     spec = job.spec
     with _quiet():
         pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimize")
-        rules = Int8Rules()
+        rules = Int8Rules(largest_weight())
     example = dummy_batch(spec, job.signature, 3, largest=True)
     inputs = tuple(torch.from_numpy(example[name]) for name in spec.model.network.inputs)
     shapes = dynamic_shapes(torch, spec, job.batched)
@@ -144,4 +145,4 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimize")}
+FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimize", by_cpu=True)}

@@ -49,7 +49,7 @@ class Search:
     def leave_out(
         self, layers: Sequence[str], write: Callable[[Collection[str]], Any]
     ) -> tuple[str, ...] | None:
-        """The layers to leave in full precision; None where half of them is not enough.
+        """The layers to leave in full precision; None where all of them are not enough.
 
         `write` makes the model in which those it is given are.
         """

@@ -9,8 +9,6 @@ __all__ = ["leave_out"]
 
 # Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
 MOST_TRIALS = 40
-# With more than half of its layers in full precision a network is hardly the smaller form of itself.
-MOST_SHARE = 0.5
 
 Closeness = Callable[[Collection[str]], float]
 """Closeness of the network when the layers given stay in full precision."""
@@ -37,11 +35,10 @@ def leave_out(
         say: is told what goes on.
 
     Returns:
-        The layers in the network's order, or None where leaving out half of them is not enough.
+        The layers in the network's order, or None where leaving out all of them is not enough.
     """
     groups = _groups(layers)
-    most = int(len(groups) * MOST_SHARE)
-    if not most or closeness(layers) < wanted:
+    if closeness(layers) < wanted:
         return None
     costs = []
     for place, group in enumerate(groups):
@@ -57,10 +54,8 @@ def leave_out(
         return closeness(first(count)) >= wanted
 
     low, high = 0, 1  # `low` are not enough
-    while not enough(high):
-        if high == most:
-            return None
-        low, high = high, min(2 * high, most)
+    while high < len(groups) and not enough(high):
+        low, high = high, min(2 * high, len(groups))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

@@ -1,0 +1,85 @@
+"""How large int8 weights may be, so that this CPU computes their products exactly.
+
+x86 CPUs without VNNI multiply uint8 by int8 with VPMADDUBSW, which adds each two products in 16 bits and
+saturates there: 2 x 255 x 127 is too large. Weights within 7 bits (-64 to 64, as `reduce_range` of
+onnxruntime.quantization has them) cannot get that far. ONNX Runtime (1.32) also has kernels for uint8
+weights, which are exact; on AVX2 they took 1.1 to 1.3 times as long in the networks that ship, and the few
+layers that 7 bits leave FP32 beyond those that 8 bits do cost less than that.
+https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+
+__all__ = ["BITS_VARIABLE", "cpu_kind", "largest_weight"]
+
+BITS_VARIABLE = "TRITONKIT_INT8_WEIGHT_BITS"
+"""Environment variable: 7 builds for CPUs without VNNI, 8 for those with it, whatever this one is."""
+_LARGEST = {"7": 64, "8": 127}
+_VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
+
+
+def largest_weight() -> int:
+    """Of int8 weights in products of 8-bit numbers: 127, or 64 where those saturate.
+
+    BuildError where `TRITONKIT_INT8_WEIGHT_BITS` is neither 7 nor 8.
+    """
+    bits = _forced() or ("7" if _products_saturate() else "8")
+    return _LARGEST[bits]
+
+
+def cpu_kind() -> str:
+    """What 8-bit products are made for, read without loading a library: `x86_64 with VNNI`, `x86_64
+    without VNNI`, or another machine's name."""
+    machine = platform.machine().lower()
+    if bits := _forced():
+        return f"{machine} by {BITS_VARIABLE}={bits}"
+    if machine not in ("x86_64", "amd64"):
+        return machine
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        flags = set()
+    return f"{machine} {'with' if flags & _VNNI else 'without'} VNNI"
+
+
+def _forced() -> str:
+    bits = os.environ.get(BITS_VARIABLE, "")
+    if bits and bits not in _LARGEST:
+        raise BuildError(
+            f"environment variable {BITS_VARIABLE}",
+            found=repr(bits),
+            wanted="7, for CPUs without VNNI, or 8",
+        )
+    return bits
+
+
+@cache
+def _products_saturate() -> bool:
+    """Whether ONNX Runtime's sums of products of uint8 and int8 saturate on this CPU: it is given the
+    largest ones."""
+    import numpy as np
+
+    onnx, ort = need("onnx", "build"), need("onnxruntime", "build")
+    length = 64
+    helper, types = onnx.helper, onnx.TensorProto
+    weights = onnx.numpy_helper.from_array(np.full((length, 16), 127, np.int8), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "largest",
+        [helper.make_tensor_value_info("x", types.UINT8, [1, length])],
+        [helper.make_tensor_value_info("y", types.INT32, [1, 16])],
+        [weights],
+    )
+    opsets = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (sums,) = session.run(None, {"x": np.full((1, length), 255, np.uint8)})
+    return bool((sums != length * 255 * 127).any())
