@@ -12,6 +12,8 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -128,28 +130,22 @@ async def _ours_async_shared(address: str, data: Any) -> Callable[[], Awaitable[
     return await _ours_async(address, data, shared_memory=True, admin_key=_key(address))
 
 
-def _theirs(address: str, data: Any) -> Callable[[], Any]:
-    from tritonclient.grpc import InferenceServerClient, InferInput
-
-    client = InferenceServerClient(address)
-
-    def call() -> Any:
-        tensor = InferInput("data", data.shape, "UINT8")
-        tensor.set_data_from_numpy(data)
-        return client.infer(SINK, [tensor]).as_numpy("first")
-
-    return call
-
-
-def _theirs_http(address: str, data: Any) -> Callable[[], Any]:
-    from tritonclient.http import InferenceServerClient, InferInput
-
-    client = InferenceServerClient(address)
+def _theirs(
+    address: str,
+    array: Any,
+    door: str = "grpc",
+    model: str = SINK,
+    names: tuple[str, str, str] = ("data", "UINT8", "first"),
+) -> Callable[[], Any]:
+    """A call of tritonclient; `names`: the input, its datatype, the output."""
+    package = import_module(f"tritonclient.{door}")
+    client = package.InferenceServerClient(address)
+    name, datatype, output = names
 
     def call() -> Any:
-        tensor = InferInput("data", data.shape, "UINT8")
-        tensor.set_data_from_numpy(data)
-        return client.infer(SINK, [tensor]).as_numpy("first")
+        tensor = package.InferInput(name, array.shape, datatype)
+        tensor.set_data_from_numpy(array)
+        return client.infer(model, [tensor]).as_numpy(output)
 
     return call
 
@@ -168,38 +164,28 @@ async def _theirs_async(address: str, data: Any) -> Callable[[], Awaitable[Any]]
     return call
 
 
-def _ours_batched(address: str, pixels: Any) -> Callable[[], Any]:
-    from tritonkit.client import Adaptive, Client
-
-    model = Client(address, batching=Adaptive()).model(NETWORK)
-    return lambda: model.predict(pixels=pixels)["logits"]
-
-
-def _ours_single(address: str, pixels: Any) -> Callable[[], Any]:
+def _ours_network(address: str, pixels: Any, **options: Any) -> Callable[[], Any]:
     from tritonkit.client import Client
 
-    model = Client(address).model(NETWORK)
+    model = Client(address, **options).model(NETWORK)
     return lambda: model.predict(pixels=pixels)["logits"]
 
 
-def _theirs_single(address: str, pixels: Any) -> Callable[[], Any]:
-    from tritonclient.grpc import InferenceServerClient, InferInput
+def _ours_batched(address: str, pixels: Any) -> Callable[[], Any]:
+    from tritonkit.client import Adaptive
 
-    client = InferenceServerClient(address)
+    return _ours_network(address, pixels, batching=Adaptive())
 
-    def call() -> Any:
-        tensor = InferInput("pixels", pixels.shape, "FP32")
-        tensor.set_data_from_numpy(pixels)
-        return client.infer(NETWORK, [tensor]).as_numpy("logits")
 
-    return call
+def _theirs_network(address: str, pixels: Any) -> Callable[[], Any]:
+    return _theirs(address, pixels, model=NETWORK, names=("pixels", "FP32", "logits"))
 
 
 SYNC = {
     "tritonkit": _ours,
     "tritonkit-shared": _ours_shared,
     "tritonclient": _theirs,
-    "tritonclient-http": _theirs_http,
+    "tritonclient-http": partial(_theirs, door="http"),
 }
 ASYNC = {
     "tritonkit-async": _ours_async,
@@ -208,8 +194,8 @@ ASYNC = {
 }
 MANY = {
     "tritonkit-batched": _ours_batched,
-    "tritonkit": _ours_single,
-    "tritonclient": _theirs_single,
+    "tritonkit": _ours_network,
+    "tritonclient": _theirs_network,
 }
 
 
