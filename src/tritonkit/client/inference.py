@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.batching import Batcher, Item, Retired, apart, layout, together
+from tritonkit.client.batching import Batcher, Item, Retired, join_items, layout, split_outputs
 from tritonkit.client.cache.entry import Entry
 from tritonkit.client.reply import Reply, cached_reply, item_reply, server_reply
 from tritonkit.client.shm import output_sizes
@@ -104,10 +104,12 @@ class Inference:
 
         def send(items: Sequence[Item], deadline: float) -> Steps[list[Reply]]:
             count = len(items)
-            batch = yield from self._alone(common.of_batch(together(items), count, deadline))
+            batch = yield from self._alone(common.of_batch(join_items(items), count, deadline))
             # Made here for all: each thread would do it at a higher price, since the interpreter's own
             # data move from core to core with every thread that wakes.
-            return [item_reply(batch, part) for part in apart(batch.outputs, count, model.where)]
+            return [
+                item_reply(batch, part) for part in split_outputs(batch.outputs, count, model.where)
+            ]
 
         batcher = Batcher(
             batching,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tritonkit.client.batching import Batchers
+from tritonkit.client.batching import BatcherPool
 from tritonkit.client.inputs import Inputs, assumed_specs, checked_outputs
 from tritonkit.errors import UsageError
 from tritonkit.wire.request import Prepared
@@ -67,7 +67,7 @@ class ServedModel:
         inputs = signature.inputs.values()
         self.fixed = not any(each.optional or -1 in each.dims for each in inputs)
         """Whether the arrays of all items have the same names, types and shapes."""
-        self.batchers = Batchers()
+        self.batchers = BatcherPool()
         self.read_at = time.monotonic()
         self._prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
 

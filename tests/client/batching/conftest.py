@@ -50,11 +50,12 @@ class Wire:
 class Caller:
     """One caller of a batcher: its steps so far, and how it ended."""
 
-    def __init__(self, batcher: Batcher, item: Item) -> None:
+    def __init__(self, room: Room, item: Item) -> None:
+        self.room = room
         self.item = item
         self.result: Joined | None = None
         self.error: BaseException | None = None
-        self._steps = batcher.join(item)
+        self._steps = room.batcher.join(item)
         self.step: Any = None
         self._advance(lambda: next(self._steps))
 
@@ -70,20 +71,20 @@ class Caller:
         return self.step
 
     def look(self) -> None:
-        """Wake, as if the latch had been opened or its time had passed."""
+        """Wake, as if the sleep had ended."""
         assert self.step is self.item
         self._advance(lambda: self._steps.send(None))
 
     def woken(self) -> bool:
-        """Whether its latch was opened; if so it looks."""
+        """Whether its sleep was ended; if so it looks."""
         if self.done or self.step is not self.item:
             return False
         seconds, self.item.seconds = self.item.seconds, 0.0
-        opened = self.item.block()
+        woken = self.item.block()
         self.item.seconds = seconds
-        if opened:
+        if woken:
             self.look()
-        return opened
+        return woken
 
     def answer(self) -> None:
         """The request it sends is answered: each item gets its own value back."""
@@ -99,7 +100,7 @@ class Caller:
         try:
             self.step = move()
         except StopIteration as stop:
-            waited_s = self.item.left_at - self.item.joined_at
+            waited_s = self.room.sent_at[self.item] - self.item.joined_at
             self.step, self.result = None, Joined(*stop.value, waited_s)
         except BaseException as error:
             self.step, self.error = None, error
@@ -115,6 +116,7 @@ class Room:
         self.callers: list[Caller] = []
         self.kind = Caller
         self.sent: list[float] = []
+        self.sent_at: dict[Item, float] = {}
         self.batcher = Batcher(
             settings, max_batch_size, self._send, lambda: self.now, idempotent=idempotent
         )
@@ -122,6 +124,7 @@ class Room:
     def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Answer]]:
         wire = Wire(items, deadline)
         self.sent += wire.values
+        self.sent_at |= dict.fromkeys(items, self.now)
         outcomes: list[Answer] = yield wire
         return outcomes
 
@@ -129,11 +132,11 @@ class Room:
         """Somebody calls, after a tenth of a millisecond."""
         self.now += 0.0001
         item = Item({"x": np.full((1, 2), value, np.float32)}, self.now + timeout_s)
-        self.callers.append(self.kind(self.batcher, item))
+        self.callers.append(self.kind(self, item))
         return self.callers[-1]
 
     def settle(self) -> None:
-        """Everybody whose latch is open looks, until nobody's is."""
+        """Everybody whose was woken looks, until nobody's is."""
         while any(caller.woken() for caller in self.callers):
             pass
 
@@ -146,6 +149,12 @@ class Room:
                 if caller.step is caller.item:
                     caller.look()
             self.settle()
+
+    def left(self) -> list[Any]:
+        """Who is still in the batcher, what is under way and what waits in it."""
+        its = self.batcher
+        waiting = [*its._queue, *its._sealed, *its._answered]
+        return [*its._callers, *[each for each in (its._flying, its._aboard) if each], *waiting]
 
     def senders(self) -> list[Caller]:
         """Those who are sending a request."""

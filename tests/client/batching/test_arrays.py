@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra import numpy as arrays
 
-from tritonkit.client.batching import Item, apart, layout, together
+from tritonkit.client.batching import Item, join_items, layout, split_outputs
 from tritonkit.errors import InferenceError
 
 DTYPES = some.sampled_from([np.dtype(name) for name in ("f4", "f8", "i8", "u1", "?", "f2", "O")])
@@ -30,7 +30,7 @@ def batches(draw: some.DrawFn) -> list[np.ndarray[Any, Any]]:
 def test_what_goes_together_comes_apart_the_same(given: list[np.ndarray[Any, Any]]) -> None:
     """Every item gets its own values, type and shape back."""
     items = [Item({"x": array, "y": array}, 0.0) for array in given]
-    parts = apart(together(items), len(items), "model m")
+    parts = split_outputs(join_items(items), len(items), "model m")
     for array, part in zip(given, parts, strict=True):
         for name in ("x", "y"):
             assert part[name].dtype == array.dtype
@@ -39,7 +39,7 @@ def test_what_goes_together_comes_apart_the_same(given: list[np.ndarray[Any, Any
 
 def test_the_parts_of_a_batch_cannot_be_written_to() -> None:
     """Callers share one answer, so each gets a read-only view."""
-    parts = apart({"y": np.zeros((2, 3))}, 2, "model m")
+    parts = split_outputs({"y": np.zeros((2, 3))}, 2, "model m")
     with pytest.raises(ValueError, match="read-only"):
         parts[0]["y"][0, 0] = 1
 
@@ -48,7 +48,7 @@ def test_the_parts_of_a_batch_cannot_be_written_to() -> None:
 def test_an_output_without_the_batch_axis_is_an_error(shape: tuple[int, ...]) -> None:
     """An output that does not hold one row for each item is never handed out wrongly."""
     with pytest.raises(InferenceError, match="output y") as caught:
-        apart({"y": np.zeros(shape)}, 2, "model m")
+        split_outputs({"y": np.zeros(shape)}, 2, "model m")
     assert "2" in caught.value.wanted
 
 

@@ -337,4 +337,4 @@ def test_who_comes_without_time_is_told_so(room: Make) -> None:
     late = here.call(0, timeout_s=-0.001)
     assert isinstance(late.error, DeadlineExceeded)
     assert late.error.found == "nothing left of the time allowed before the request was sent"
-    assert here.batcher._callers == 0
+    assert not here.left()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from tritonkit.client.batching import Adaptive, Batcher, Item, apart, together
+from tritonkit.client.batching import Adaptive, Batcher, Item, join_items, split_outputs
 from tritonkit.client.steps import Sleep, Step, run_async, run_blocking
 from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 
@@ -30,14 +30,14 @@ class Server:
 
     def send(self, items: Sequence[Item], deadline: float) -> Generator[Step, Any, Sequence[Any]]:
         """The steps of one request."""
-        values = together(items)["x"]
+        values = join_items(items)["x"]
         self.sizes.append(len(items))
         yield Sleep(min(self.seconds, max(0.0, deadline - time.monotonic())))
         if time.monotonic() >= deadline:
             raise DeadlineExceeded("server", found="too slow")
         if (values == BAD).any():
             raise InferenceError("server", found="a 13")
-        return apart({"y": values * 2}, len(items), "server")
+        return split_outputs({"y": values * 2}, len(items), "server")
 
 
 def an_item(value: float, timeout_s: float = 30.0) -> Item:
@@ -211,7 +211,7 @@ def _end_one(here: Any, sender: Any, bad: set[float], chance: random.Random) -> 
 
 
 def _let_time_pass(here: Any, chance: random.Random) -> None:
-    """Somebody looks whose latch is open, or the clock goes on to the next who wants to look."""
+    """Somebody looks who was woken, or the clock goes on to the next who wants to look."""
     waiting = [caller for caller in here.callers if caller.step is caller.item]
     chance.shuffle(waiting)
     if any(caller.woken() for caller in waiting) or here.senders() or not waiting:

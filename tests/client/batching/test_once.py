@@ -34,7 +34,7 @@ def test_who_was_not_sent_yet_goes_on_without_a_leader_that_is_stopped(room: Mak
     first = here.call(0)
     here.call(1, timeout_s=1.0)  # would lead, and leaves that to the one with more time
     patient = here.call(2, timeout_s=20.0)
-    here.batcher._queue[0].open()
+    here.batcher._queue[0].wake()
     first.fail(asyncio.CancelledError())
     here.now += 0.02
     here.callers[1].look()

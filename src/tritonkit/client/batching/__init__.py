@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from tritonkit.client.batching.arrays import apart, layout, together
+from tritonkit.client.batching.arrays import join_items, layout, split_outputs
 from tritonkit.client.batching.batcher import Batcher, Retired, SendMany
 from tritonkit.client.batching.item import Item
-from tritonkit.client.batching.keyed import Batchers
+from tritonkit.client.batching.pool import BatcherPool
 from tritonkit.client.batching.settings import Adaptive
 
 __all__ = [
     "Adaptive",
     "Batcher",
-    "Batchers",
+    "BatcherPool",
     "Item",
     "Retired",
     "SendMany",
-    "apart",
+    "join_items",
     "layout",
-    "together",
+    "split_outputs",
 ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tritonkit.client.batching.item import Item
 
-__all__ = ["Arrays", "apart", "layout", "together"]
+__all__ = ["Arrays", "join_items", "layout", "split_outputs"]
 
 Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
 
@@ -28,7 +28,7 @@ def layout(arrays: Arrays) -> Hashable:
     return tuple((name, arrays[name].dtype, arrays[name].shape) for name in sorted(arrays))
 
 
-def together(items: Sequence[Item]) -> Arrays:
+def join_items(items: Sequence[Item]) -> Arrays:
     """The items' arrays one after the other along the first axis; one item's own are not copied.
 
     The batch is a new array each time: a hedged or cancelled request may still be reading it.
@@ -39,7 +39,7 @@ def together(items: Sequence[Item]) -> Arrays:
     return {name: np.concatenate([item.arrays[name] for item in items]) for name in first}
 
 
-def apart(outputs: Arrays, count: int, where: str) -> list[Arrays]:
+def split_outputs(outputs: Arrays, count: int, where: str) -> list[Arrays]:
     """Each item's outputs, as read-only views (leading axis 1) of the batch's.
 
     Raises:

@@ -1,10 +1,10 @@
 """Callers that meet here go in one request; one of them sends it for all.
 
-There is no thread: the first in the queue leads. It waits as long as `Pace` says, takes the batch,
-sends it in its own steps and gives everyone their result, while the next in the queue leads the
+There is no thread: the first in the queue leads. It waits as long as `BatchWindow` says, takes the
+batch, sends it in its own steps and gives everyone their result, while the next in the queue leads the
 next batch. A batch that has no caller to send it (its leader was cancelled) goes back to the
 front of the queue, where the next one leads. So does one that was under way then, if its calls may run
-twice; else those in it are told.
+twice; else those in it get an error that says so.
 
 An interrupt (Ctrl-C, a signal's handler) may come in any line of the main thread that calls something,
 and the others must not suffer by it. So what a caller has taken is noted at the caller in the same
@@ -19,13 +19,20 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tritonkit.client.batching.blame import again, may_be_one_items
-from tritonkit.client.batching.pace import Pace
-from tritonkit.client.batching.relay import Relay
-from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, UsageError
+from tritonkit.client.batching.item import Batch, State
+from tritonkit.client.batching.window import BatchWindow
+from tritonkit.errors import (
+    ClientError,
+    DeadlineExceeded,
+    InferenceError,
+    InvalidInput,
+    Overloaded,
+    UsageError,
+    copy_error,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from tritonkit.client.batching.item import Item
     from tritonkit.client.batching.settings import Adaptive
@@ -88,13 +95,13 @@ class Batcher:
         self._clock = clock
         self._where = where
         self._idempotent = idempotent
-        self._pace = Pace(settings, min(settings.max_batch, max_batch_size))
+        self._window = BatchWindow(settings, min(settings.max_batch, max_batch_size))
         self._lock = threading.Lock()
-        self._relay = Relay()
-        self._callers = 0  # in `join`
+        self._callers: set[Item] = set()  # in `join`
         self._retired = False
         self._queue: deque[Item] = deque()  # the first leads
-        self._sealed: deque[Item] = deque()  # each carries a batch that waits to be sent as it is
+        self._sealed: deque[Batch] = deque()  # to be sent by their senders, as they are
+        self._answered: deque[Item] = deque()  # of threads; the first was woken and has not left
         self._flying = 0  # batches under way
         self._aboard = 0  # items in them
         self._wake_at = 0  # the queue's length at which the leader wants to be woken
@@ -102,7 +109,7 @@ class Batcher:
     @property
     def used_at(self) -> float:
         """When the last caller came, by the clock."""
-        return self._pace.arrived_at
+        return self._window.arrived_at
 
     def retire(self) -> bool:
         """Take no more callers, if none is here; whether that is so."""
@@ -146,190 +153,206 @@ class Batcher:
         with self._lock:
             if self._retired:
                 raise Retired
-            self._callers += 1
-            item.inside = True
+            self._callers.add(item)
             self._queue.append(item)
             queued = len(self._queue)
-            self._pace.arrived(now, queued + self._aboard)
+            self._window.arrived(now, queued + self._aboard)
             if queued == self._wake_at:
-                self._queue[0].open()
+                self._queue[0].wake()
         return queued == 1
 
-    def _turn(self, item: Item) -> list[Item] | None:
-        """The batch this caller is to send now; None: sleep, for as long as its latch says."""
+    def _turn(self, item: Item) -> Batch | None:
+        """The batch this caller is to send now; None: sleep, for `item.seconds` at most."""
         now = self._clock()
         with self._lock:
             item.seconds = item.deadline - now
             if item.outcome is None and now >= item.deadline:
-                raise self._too_late(item, now)
-            if self._flying >= self._pace.in_flight:
+                raise self._too_late(item)
+            if self._flying >= self._window.in_flight:
                 return None
-            if item.carries is not None:
-                item.sends = item.carries
-                self._sealed.remove(item)
-                item.carries = None
-                return self._board(item, item.sends, now)
+            for batch in self._sealed:
+                if batch.sender is item:
+                    item.batch = batch
+                    self._sealed.remove(batch)
+                    return self._board(batch)
             if self._sealed or not self._queue or self._queue[0] is not item:
                 return None
             return self._lead(item, now)
 
-    def _lead(self, item: Item, now: float) -> list[Item] | None:
-        queue, pace = self._queue, self._pace
-        soonest = min([other.deadline for other in islice(queue, pace.limit)])
+    def _lead(self, item: Item, now: float) -> Batch | None:
+        """Take a batch from the queue, unless more items are worth waiting for."""
+        queue, window = self._queue, self._window
+        soonest = min([other.deadline for other in islice(queue, window.limit)])
         queued = len(queue)
-        hold = pace.hold(now, queued, queued + self._aboard, item.joined_at, soonest)
-        if hold > 0:
-            self._wake_at = pace.share if pace.share > queued else pace.limit
-            item.seconds = min(item.seconds, hold)
+        hold_s = window.hold_s(now, queued, queued + self._aboard, item.joined_at, soonest)
+        if hold_s > 0:
+            self._wake_at = window.share if window.share > queued else window.limit
+            item.seconds = min(item.seconds, hold_s)
             return None
         self._wake_at = 0
-        item.sends = batch = list(islice(queue, pace.limit))
-        for _ in batch:
+        item.batch = batch = Batch(list(islice(queue, window.limit)), item)
+        for _ in batch.items:
             queue.popleft()
-        last = max(batch, key=lambda other: other.deadline)
+        last = max(batch.items, key=lambda other: other.deadline)
         if item.deadline - now >= _PATIENCE * (last.deadline - now):
-            return self._board(item, batch, now)
-        self._seal(batch, last)
-        item.sends = None
+            return self._board(batch)
+        batch.sender = last
+        self._seal(batch)
+        item.batch = None
         return None
 
-    def _board(self, leader: Item, batch: list[Item], now: float) -> list[Item]:
-        batch = [item for item in batch if not item.left]
-        size = len(batch)
-        for item in batch:
-            item.left_at = now
-        leader.sends, leader.flies = batch, True
+    def _board(self, batch: Batch) -> Batch:
+        """The batch is under way from now on."""
+        items = batch.items = [item for item in batch.items if item.state is not State.OVER]
+        size = len(items)
+        for item in items:
+            item.state = State.SENT
+        batch.state = State.SENT
         self._flying += 1
         self._aboard += size
         self._wake_next()
         return batch
 
-    def _seal(self, batch: list[Item], carrier: Item) -> None:
-        carrier.carries = batch
-        self._sealed.append(carrier)
+    def _seal(self, batch: Batch) -> None:
+        """The batch is to be sent as it is, once its sender's turn has come."""
+        self._sealed.append(batch)
         self._wake_next()
 
     def _wake_next(self) -> None:
         """Let the one look whose turn it is, if another batch may leave."""
-        if self._flying < self._pace.in_flight:
+        if self._flying < self._window.in_flight:
             if self._sealed:
-                self._sealed[0].open()
+                self._sealed[0].sender.wake()
             elif self._queue:
-                self._queue[0].open()
+                self._queue[0].wake()
 
-    def _fly(self, leader: Item, batch: list[Item]) -> Steps[None]:
+    def _fly(self, leader: Item, batch: Batch) -> Steps[None]:
+        """Send the batch, and give everyone their outcome."""
         started = self._clock()
+        items = batch.items
         try:
-            outcomes = yield from self._send(batch, leader.deadline)
-            self._check(batch, outcomes)
+            outcomes = yield from self._send(items, leader.deadline)
+            if len(outcomes) != len(items):
+                raise InferenceError(
+                    self._where,
+                    found=f"results for {len(outcomes)} items",
+                    wanted=f"results for the {len(items)} items sent",
+                )
         except Exception as error:
-            self._land(leader, batch, None)
-            self._failed(leader, batch, error, started)
+            self._land(batch, None)
+            self._failed(leader, items, error, started)
         else:
-            self._land(leader, batch, started)
-            self._hand_out(leader, batch, outcomes)
-        leader.sends = None
+            self._land(batch, started)
+            self._hand_out(leader, items, outcomes)
+        leader.batch = None
 
-    def _hand_out(self, leader: Item, batch: list[Item], outcomes: Sequence[Any]) -> None:
-        """Give everyone their result: tasks are woken here, threads in turn."""
-        threads = []
-        with self._lock:
-            for item, outcome in zip(batch, outcomes, strict=True):
-                item.outcome = outcome
-                if item is leader or item.left:
-                    continue
-                if item.in_task:
-                    item.open()
-                else:
-                    threads.append(item)
-            self._relay.wake(threads)
-
-    def _check(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
-        if len(outcomes) != len(batch):
-            raise InferenceError(
-                self._where,
-                found=f"results for {len(outcomes)} items",
-                wanted=f"results for the {len(batch)} items sent",
-            )
-
-    def _land(self, leader: Item, batch: list[Item], started: float | None) -> None:
-        now, size = self._clock(), len(batch)
+    def _land(self, batch: Batch, started: float | None) -> None:
+        """The batch is not under way any more; `started` is None if it was not answered."""
+        now, size = self._clock(), len(batch.items)
         took_s = None if started is None else now - started
         with self._lock:
-            leader.flies = False
+            batch.state = State.OVER
             self._flying -= 1
             self._aboard -= size
-            self._pace.landed(now, took_s, len(self._queue) + self._aboard, self._flying)
+            self._window.landed(now, took_s, len(self._queue) + self._aboard, self._flying)
             self._wake_next()
 
-    def _failed(self, leader: Item, batch: list[Item], error: Exception, started: float) -> None:
+    def _hand_out(self, leader: Item, items: list[Item], outcomes: Sequence[Any]) -> None:
+        """Give everyone their result: tasks are woken here, threads in turn.
+
+        Threads that are all woken at once wait for the interpreter's lock, and each is switched to
+        twice. In turn they take less of the processor, and no more time. Two lines at once would be in
+        each other's way again, so those of a later batch stand behind those of an earlier one.
+        """
+        with self._lock:
+            quiet = not self._answered
+            for item, outcome in zip(items, outcomes, strict=True):
+                item.outcome = outcome
+                if item is leader or item.state is State.OVER:
+                    continue
+                if item.in_task:
+                    item.wake()
+                else:
+                    self._answered.append(item)
+            if quiet:
+                self._wake_answered()
+
+    def _wake_answered(self) -> None:
+        """Wake the first thread in line that has not left; to wake it twice does no harm."""
+        line = self._answered
+        while line and line[0].state is State.OVER:
+            line.popleft()
+        if line:
+            line[0].wake()
+
+    def _failed(self, leader: Item, items: list[Item], error: Exception, started: float) -> None:
         harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
-        if harmless and may_be_one_items(error) and len(batch) > 1:
-            self._halve(leader, batch)
+        if harmless and _may_be_one_items(error) and len(items) > 1:
+            self._halve(leader, items)
             return
-        # Nobody else opens these latches now: they are in no queue, and their batch is this caller's.
         late = float("inf")
         if harmless and isinstance(error, DeadlineExceeded):
             # The leader's time was up. Who has little more would only send into the same silence.
             late = leader.deadline + _LATE * (leader.deadline - started)
-            self._hand_on(item for item in batch if item.deadline > late)
-        for item in batch:
+            with self._lock:
+                self._requeue([item for item in items if item.deadline > late])
+                self._wake_next()
+        for item in items:
             if item.deadline <= late:
-                item.outcome = error if item is leader else again(error)
-                item.open()
+                item.outcome = error if item is leader else copy_error(error)
+                item.wake()
 
-    def _halve(self, leader: Item, batch: list[Item]) -> None:
-        middle = len(batch) // 2
+    def _halve(self, leader: Item, items: list[Item]) -> None:
+        middle = len(items) // 2
         with self._lock:
-            for half in (batch[:middle], batch[middle:]):
-                half = [item for item in half if not item.left]
+            for half in (items[:middle], items[middle:]):
+                half = [item for item in half if item.state is not State.OVER]
                 for item in half:
-                    item.left_at = 0.0
+                    item.state = State.WAITING
                 if half:
-                    self._seal(half, leader if leader in half else half[0])
+                    self._seal(Batch(half, leader if leader in half else half[0]))
 
-    def _hand_on(self, items: Iterable[Item]) -> None:
-        with self._lock:
-            self._queue.extendleft(reversed([item for item in items if not item.left]))
-            self._wake_next()
+    def _requeue(self, items: list[Item]) -> None:
+        """Put these at the front of the queue, unless they are in a batch, answered or gone."""
+        for item in items:
+            if item.state is State.SENT:
+                item.state = State.WAITING
+        sealed = {item for batch in self._sealed for item in batch.items}
+        self._queue = deque(
+            item
+            for item in dict.fromkeys([*items, *self._queue])
+            if item.outcome is None and item.state is not State.OVER and item not in sealed
+        )
 
     def _leave(self, item: Item) -> None:
         """The caller goes; may be done again after an interrupt in here."""
-        if item.flies:
-            self._land(item, item.sends or [], None)
+        batch = item.batch
+        if batch is not None and batch.state is State.SENT:
+            self._land(batch, None)
         with self._lock:
-            if not item.inside:
+            if item not in self._callers:
                 return
-            self._relay.leave(item)
-            if item.outcome is None or item.sends is not None:
-                self._give_back(item)
-            self._callers -= 1
-            item.inside = False
+            item.state = State.OVER
+            if self._answered:
+                self._wake_answered()
+            if item.outcome is None or batch is not None:
+                self._give_back(item, batch)
+            self._callers.discard(item)
 
-    def _give_back(self, item: Item) -> None:
-        """Take the item from where it waits; the others of a batch it has taken lead or are told."""
-        batch = [*(item.sends or ()), *(item.carries or ())]
-        if not self._idempotent:
-            for other in item.sends or ():
-                if other.left_at and other.outcome is None and other is not item:
+    def _give_back(self, item: Item, batch: Batch | None) -> None:
+        """Take the item from where it waits; the others of a batch it has taken wait again or are told."""
+        others = [] if batch is None else [other for other in batch.items if other is not item]
+        if batch is not None and batch.state is not State.WAITING and not self._idempotent:
+            for other in others:
+                if other.state is State.SENT and other.outcome is None:
                     other.outcome = self._orphaned()
-        elsewhere = {
-            other
-            for carrier in self._sealed
-            if carrier is not item
-            for other in carrier.carries or ()
-        }
-        self._queue = deque(
-            other
-            for other in dict.fromkeys([*batch, *self._queue])
-            if other.outcome is None and not other.left and other not in elsewhere
-        )
-        if item in self._sealed:
-            self._sealed.remove(item)
-        item.carries = None
-        for other in batch:
-            if other.outcome is not None and not other.left:
-                other.open()
+        for sealed in [sealed for sealed in self._sealed if sealed.sender is item]:
+            self._sealed.remove(sealed)
+            others += sealed.items
+        self._requeue(others)
+        for other in others:
+            if other.outcome is not None:
+                other.wake()
         self._wake_next()
 
     def _orphaned(self) -> InferenceError:
@@ -340,14 +363,23 @@ class Batcher:
             todo="call with idempotent=True if the model changes nothing; else find out what it did",
         )
 
-    def _too_late(self, item: Item, now: float) -> DeadlineExceeded:
+    def _too_late(self, item: Item) -> DeadlineExceeded:
         allowed_s = item.deadline - item.joined_at
         found = "nothing left of the time allowed before the request was sent"
         if allowed_s > 0:
-            where = "under way" if item.left_at else "waiting to be sent"
+            where = "under way" if item.state is State.SENT else "waiting to be sent"
             found = f"no answer within the {allowed_s:.3g} s left, {where}"
         return DeadlineExceeded(
             self._where,
             found=found,
             todo="allow more time, or call with less at once",
         )
+
+
+def _may_be_one_items(error: Exception) -> bool:
+    """Whether the batch without one item might have been answered.
+
+    Not so for a full queue, a missing server or model, or a deadline: those concern every item,
+    and the sender has already tried again as often as it may.
+    """
+    return isinstance(error, (InferenceError, InvalidInput)) and not isinstance(error, Overloaded)

@@ -1,20 +1,32 @@
-"""One caller's part of a batch, and what comes back for it."""
+"""One caller's part of a batch, and the batch."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.batching.latch import Latch
+from tritonkit.client.waiting import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-__all__ = ["Item"]
+__all__ = ["Batch", "Item", "State"]
 
 
-class Item(Latch):
+class State(Enum):
+    """Where an item or a batch is."""
+
+    WAITING = "waiting"
+    """In the queue, or in a batch that is not sent yet; such a batch."""
+    SENT = "sent"
+    """Under way."""
+    OVER = "over"
+    """An item whose caller has gone; a batch that was answered or given up."""
+
+
+class Item(Wakeup):
     """One caller's arrays (leading axis 1 in each), the clock's moment at which it gives up, and what
     it sleeps on meanwhile.
 
@@ -22,23 +34,25 @@ class Item(Latch):
     """
 
     # What most items never change stands here: it costs nothing to make.
+    state = State.WAITING
     outcome: Any = None
     """What comes back for it: what the sender made of its part of the answer, or an error."""
-    carries: list[Item] | None = None
-    """A batch that this item's caller is to send."""
-    sends: list[Item] | None = None
-    """The batch that its caller has taken and has not told everybody of yet."""
-    flies = False
-    """Whether that batch is counted as under way."""
-    inside = False
-    """Its caller is in the batcher."""
-    left = False
-    """Its caller is not in the batcher any more."""
+    batch: Batch | None = None
+    """The batch that its caller has taken to send, until everybody in it knows what came of it."""
     joined_at = 0.0
-    left_at = 0.0
-    """When its batch was sent."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], deadline: float) -> None:
         self.arrays = arrays
         self.deadline = deadline
         super().__init__()
+
+
+class Batch:
+    """Items that go in one request, which the caller of one of them sends."""
+
+    __slots__ = ("items", "sender", "state")
+
+    def __init__(self, items: list[Item], sender: Item) -> None:
+        self.items = items
+        self.sender = sender
+        self.state = State.WAITING

@@ -11,7 +11,7 @@ import numpy as np
 from tritonkit.client.batching import (
     Adaptive,
     Batcher,
-    Batchers,
+    BatcherPool,
     Item,
     Retired,
 )
@@ -19,7 +19,7 @@ from tritonkit.client.steps import Sleep, Step, run_blocking
 
 
 def join(
-    batchers: Batchers, key: Any, item: Item, make: Callable[[], Batcher]
+    batchers: BatcherPool, key: Any, item: Item, make: Callable[[], Batcher]
 ) -> Generator[Step, Any, Any]:
     """Join the batcher of a key, as a call does."""
     while True:
@@ -59,7 +59,7 @@ def item() -> Item:
 
 def test_one_key_has_one_batcher() -> None:
     """It is made at the first call and used again."""
-    batchers, maker = Batchers(), Maker()
+    batchers, maker = BatcherPool(), Maker()
     for key in ("a", "b", "a"):
         run_blocking(join(batchers, key, item(), maker(key)))
     assert maker.made == ["a", "b"]
@@ -67,7 +67,7 @@ def test_one_key_has_one_batcher() -> None:
 
 def test_the_oldest_unused_one_is_dropped() -> None:
     """No more than `limit` are kept."""
-    batchers, maker = Batchers(limit=2), Maker()
+    batchers, maker = BatcherPool(limit=2), Maker()
     for key in ("a", "b", "a", "c", "a", "b"):
         run_blocking(join(batchers, key, item(), maker(key)))
     assert maker.made == ["a", "b", "c", "b"]
@@ -76,7 +76,7 @@ def test_the_oldest_unused_one_is_dropped() -> None:
 
 def test_one_in_use_is_never_dropped() -> None:
     """A key whose callers wait keeps its batcher, however many others come."""
-    batchers, maker = Batchers(limit=1), Maker(pause_s=1.0)
+    batchers, maker = BatcherPool(limit=1), Maker(pause_s=1.0)
     waiting = join(batchers, "a", item(), maker("a"))
     next(waiting)
     quick = Maker()
@@ -94,7 +94,7 @@ def test_one_in_use_is_never_dropped() -> None:
 
 def test_threads_at_once_make_one_batcher_a_key() -> None:
     """Sixteen threads over eight keys and room for two: no key ever has two batchers in use."""
-    batchers = Batchers(limit=2)
+    batchers = BatcherPool(limit=2)
     using: dict[int, set[int]] = {key: set() for key in range(8)}
     clashes: list[int] = []
     lock = threading.Lock()

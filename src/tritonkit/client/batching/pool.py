@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from tritonkit.client.batching.batcher import Batcher
 
-__all__ = ["Batchers"]
+__all__ = ["BatcherPool"]
 
 
-class Batchers:
+class BatcherPool:
     """Batchers by key, made when first needed; of unused ones the longest unused go, beyond `limit`.
 
     A key names everything that must be equal in one request: version, outputs, priority, and the

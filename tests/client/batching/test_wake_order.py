@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tritonkit.client.batching import Adaptive, Batcher, Item
-from tritonkit.client.batching.relay import Relay
 from tritonkit.client.steps import Sleep, Step, run_blocking
 from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 
@@ -22,93 +21,83 @@ PATIENCE_S = 8.0  # less than the long timeouts: who is woken by its own deadlin
 TIMEOUTS_S = (0.0005, 0.002, 0.005, 20.0, 20.0, 20.0)
 
 
-def items(count: int) -> list[Item]:
-    """Sleeping callers."""
-    return [Item({}, 0.0) for _ in range(count)]
+def woken(callers: Sequence[Any]) -> list[int]:
+    """Which of those who still wait were woken since this was last asked, by their places."""
+    found = []
+    for at, caller in enumerate(callers):
+        if not caller.done:
+            caller.item.seconds = 0.0
+            if caller.item.block():
+                found.append(at)
+    return found
 
 
-def woken(among: Sequence[Item]) -> list[int]:
-    """Which of them wake now, by their places; each sleeps again, or would if it were not to leave."""
-    for item in among:
-        item.seconds = 0.0
-    return [at for at, item in enumerate(among) if item.block()]
+def two_batches(room: Any) -> tuple[Any, list[Any], list[Any]]:
+    """A room with two batches of three under way; the callers of each, the sender first."""
+    here = room(max_batch=3, in_flight=2)
+    callers = [here.call(value) for value in range(8)]
+    callers[0].answer()
+    callers[1].answer()
+    here.settle()
+    assert [sender.wire.values for sender in here.senders()] == [[2, 3, 4], [5, 6, 7]]
+    return here, callers[2:5], callers[5:8]
 
 
-def test_each_is_woken_when_the_one_before_leaves() -> None:
-    """One at a time, in the line's order."""
-    relay, line = Relay(), items(3)
-    relay.wake(line)
-    for at in range(3):
-        assert woken(line) == [at]
-        assert woken(line) == []
-        relay.leave(line[at])
-    assert woken(line) == []
+def test_each_thread_is_woken_when_the_one_before_leaves(room: Callable[..., Any]) -> None:
+    """One at a time, in the order in which they came."""
+    _, (leader, *others), _ = two_batches(room)
+    leader.answer()
+    for at, caller in enumerate(others):
+        assert woken(others) == [at]
+        assert woken(others) == []
+        caller.look()
+        assert caller.result is not None
 
 
-def test_a_second_batch_stands_behind_the_first() -> None:
+def test_a_second_batch_stands_behind_the_first(room: Callable[..., Any]) -> None:
     """Its first is woken by the last of the batch before, not beside it."""
-    relay, first, second = Relay(), items(2), items(2)
-    both = [*first, *second]
-    relay.wake(first)
-    assert woken(both) == [0]
-    relay.wake(second)
-    assert woken(both) == []
-    for at in range(3):
-        relay.leave(both[at])
-        assert woken(both) == [at + 1]
-
-
-def test_one_whose_time_was_up_is_skipped() -> None:
-    """Wherever in the line they stood, those who left are not waited for."""
-    relay, line = Relay(), items(5)
-    relay.wake(line)
+    _, (leader, *others), (second, *behind) = two_batches(room)
+    leader.answer()
+    line = [*others, *behind]
     assert woken(line) == [0]
-    for at in (1, 2, 4):
-        relay.leave(line[at])
+    second.answer()
     assert woken(line[1:]) == []
-    relay.leave(line[0])
-    assert woken(line[1:]) == [2]
-    relay.leave(line[3])
-    assert woken(line[1:]) == []
+    for at, caller in enumerate(line[:-1]):
+        caller.look()
+        assert woken(line) == [at + 1]
 
 
-def test_one_that_left_before_it_stood_in_line_is_skipped() -> None:
+def test_who_leaves_without_having_been_woken_is_skipped(room: Callable[..., Any]) -> None:
+    """Those whose own time was up have their answer and start no second line beside the one who runs."""
+    _, (leader, *others), (second, *behind) = two_batches(room)
+    leader.answer()
+    line = [*others, *behind]
+    assert woken(line) == [0]
+    second.answer()
+    for early in (line[1], line[3]):
+        early.look()
+        assert early.result is not None
+        assert woken(line[1:]) == []
+    line[0].look()
+    assert woken(line) == [2]
+
+
+def test_an_empty_line_starts_again(room: Callable[..., Any]) -> None:
+    """After the last has left, the first of the next batch is woken at once."""
+    _, (leader, *others), (second, *behind) = two_batches(room)
+    for sender, rest in ((leader, others), (second, behind)):
+        sender.answer()
+        for at, caller in enumerate(rest):
+            assert woken(rest) == [at]
+            caller.look()
+
+
+def test_one_that_is_gone_when_the_answer_comes_is_skipped(room: Callable[..., Any]) -> None:
     """Also if it would have been the first: the line starts with the next."""
-    relay, line = Relay(), items(2)
-    relay.leave(line[0])
-    relay.wake(line)
-    assert woken(line) == [1]
-
-
-def test_who_leaves_without_having_been_woken_starts_no_second_line() -> None:
-    """A leader, or one whose time was up: those behind the one who runs still sleep."""
-    relay, line, (leader,) = Relay(), items(3), items(1)
-    relay.wake(line)
-    assert woken(line) == [0]
-    relay.leave(leader)
-    assert woken(line[1:]) == []
-    relay.leave(line[2])
-    assert woken(line[1:]) == []
-    relay.leave(line[0])
-    assert woken(line[1:]) == [0]
-
-
-def test_an_empty_line_starts_anew() -> None:
-    """After the last has left, and after a line in which nobody was left, the next is woken at once."""
-    relay = Relay()
-    for gone in (False, True, False):
-        line = items(2)
-        if gone:
-            for item in line:
-                relay.leave(item)
-        relay.wake(line)
-        assert woken(line) == ([] if gone else [0])
-        relay.leave(line[0])
-        relay.leave(line[1])
-    relay.wake([])
-    last = items(1)
-    relay.wake(last)
-    assert woken(last) == [0]
+    _, (leader, gone, other), _ = two_batches(room)
+    gone.fail(KeyboardInterrupt())
+    leader.answer()
+    assert woken([gone, other]) == [1]
 
 
 class Server:
@@ -193,6 +182,6 @@ def test_a_crowd_with_short_times_errors_and_interrupts_leaves_nothing_behind() 
     assert not any(member.thread.is_alive() for member in members), "somebody was never woken"
     assert [stray for member in members for stray in member.stray] == []
     assert sum(member.answered for member in members) > THREADS
-    assert [batcher._callers, batcher._flying, batcher._aboard] == [0, 0, 0]
-    assert [len(batcher._queue), len(batcher._sealed)] == [0, 0]
+    assert not [*batcher._callers, *batcher._queue, *batcher._sealed, *batcher._answered]
+    assert (batcher._flying, batcher._aboard) == (0, 0)
     assert batcher.retire()

@@ -13,7 +13,7 @@ from tritonkit.client.batching.settings import IN_FLIGHT
 if TYPE_CHECKING:
     from tritonkit.client.batching.settings import Adaptive
 
-__all__ = ["Pace"]
+__all__ = ["BatchWindow"]
 
 _WEIGHT = 1 / 8  # of the newest observation in a moving average
 _SILENT_GAPS = 4  # so many mean gaps without an arrival: nobody comes (1 in 50 if they are random)
@@ -22,7 +22,7 @@ _LEAST_SILENCE_S = 0.0002  # a thread cannot be woken much more precisely
 _TENTH = 0.1  # of a request's time, where the target leaves none to wait
 
 
-class Pace:
+class BatchWindow:
     """What the batcher has seen: gaps between arrivals, the time of a request, callers at once."""
 
     def __init__(self, settings: Adaptive, limit: int) -> None:
@@ -80,7 +80,7 @@ class Pace:
             self._landings = 0
             self._peak_before, self._peak = self._peak, present
 
-    def hold(self, now: float, queued: int, present: int, joined: float, soonest: float) -> float:
+    def hold_s(self, now: float, queued: int, present: int, joined: float, soonest: float) -> float:
         """Seconds that a batch of `queued` items should stay open yet; 0 or less: send it.
 
         Args:

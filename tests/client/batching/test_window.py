@@ -9,42 +9,42 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tritonkit.client.batching import Adaptive
-from tritonkit.client.batching.pace import Pace
+from tritonkit.client.batching.window import BatchWindow
 
 FAR = 1e6
 
 
-def crowd(count: int = 8, gap_s: float = 0.0001, **settings: Any) -> tuple[Pace, float]:
-    """A pace that twice saw `count` callers whose batch took 3 ms, and the moment after it."""
-    pace = Pace(Adaptive(**{"in_flight": 1} | settings), 64)
+def crowd(count: int = 8, gap_s: float = 0.0001, **settings: Any) -> tuple[BatchWindow, float]:
+    """A window that twice saw `count` callers whose batch took 3 ms, and the moment after it."""
+    window = BatchWindow(Adaptive(**{"in_flight": 1} | settings), 64)
     now = 0.0
     for _ in range(2):
         for present in range(1, count + 1):
             now += gap_s
-            pace.arrived(now, present)
+            window.arrived(now, present)
         now += 0.003
-        pace.landed(now, 0.003, 0, 0)
-    return pace, now
+        window.landed(now, 0.003, 0, 0)
+    return window, now
 
 
 def test_somebody_who_calls_alone_never_waits() -> None:
     """One call after the other, as quick as you like: every one goes at once."""
-    pace = Pace(Adaptive(min_wait_ms=5), 64)
+    window = BatchWindow(Adaptive(min_wait_ms=5), 64)
     for turn in range(50):
         now = turn * 0.001
-        pace.arrived(now, 1)
-        assert pace.hold(now, 1, 1, now, FAR) <= 0
-        pace.landed(now + 0.0005, 0.0005, 0, 0)
+        window.arrived(now, 1)
+        assert window.hold_s(now, 1, 1, now, FAR) <= 0
+        window.landed(now + 0.0005, 0.0005, 0, 0)
 
 
 def test_the_first_of_a_crowd_waits_for_the_rest_of_it() -> None:
     """Eight were there a moment ago: the first to come back waits, the eighth makes them leave."""
-    pace, now = crowd(8)
+    window, now = crowd(8)
     for queued in range(1, 8):
-        pace.arrived(now := now + 0.0001, queued)
-        assert 0 < pace.hold(now, queued, queued, now, FAR) < 0.01
-    pace.arrived(now, 8)
-    assert pace.hold(now, 8, 8, now, FAR) <= 0
+        window.arrived(now := now + 0.0001, queued)
+        assert 0 < window.hold_s(now, queued, queued, now, FAR) < 0.01
+    window.arrived(now, 8)
+    assert window.hold_s(now, 8, 8, now, FAR) <= 0
 
 
 def test_with_two_batches_in_flight_half_of_the_crowd_leaves() -> None:
@@ -55,29 +55,29 @@ def test_with_two_batches_in_flight_half_of_the_crowd_leaves() -> None:
 
 def test_silence_ends_the_wait_and_is_remembered() -> None:
     """When the others do not come, the one who is there leaves, and does not wait again."""
-    pace, now = crowd(8)
-    pace.arrived(now, 1)
-    hold = pace.hold(now, 1, 1, now, FAR)
+    window, now = crowd(8)
+    window.arrived(now, 1)
+    hold = window.hold_s(now, 1, 1, now, FAR)
     assert 0 < hold < 0.0016
     now += hold + 1e-9
-    assert pace.hold(now, 1, 1, now - hold, FAR) <= 0
-    assert pace.company == 1
-    assert pace.hold(now, 1, 1, now, FAR) <= 0
+    assert window.hold_s(now, 1, 1, now - hold, FAR) <= 0
+    assert window.company == 1
+    assert window.hold_s(now, 1, 1, now, FAR) <= 0
 
 
 def test_nobody_waits_for_callers_slower_than_requests() -> None:
     """If the next caller comes in 4 ms and a request takes 3, waiting is no use."""
-    pace, now = crowd(8, gap_s=0.004)
-    pace.arrived(now, 1)
-    assert pace.hold(now, 1, 1, now, FAR) <= 0
+    window, now = crowd(8, gap_s=0.004)
+    window.arrived(now, 1)
+    assert window.hold_s(now, 1, 1, now, FAR) <= 0
 
 
 def test_the_least_wait_holds_where_others_are_about() -> None:
     """With `min_wait_ms` even a batch of everybody stays open; a full one leaves."""
-    pace, now = crowd(8, min_wait_ms=4)
-    pace.arrived(now, 8)
-    assert pace.hold(now, 8, 8, now, FAR) == pytest.approx(0.004)
-    assert pace.hold(now, 64, 64, now, FAR) <= 0
+    window, now = crowd(8, min_wait_ms=4)
+    window.arrived(now, 8)
+    assert window.hold_s(now, 8, 8, now, FAR) == pytest.approx(0.004)
+    assert window.hold_s(now, 64, 64, now, FAR) <= 0
 
 
 def test_the_longest_wait_is_what_the_target_leaves() -> None:
@@ -89,20 +89,20 @@ def test_the_longest_wait_is_what_the_target_leaves() -> None:
 
 def test_a_crowd_that_went_away_is_forgotten() -> None:
     """Some landings after it left, nobody is waited for."""
-    pace, now = crowd(40)
+    window, now = crowd(40)
     for _ in range(4):
-        pace.arrived(now := now + 0.004, 1)
-        pace.landed(now := now + 0.003, 0.003, 0, 0)
-    assert pace.company == 1
+        window.arrived(now := now + 0.004, 1)
+        window.landed(now := now + 0.003, 0.003, 0, 0)
+    assert window.company == 1
 
 
 def test_a_pause_does_not_slow_the_mean_for_long() -> None:
     """After a minute without a call, a new crowd is seen as one within a few arrivals."""
-    pace, now = crowd(8)
-    pace.arrived(now := now + 60, 1)
+    window, now = crowd(8)
+    window.arrived(now := now + 60, 1)
     for present in range(2, 12):
-        pace.arrived(now := now + 0.0001, present)
-    assert pace.gap_s < pace.longest_s
+        window.arrived(now := now + 0.0001, present)
+    assert window.gap_s < window.longest_s
 
 
 @given(
@@ -115,10 +115,10 @@ def test_no_wait_passes_the_limits(
     steps: list[tuple[float, int]], waited: float, left: float, flying: int
 ) -> None:
     """Whatever came before, a batch leaves by the longest wait, the deadline, and when full."""
-    pace, now = crowd(3)
+    window, now = crowd(3)
     for gap_s, present in steps:
-        pace.arrived(now := now + gap_s, present)
-    hold = pace.hold(now, 2, 2 + flying, now - waited, now + left)
-    assert hold <= max(0.0, pace.longest_s) + 1e-9
+        window.arrived(now := now + gap_s, present)
+    hold = window.hold_s(now, 2, 2 + flying, now - waited, now + left)
+    assert hold <= max(0.0, window.longest_s) + 1e-9
     assert hold <= max(0.0, left) + 1e-9
-    assert pace.hold(now, 64, 64 + flying, now, FAR) <= 0
+    assert window.hold_s(now, 64, 64 + flying, now, FAR) <= 0
