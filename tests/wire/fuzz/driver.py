@@ -131,11 +131,11 @@ class Episode:
 
     def _check(self, fed: int) -> None:
         core = self._core
-        kept = len(core._reader._kept) + len(core._reader._block or b"")
+        kept = len(core._reader._partial) + len(core._reader._block or b"")
         kept += sum(len(call._buffer) for call in self._calls)
         assert kept <= fed, "more is kept than came"
         assert core._answers._decoder.header_table._current_size <= 4096
-        assert len(core._answers._known) <= 64
+        assert len(core._answers._cache) <= 64
         for call in self._calls:
             assert call.ended is (call.number not in core.calls), "a call is forgotten"
             assert not call.ended or call.ready, "a call has ended and nobody is woken"

@@ -271,8 +271,8 @@ def test_what_comes_late_for_a_call_given_up_is_dropped() -> None:
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (frames.frame(frames.DATA, 0, 9, b"x"), "stream 9, which nobody opened"),
-        (frames.frame(frames.DATA, 0, 2, b"x"), "stream 2, which nobody opened"),
+        (frames.frame(frames.DATA, 0, 9, b"x"), "stream 9, which was not opened"),
+        (frames.frame(frames.DATA, 0, 2, b"x"), "stream 2, which was not opened"),
         (frames.frame(frames.DATA, frames.PADDED, 1, b"\x05x"), "more padding than bytes"),
         (frames.frame(frames.DATA, frames.PADDED, 1, b""), "more padding than bytes"),
         (frames.frame(frames.HEADERS, 4, 1, b"\xff\xff\xff\xff"), "header fields that are none"),

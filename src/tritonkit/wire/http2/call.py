@@ -1,7 +1,7 @@
 """One call on a connection: what it still sends, and what has come of its answer.
 
-What a peer sends in small pieces is kept in one buffer: an object for each piece, or for each small
-message that nobody has read yet, would take many times the bytes that came.
+What a peer sends in small pieces is held in one buffer: an object for each piece, or for each small
+message not read yet, would take many times the bytes that came.
 """
 
 from __future__ import annotations
@@ -53,33 +53,14 @@ class Call(Waiter):
         streaming: whether any number of messages may come; otherwise one.
         max_bytes: bytes of a message that are accepted.
 
-    Its end is told by exactly one of `status` (gRPC's), `http` (an answer that is not gRPC's), `reset`
+    Its end is said by exactly one of `status` (gRPC's), `http` (an answer that is not gRPC's), `reset`
     (HTTP/2's error code), `problem` (an answer that cannot be read) and `lost` (the connection's).
     """
 
     __slots__ = (
-        "_buffer",
-        "_complete",
-        "_scan_at",
-        "answer",
-        "ended",
-        "ends",
-        "http",
-        "lost",
-        "max_bytes",
-        "message",
-        "number",
-        "oversize",
-        "problem",
-        "refused",
-        "reset",
-        "status",
-        "streaming",
-        "unacknowledged",
-        "unread",
-        "unsent_bytes",
-        "unsent_pieces",
-        "window",
+        "_buffer", "_complete", "_scan_at", "answer", "ended", "ends", "http", "lost", "max_bytes",
+        "message", "number", "oversize", "problem", "refused", "reset", "status", "streaming",
+        "unacknowledged", "unread", "unsent_bytes", "unsent_pieces", "window",
     )  # fmt: skip
 
     def __init__(
@@ -101,7 +82,7 @@ class Call(Waiter):
         self.oversize = 0
         """Bytes of the message that was refused for its size."""
         self.unacknowledged = 0
-        """Bytes that came and that the peer was not yet told it may send again."""
+        """Bytes that came and for which no WINDOW_UPDATE was sent yet."""
         self.ended = False
         self.status: int | None = None
         self.message = ""
@@ -144,17 +125,17 @@ class Call(Waiter):
         if not self.unread:
             return None
         self.unread -= 1
-        kept = self._buffer
-        end = _PREFIX_SIZE + PREFIX.unpack_from(kept)[1]
+        buffer = self._buffer
+        end = _PREFIX_SIZE + PREFIX.unpack_from(buffer)[1]
         self._complete -= end
         self._scan_at -= end
-        if end * 2 < len(kept):
-            message = memoryview(bytes(memoryview(kept)[_PREFIX_SIZE:end]))
-            del kept[:end]
+        if end * 2 < len(buffer):
+            message = memoryview(bytes(memoryview(buffer)[_PREFIX_SIZE:end]))
+            del buffer[:end]
             return message
-        # Of what was kept the larger part is not copied.
-        self._buffer = kept[end:]
-        return memoryview(kept)[_PREFIX_SIZE:end]
+        # Of the buffer the larger part is not copied.
+        self._buffer = buffer[end:]
+        return memoryview(buffer)[_PREFIX_SIZE:end]
 
     def discard(self) -> None:
         """Nobody wants what has come, and nothing more is taken."""
@@ -163,15 +144,15 @@ class Call(Waiter):
 
     def _scan(self) -> None:
         """Find whole messages in `_buffer`."""
-        kept, at = self._buffer, self._complete
-        size = len(kept)
+        buffer, at = self._buffer, self._complete
+        size = len(buffer)
         while size - at >= _PREFIX_SIZE:
-            end = self._end_of(kept, at)
+            end = self._end_of(buffer, at)
             if end > size:
                 self._scan_at = end
                 break
             if not self.streaming:
-                self.answer, self._buffer = memoryview(kept)[_PREFIX_SIZE:end], bytearray()
+                self.answer, self._buffer = memoryview(buffer)[_PREFIX_SIZE:end], bytearray()
                 if end < size:
                     raise BadMessage("more than one message in an answer of one")
                 return

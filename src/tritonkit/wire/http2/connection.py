@@ -1,6 +1,6 @@
 """A client's side of one HTTP/2 connection (RFC 9113) that carries gRPC calls; no input or output.
 
-Bytes of the peer go into `receive`; what is to be sent gathers in `sender.out`. Methods give back what
+Bytes of the peer go into `receive`; what is to be sent gathers in `writer.out`. Methods give back what
 has become ready, for the shell (threads or tasks) to wake. The shell must not run two methods at once.
 A peer that breaks the protocol ends the connection, never more: every call learns why.
 """
@@ -16,25 +16,18 @@ from tritonkit.wire.http2.call import BadMessage, Call, Waiter
 from tritonkit.wire.http2.frame_reader import LARGEST_FRAME, FrameReader, ProtocolError, number_in
 from tritonkit.wire.http2.frame_writer import START_WINDOW, FrameWriter
 from tritonkit.wire.http2.frames import LARGEST_WINDOW
-from tritonkit.wire.http2.headers import (
-    LARGEST_LIST,
-    HeaderListTooLarge,
-    HPACKError,
-    RequestHeaders,
-    ResponseHeaders,
-)
+from tritonkit.wire.http2.headers import LARGEST_LIST, RequestHeaders, ResponseHeaders
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import Body, Headers
 
 __all__ = ["GRACE_S", "Connection", "Draining"]
 
 GRACE_S: Final = 0.25
-"""A call given up is reset so much later, if it has not ended by then, and the server told a deadline so
+"""A cancelled call is reset so much later, if it has not ended by then, and the server's deadline is so
 much later than ours: Triton 2.51 crashes now and then when the end of a call crosses its answer."""
 
 WINDOW: Final = 64 * 2**20
-"""Bytes the peer may send on one stream, and on all, before it is told that it may go on."""
-_ACKS_WAITING: Final = 1000
+"""Bytes the peer may send on one stream, and on all, before a WINDOW_UPDATE lets it go on."""
 _GRPC: Final = (200, None)
 """HTTP statuses with which bytes are gRPC's; others come with a proxy's page."""
 
@@ -61,7 +54,7 @@ class Connection:
         self.lost = ""
         """Why the connection is of no more use, if so."""
         self.cancelled: dict[Call, float] = {}
-        """Calls whose answers nobody wants any more, each with the moment of that."""
+        """Calls whose answers are not wanted any more, each with the moment of that."""
         self._limit = limit or AnswerLimit()
         self._fields = fields
         self._answers = ResponseHeaders()
@@ -72,7 +65,6 @@ class Connection:
         self._queue: deque[Waiter] = deque()
         self._reserved = 0
         self._unacknowledged = 0
-        self._unread_acks = 0
         self._data_call: Call | None = None
         self._data_ends = 0
         ours = {
@@ -88,19 +80,19 @@ class Connection:
     # -- calls
 
     def full(self) -> bool:
-        """Whether a new call must stand in `line` first, for the peer's limit of calls at once."""
+        """Whether a new call must `enqueue` first, for the peer's limit of concurrent streams."""
         if self.draining:
             return False  # `open` says so at once: no place would ever come free
         return bool(self._queue) or len(self.calls) + self._reserved >= self._max_streams
 
     def enqueue(self) -> Waiter:
-        """A place in the line of new calls; once ready it must be used up by `open` or `leave`."""
+        """A place in the queue of new calls; once ready it must be used up by `open` or `dequeue`."""
         place = Waiter()
         self._queue.append(place)
         return place
 
     def dequeue(self, place: Waiter) -> list[Waiter]:
-        """Give a place in the line back."""
+        """Give a place in the queue back."""
         if place.ready:
             self._reserved -= 1
         else:
@@ -116,15 +108,14 @@ class Connection:
         headers: Headers = (),
         queued: bool = False,
     ) -> Call:
-        """Begin a call; with a body a unary one, of which `sender.push` sends what is left.
+        """Begin a call; with a body a unary one, of which `writer.push` sends what is left.
 
         Args:
             method: of Triton's service.
-            body: the one message, or None for a stream.
-            size: the body's bytes.
-            timeout_s: told to the server, with `GRACE_S`.
+            body: the one message, of `size` bytes, or None for a stream.
+            timeout_s: the server gets it as its own, with `GRACE_S` more.
             headers: of this call alone.
-            queued: whether the call has a place from `line`.
+            queued: whether the call has a place from `enqueue`.
 
         Raises:
             Draining: the connection takes no new calls.
@@ -134,8 +125,8 @@ class Connection:
         if self.draining:
             raise Draining
         number = self._next
-        told_s = None if timeout_s is None else timeout_s + GRACE_S
-        block = self._fields.block(method, told_s, headers)
+        server_timeout_s = None if timeout_s is None else timeout_s + GRACE_S
+        block = self._fields.block(method, server_timeout_s, headers)
         call = Call(number, self.writer.stream_window, body is None, self._limit.of(method))
         self.calls[number] = call
         self._next = number + 2
@@ -160,11 +151,11 @@ class Connection:
         return self._end(call)
 
     def cancel(self, call: Call, now: float) -> list[Waiter]:
-        """Nobody wants the call's answer: `sweep` will reset it, unless it ends by itself before.
+        """The answer is not wanted: `reset_cancelled` resets the call unless it ends by itself before.
 
         Args:
             call: one under way, or over.
-            now: of any clock in seconds, the same one for `sweep`.
+            now: of any clock in seconds, the same one for `reset_cancelled`.
         """
         if call.ended or call in self.cancelled:
             return []
@@ -178,7 +169,7 @@ class Connection:
         return woken
 
     def reset_cancelled(self, now: float) -> list[Waiter]:
-        """Reset the calls given up `GRACE_S` ago."""
+        """Reset the calls cancelled `GRACE_S` ago."""
         woken: list[Waiter] = []
         for call, since in list(self.cancelled.items()):
             if now - since < GRACE_S:
@@ -199,7 +190,7 @@ class Connection:
 
         Args:
             why: for messages.
-            code: the error to tell the peer, if it is to be told.
+            code: of the GOAWAY that the peer gets, if it gets one.
         """
         if self.lost:
             return []
@@ -223,12 +214,6 @@ class Connection:
             self._reader.read(data)
         except ProtocolError as error:
             self._woken += self.fail(f"it broke HTTP/2's rules: {error}", error.code)
-        except HeaderListTooLarge:
-            what = f"it broke HTTP/2's rules: header fields of more than {LARGEST_LIST} bytes"
-            self._woken += self.fail(what, frames.ENHANCE_YOUR_CALM)
-        except HPACKError:
-            what = "it broke HTTP/2's rules: header fields that are none"
-            self._woken += self.fail(what, frames.COMPRESSION_ERROR)
         return self._woken
 
     def data_frame(self, number: int, size: int, ends: int) -> None:
@@ -264,7 +249,7 @@ class Connection:
             self._woken.append(call)
 
     def _take(self, call: Call, payload: memoryview) -> None:
-        """Keep a call's bytes. An answer that is refused is for the shell to abandon: the server may
+        """Buffer a call's bytes. An answer that is refused is for the shell to cancel: the server may
         be Triton, which should not see a reset at once (`GRACE_S`)."""
         try:
             call.receive(payload)
@@ -278,7 +263,7 @@ class Connection:
 
     def fields(self, number: int, block: bytes, ends: int) -> None:
         """See `FrameHandler`."""
-        # Read also for a call given up: the peer's table lives in these blocks.
+        # Read also for a call that is over: the peer's table lives in these blocks.
         head = self._answers.read(block)
         call = self._call(number)
         if call is None:
@@ -322,7 +307,7 @@ class Connection:
         for name, value in struct.iter_unpack(">HL", payload):
             self._setting(name, value)
         self.settings_received = True
-        self._acknowledge(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
+        self.writer.acknowledge(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
 
     def _setting(self, name: int, value: int) -> None:
         if name == frames.HEADER_TABLE_SIZE:
@@ -331,31 +316,15 @@ class Connection:
             self._max_streams = value
             self._woken += self._admit()
         elif name == frames.INITIAL_WINDOW_SIZE:
-            self._resize_windows(value)
+            self._woken += self.writer.resize_windows(value, self.calls.values())
         elif name == frames.MAX_FRAME_SIZE:
-            if not 2**14 <= value < 2**24:
-                raise ProtocolError(f"a largest frame of {value} bytes")
-            self.writer.largest = value
-
-    def _resize_windows(self, value: int) -> None:
-        if value > LARGEST_WINDOW:
-            raise ProtocolError(f"a window of {value} bytes", frames.FLOW_CONTROL_ERROR)
-        more, self.writer.stream_window = value - self.writer.stream_window, value
-        for call in self.calls.values():
-            call.window += more
-        self._woken += self.writer.unblock()
+            self.writer.resize_frames(value)
 
     def _ping(self, flags: int, number: int, payload: memoryview) -> None:
         if number or len(payload) != 8:
             raise ProtocolError("a PING that is none", frames.FRAME_SIZE_ERROR)
         if not flags & frames.ACK:
-            self._acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
-
-    def _acknowledge(self, answer: bytes) -> None:
-        self._unread_acks = self._unread_acks + 1 if self.writer.out or self.writer.blocked else 1
-        if self._unread_acks > _ACKS_WAITING:
-            raise ProtocolError("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
-        self.writer.out.append(answer)
+            self.writer.acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
 
     def _goaway(self, number: int, payload: memoryview) -> None:
         if number or len(payload) < 8:
@@ -394,7 +363,7 @@ class Connection:
         """The call of a stream; None if it is over."""
         call = self.calls.get(number)
         if call is None and (not number & 1 or number >= self._next):
-            raise ProtocolError(f"a frame for stream {number}, which nobody opened")
+            raise ProtocolError(f"a frame for stream {number}, which was not opened")
         return call
 
     def _close(self, call: Call) -> list[Waiter]:

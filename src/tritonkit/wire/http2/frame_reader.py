@@ -17,7 +17,7 @@ _MOST_PIECES: Final = 64
 """Frames that a block of header fields may come in: empty ones could go on for ever."""
 
 
-# Names of this module's own: cheaper to read, in the loop that every answer goes through.
+# Globals of this module are cheaper to read, in the loop that every answer goes through.
 _DATA, _HEADERS = frames.DATA, frames.HEADERS
 _END_STREAM, _PADDED = frames.END_STREAM, frames.PADDED
 _PLAIN: Final = frames.END_HEADERS | frames.END_STREAM
@@ -27,7 +27,7 @@ _NOTHING: Final = memoryview(b"")
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol; `code` is the error it is told."""
+    """The peer broke the protocol; `code` is the error code it gets."""
 
     def __init__(self, what: str, code: int = frames.PROTOCOL_ERROR) -> None:
         super().__init__(what)
@@ -47,35 +47,35 @@ class FrameHandler(Protocol):
         """A whole block of header fields."""
 
     def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
-        """Any other frame; kinds that nobody knows too."""
+        """Any other frame; unknown kinds too."""
 
 
 class FrameReader:
-    """Cuts; keeps what has come of a frame in part, but hands DATA on as it comes.
+    """Cuts; buffers what has come of a frame in part, but hands DATA on as it comes.
 
     Args:
-        taker: gets the frames.
+        handler: gets the frames.
     """
 
-    def __init__(self, taker: FrameHandler) -> None:
-        self._taker = taker
-        self._first = True
-        self._kept = b""
-        self._left = 0
+    def __init__(self, handler: FrameHandler) -> None:
+        self._handler = handler
+        self._expects_settings = True
+        self._partial = b""
+        self._data_left = 0
         self._block: bytearray | None = None
         self._block_of = self._block_pieces = 0
         self._block_ends = False
 
     def read(self, data: bytes) -> None:
         """Cut these bytes, which follow the last ones; raises `ProtocolError`."""
-        if self._kept:
-            data, self._kept = self._kept + data, b""
-        view, at, end, taker = memoryview(data), 0, len(data), self._taker
+        if self._partial:
+            data, self._partial = self._partial + data, b""
+        view, at, end, handler = memoryview(data), 0, len(data), self._handler
         while at < end:
-            if self._left:
-                size = min(self._left, end - at)
-                self._left -= size
-                taker.data(view[at : at + size], not self._left)
+            if self._data_left:
+                size = min(self._data_left, end - at)
+                self._data_left -= size
+                handler.data(view[at : at + size], not self._data_left)
                 at += size
                 continue
             start = at + _HEAD_SIZE
@@ -83,32 +83,32 @@ class FrameReader:
                 break
             high, low, kind, flags, number = _unpack_head(data, at)
             size, number = high << 16 | low, number & LARGEST_WINDOW
-            if size > _LARGEST_OTHER or self._first or self._block is not None:
+            if size > _LARGEST_OTHER or self._expects_settings or self._block is not None:
                 self._check(kind, size)
             if kind == _DATA and not flags & _PADDED:
-                taker.data_frame(number, size, flags & _END_STREAM)
-                self._left, at = size, start
+                handler.data_frame(number, size, flags & _END_STREAM)
+                self._data_left, at = size, start
                 if not size:
-                    taker.data(_NOTHING, True)
+                    handler.data(_NOTHING, True)
                 continue
             at_next = start + size
             if end < at_next:
                 break
             if kind == _HEADERS and flags | _END_STREAM == _PLAIN:
-                taker.fields(number, data[start:at_next], flags & _END_STREAM)
+                handler.fields(number, data[start:at_next], flags & _END_STREAM)
             else:
                 self._frame(kind, flags, number, view[start:at_next])
             at = at_next
-        self._kept = data[at:]
+        self._partial = data[at:]
 
     def _check(self, kind: int, size: int) -> None:
         if size > (LARGEST_FRAME if kind == frames.DATA else _LARGEST_OTHER):
             raise ProtocolError(f"a frame of {size} bytes", frames.FRAME_SIZE_ERROR)
-        if self._first and kind != frames.SETTINGS:
+        if self._expects_settings and kind != frames.SETTINGS:
             raise ProtocolError("its first frame is not SETTINGS")
         if self._block is not None and kind != frames.CONTINUATION:
             raise ProtocolError("another frame amid header fields")
-        self._first = False
+        self._expects_settings = False
 
     def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
         if kind == frames.HEADERS:
@@ -116,10 +116,10 @@ class FrameReader:
         elif kind == frames.CONTINUATION:
             self._continuation(flags, number, payload)
         elif kind == frames.DATA:
-            self._taker.data_frame(number, len(payload), flags & frames.END_STREAM)
-            self._taker.data(_unpadded(payload), True)
+            self._handler.data_frame(number, len(payload), flags & frames.END_STREAM)
+            self._handler.data(_unpadded(payload), True)
         else:
-            self._taker.control(kind, flags, number, payload)
+            self._handler.control(kind, flags, number, payload)
 
     def _headers(self, flags: int, number: int, payload: memoryview) -> None:
         if flags & frames.PADDED:
@@ -128,7 +128,7 @@ class FrameReader:
             payload = payload[5:]
         ends = bool(flags & frames.END_STREAM)
         if flags & frames.END_HEADERS:
-            self._taker.fields(number, bytes(payload), ends)
+            self._handler.fields(number, bytes(payload), ends)
         else:
             self._block, self._block_of, self._block_ends = bytearray(payload), number, ends
             self._block_pieces = 1
@@ -142,7 +142,7 @@ class FrameReader:
             raise ProtocolError("header fields without end", frames.ENHANCE_YOUR_CALM)
         if flags & frames.END_HEADERS:
             block, self._block = bytes(self._block), None
-            self._taker.fields(number, block, self._block_ends)
+            self._handler.fields(number, block, self._block_ends)
 
 
 def number_in(payload: memoryview) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from tritonkit.wire.http2 import frames
@@ -17,6 +18,8 @@ __all__ = ["START_WINDOW", "FrameWriter", "body_size"]
 START_WINDOW: Final = 65_535
 """Of the connection and of every stream, before anybody has said otherwise."""
 _START_FRAME: Final = 16_384
+_MOST_ACKS: Final = 1000
+"""Answers that may wait for a peer."""
 _JOINED: Final = 64 * 2**10
 """Bodies up to this many bytes are copied into one piece: cheaper than telling a socket of many."""
 _SHORT_HEAD: Final = struct.Struct(">BHBBLBL")
@@ -40,6 +43,7 @@ class FrameWriter:
         self.largest = _START_FRAME
         """Bytes of a frame that the peer takes."""
         self._window = START_WINDOW
+        self._unread_acks = 0
         self._blocked_calls: dict[Call, Waiter] = {}
 
     def begin(self, call: Call, block: bytes, body: Body | None, size: int) -> None:
@@ -108,6 +112,28 @@ class FrameWriter:
         if room is not None:
             room.ready = True
         return room
+
+    def resize_windows(self, size: int, calls: Iterable[Call]) -> list[Waiter]:
+        """SETTINGS give every stream another window, those under way too; what may go on."""
+        if size > LARGEST_WINDOW:
+            raise ProtocolError(f"a window of {size} bytes", frames.FLOW_CONTROL_ERROR)
+        more, self.stream_window = size - self.stream_window, size
+        for call in calls:
+            call.window += more
+        return self.unblock()
+
+    def resize_frames(self, size: int) -> None:
+        """SETTINGS allow larger or smaller frames."""
+        if not _START_FRAME <= size < 2**24:
+            raise ProtocolError(f"a largest frame of {size} bytes")
+        self.largest = size
+
+    def acknowledge(self, answer: bytes) -> None:
+        """Send this answer to a PING or SETTINGS; `ProtocolError` if the peer reads none of them."""
+        self._unread_acks = self._unread_acks + 1 if self.out or self.blocked else 1
+        if self._unread_acks > _MOST_ACKS:
+            raise ProtocolError("it asks and does not read the answers", frames.ENHANCE_YOUR_CALM)
+        self.out.append(answer)
 
     def window_update(self, more: int) -> list[Waiter]:
         """The connection's window is larger: what may go on."""

@@ -1,7 +1,7 @@
 """Header fields: how a call's become bytes (HPACK, RFC 7541), and what an answer's say.
 
 Fields that every call repeats go into the peer's table with the first call and are one byte each from
-then on; their bytes are kept, so that a call's block costs about a microsecond. Nothing is ever
+then on; their bytes are cached, so that a call's block costs about a microsecond. Nothing is ever
 evicted from the table: what does not fit is sent in full. A secret is always sent in full, marked so
 that no proxy puts it into a table either.
 """
@@ -12,17 +12,16 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from hpack import Decoder, HPACKError
-from hpack import OversizedHeaderListError as HeaderListTooLarge
+from hpack import Decoder, HPACKError, OversizedHeaderListError
 
+from tritonkit.wire.http2 import frames
+from tritonkit.wire.http2.frame_reader import ProtocolError
 from tritonkit.wire.http2.secure import Secret
 from tritonkit.wire.transport import Headers
 
 __all__ = [
     "LARGEST_LIST",
-    "HPACKError",
     "Head",
-    "HeaderListTooLarge",
     "RequestHeaders",
     "ResponseHeaders",
     "SecretHeaders",
@@ -44,8 +43,8 @@ _STATIC_LENGTH: Final = 61
 _OUR_TABLE: Final = 4096
 _THEIR_TABLE: Final = 4096
 """Bytes of the table that the peer may fill here; what it is never allowed to change."""
-_TIMEOUTS_KEPT: Final = 4096
-_HEADS_KEPT: Final = 64
+_TIMEOUTS_CACHED: Final = 4096
+_HEADS_CACHED: Final = 64
 _USER_AGENT: Final = "tritonkit"
 
 
@@ -79,7 +78,7 @@ def plain(name: str, value: str) -> bytes:
 
 
 def secret(name: str, value: str) -> bytes:
-    """A field that nobody on the way may put into a table."""
+    """A field that no proxy may put into a table."""
     return _literal(name, value, 0x10, 4)
 
 
@@ -122,13 +121,13 @@ class RequestHeaders:
         if self._update:
             start, self._update = self._update + start, b""
         if timeout_s is not None:
-            # Rounded up to 1 ms below a second and to 10 ms above: few different texts, soon all kept.
+            # Rounded up to 1 ms below a second and to 10 ms above: few different texts, soon all cached.
             ms = math.ceil(timeout_s * 100) * 10 if timeout_s > 1 else math.ceil(timeout_s * 1000)
             start += self._timeouts.get(ms) or self._timeout(ms)
         return start + _fields(headers) if headers else start
 
     def resize(self, limit: int) -> None:
-        """Obey the peer's table size: begin the table anew, and say so in the next block."""
+        """Obey the peer's table size: start an empty table, and say so in the next block."""
         limit = min(limit, _OUR_TABLE)
         if limit != self._limit:
             self._limit = limit
@@ -143,7 +142,7 @@ class RequestHeaders:
         self._timeouts: dict[int, bytes] = {}
 
     def _made(self, method: str) -> bytes:
-        """The block without its timeout; kept unless it changes the table."""
+        """The block without its timeout; cached unless it changes the table."""
         entries = len(self._table)
         path = _SERVICE + method
         # Of the paths only that of predictions is worth a place.
@@ -178,7 +177,7 @@ class RequestHeaders:
         if place is None:
             return self._field("grpc-timeout", value)
         field = _integer(self._index(place), 4, 0x00) + _string(value)
-        if len(self._timeouts) >= _TIMEOUTS_KEPT:
+        if len(self._timeouts) >= _TIMEOUTS_CACHED:
             self._timeouts.clear()
         self._timeouts[ms] = field
         return field
@@ -211,21 +210,27 @@ def _number(text: bytes | None) -> int | None:
 
 
 class ResponseHeaders:
-    """Reads the peer's blocks; one that changes no table is read once and then known by its bytes."""
+    """Reads the peer's blocks; one that changes no table is cached by its bytes."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(max_header_list_size=LARGEST_LIST)
         self._decoder.max_allowed_table_size = _THEIR_TABLE
-        self._known: dict[bytes, Head] = {}
+        self._cache: dict[bytes, Head] = {}
 
     def read(self, block: bytes) -> Head:
-        """What the block says; `HPACKError` if it is none."""
-        known = self._known.get(block)
-        if known is not None:
-            return known
+        """What the block says; `ProtocolError` if it is none or stands for too many fields."""
+        cached = self._cache.get(block)
+        if cached is not None:
+            return cached
         table = self._decoder.header_table.dynamic_entries
         before = (len(table), table[0] if table else None)
-        fields = dict(self._decoder.decode(block, raw=True))
+        try:
+            fields = dict(self._decoder.decode(block, raw=True))
+        except OversizedHeaderListError as error:
+            what = f"header fields of more than {LARGEST_LIST} bytes"
+            raise ProtocolError(what, frames.ENHANCE_YOUR_CALM) from error
+        except HPACKError as error:
+            raise ProtocolError("header fields that are none", frames.COMPRESSION_ERROR) from error
         kind, message = fields.get(b"content-type"), fields.get(b"grpc-message", b"")
         head = Head(
             _number(fields.get(b":status")),
@@ -233,8 +238,8 @@ class ResponseHeaders:
             _number(fields.get(b"grpc-status")),
             message.decode("utf-8", "replace"),
         )
-        if before != (len(table), table[0] if table else None) or len(self._known) >= _HEADS_KEPT:
-            self._known.clear()
+        if before != (len(table), table[0] if table else None) or len(self._cache) >= _HEADS_CACHED:
+            self._cache.clear()
         elif len(block) < 256:
-            self._known[block] = head
+            self._cache[block] = head
         return head
