@@ -1,0 +1,49 @@
+"""What the container of a clean machine gets: README's packages, and what pip is told on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROJECT
+
+
+@pytest.fixture
+def tool() -> Any:
+    """The tool, which is no package."""
+    path = PROJECT / "tools" / "clean_machine.py"
+    spec = importlib.util.spec_from_file_location("clean_machine_tool", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_packages_are_those_that_readme_names(tool: Any) -> None:
+    """They stand in its "Needed"; a README without them is refused."""
+    assert {"make", "python3-venv"} <= set(tool.packages((PROJECT / "README.md").read_text()))
+    with pytest.raises(SystemExit, match="Needed"):
+        tool.packages("# x\n\nNeeded: Linux.\n\nElsewhere: `apt-get install git`\n")
+
+
+def test_pips_settings_go_along_as_variables(tool: Any, tmp_path: Path) -> None:
+    """Files and environment alike; the certificates are those of the base."""
+    index, wheels = tmp_path / "index" / "simple", tmp_path / "wheels"
+    for folder in (index, wheels):
+        folder.mkdir(parents=True)
+    listed = (
+        f":env:.find-links='{wheels}'\nglobal.cert='/etc/cert.pem'\ninstall.no-compile='true'\n"
+        f"global.extra-index-url='file://{index} https://example.org/simple'\n"
+    )
+    settings = tool.pip_settings(listed)
+    assert settings == {
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_NO_COMPILE": "true",
+        "PIP_EXTRA_INDEX_URL": f"file://{index} https://example.org/simple",
+    }
+    # The pages of an index name files beside their own folder.
+    assert tool.local_folders(settings) == {index.parent, wheels}
