@@ -236,7 +236,7 @@ def _stop(environment: Any, code: int) -> None:
 
 
 def _quit(environment: Any, **_: Any) -> None:
-    """The verdict of the last run: a line for each missed limit, the exit code, the report."""
+    """The outcome of the last run: a line for each missed limit, the exit code, the report."""
     if RUN.failed or not RUN.began:
         return
     report = RUN.report()

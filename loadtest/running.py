@@ -94,7 +94,7 @@ class Run:
         self._recorder.add(request_type, name, response_time, response_length, _words(exception))
 
     def is_gone(self, unavailable: bool) -> bool:
-        """Whether nothing has answered for a while, called for each request with whether the server was unavailable."""
+        """Whether the server has been unavailable for a while; called with the outcome of each request."""
         if not unavailable:
             self._gone_since = None
             return False

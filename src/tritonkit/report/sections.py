@@ -3,78 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from tritonkit.export.artifact import Measured
 from tritonkit.optimize.runtimes import OperatorTime
 from tritonkit.report.collect import ModelReport
-from tritonkit.report.histogram import Column, columns, used_edges
+from tritonkit.report.histogram import columns, used_edges
 from tritonkit.report.rows import Row, rows
-from tritonkit.report.scatter import GateLine, Kind, Point, Scatter, scatter
+from tritonkit.report.scatter import GateLine, Kind, Point, scatter
 
-__all__ = ["Section", "section"]
+__all__ = ["section"]
 
 _WIDTHS = (820.0, 360.0)
 """Of the plot on a desk and on a phone: its text must be as large on both."""
 _SHOWN = 15
 
 
-@dataclass(frozen=True)
-class Section:
+def section(report: ModelReport) -> dict[str, Any]:
     """One model, as the template takes it."""
-
-    report: ModelReport
-    summary: tuple[str, ...]
-    metric: str
-    also: tuple[str, ...]
-    """Names of further metrics."""
-    threads: int | None
-    rows: tuple[Row, ...]
-    plots: tuple[Scatter, ...]
-    """One for each width; none where nothing was both measured and timed."""
-    unplotted: tuple[str, ...]
-    operators: tuple[OperatorTime, ...]
-    kinds: tuple[tuple[str, float], ...]
-    """Kind of operator and its milliseconds."""
-    total_ms: float
-    histograms: tuple[tuple[str, Measured, tuple[Column, ...]], ...]
-    most: float
-    """The largest share of any column, to which all are drawn."""
-    notes: tuple[tuple[str, tuple[str, ...]], ...]
-    missing: dict[str, tuple[str, ...]]
-    """Why a variant is not there -> its names."""
-
-
-def section(report: ModelReport) -> Section:
-    """Arrange one model."""
     table, points = rows(report), _points(report)
     plotted = {point.name for point in points}
     timings = [result.timing for result in report.results if result.timing]
     measured = _measured(report)
+    first = measured[0][1] if measured else None
     edges = used_edges(quality.differences for _, quality in measured)
-    histograms = tuple((name, q, columns(q.differences, edges)) for name, q in measured)
-    return Section(
-        report=report,
-        summary=_summary(report, table),
-        metric=measured[0][1].metric if measured else "",
-        also=tuple(measured[0][1].also) if measured else (),
-        threads=timings[0].threads if timings else None,
-        rows=table,
-        plots=tuple(scatter(points, _limits(report), width) for width in _WIDTHS) if points else (),
-        unplotted=tuple(row.variant for row in table if row.variant not in plotted),
-        operators=_operators(report),
-        kinds=_kinds(report),
-        total_ms=sum(time.ms for time in report.operators.times) if report.operators else 0.0,
-        histograms=histograms,
-        most=max((c.share for _, _, found in histograms for c in found), default=0.0) or 1.0,
-        notes=tuple(
+    histograms = [(name, q, columns(q.differences, edges)) for name, q in measured]
+    reasons = dict.fromkeys(report.missing.values())
+    return {
+        "report": report,
+        "summary": _summary(report, table),
+        "metric": first.metric if first else "",
+        "also": list(first.also) if first else [],
+        "threads": timings[0].threads if timings else None,
+        "rows": table,
+        "plots": [scatter(points, _limits(report), width) for width in _WIDTHS] if points else [],
+        "unplotted": [row.variant for row in table if row.variant not in plotted],
+        "operators": _operators(report),
+        "kinds": _kinds(report),
+        "total_ms": sum(t.ms for t in report.operators.times) if report.operators else 0.0,
+        "histograms": histograms,
+        # The largest share of any column, to which all are drawn.
+        "most": max((c.share for _, _, found in histograms for c in found), default=0.0) or 1.0,
+        "notes": [
             (r.variant, r.artifact.notes) for r in report.results if r.artifact and r.artifact.notes
-        ),
-        missing={
-            why: tuple(name for name, reason in report.missing.items() if reason == why)
-            for why in dict.fromkeys(report.missing.values())
+        ],
+        "missing": {
+            why: [name for name, reason in report.missing.items() if reason == why]
+            for why in reasons
         },
-    )
+    }
 
 
 def _measured(report: ModelReport) -> list[tuple[str, Measured]]:
