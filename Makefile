@@ -9,7 +9,7 @@ BIN = .venv/bin
 WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
 
-.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel clean clean-machine
+.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel release-check clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -35,10 +35,7 @@ setup:
 	@touch $@
 
 .venv-server/.ready: python_backends/requirements.txt $(wildcard python_backends/native/*.py python_backends/native/guard/*)
-	@echo "Setting up .venv-server, Triton and what its Python backends import (0.9 GB) ..."
-	@$(PYTHON) -m venv --upgrade-deps .venv-server
-	@.venv-server/bin/python $(PIP_INSTALL) -r python_backends/requirements.txt
-	@.venv-server/bin/python python_backends/native/build.py --venv .venv-server
+	@$(PYTHON) python_backends/environment.py .venv-server
 	@touch $@
 
 optimize: .venv/.optimize
@@ -91,6 +88,12 @@ docker: setup
 # The wheel, installed into a fresh environment in an empty folder.
 wheel: setup
 	@$(BIN)/python -m pytest tests/packaging
+
+# The same with each Python that is promised; PYTHONS names them where PATH does not have them.
+PYTHONS ?= python3.11 python3.12 python3.13
+release-check: setup
+	@for python in $(PYTHONS); do echo "$$($$python --version)"; \
+		PACKAGING_PYTHON=$$python $(BIN)/python -m pytest tests/packaging || exit 1; done
 
 # Needs a Docker daemon, and root with debootstrap where the base is not there yet.
 clean-machine: setup
