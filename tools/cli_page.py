@@ -16,6 +16,7 @@ Written by `python tools/cli_page.py` from the commands' own help.
 
 `tritonkit --version` prints the version, `tritonkit --install-completion` sets up completion in your shell
 (bash, zsh, fish), and `python -m tritonkit` is the same program.
+[install](install.md) says how to install it.
 
 Exit codes: 0 done; 2 a mistake in a spec or on the command line; 3 build, gate or publishing;
 4 server; 5 client or network; 1 anything else.

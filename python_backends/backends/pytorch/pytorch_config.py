@@ -21,7 +21,7 @@ DTYPES = frozenset(
 )  # fmt: skip
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 NO_TORCH = (
-    "torch is not installed in the server's environment:"
+    "torch is not installed in the server's environment: run tritonkit server install --torch; in a clone,"
     " .venv-server/bin/pip install -r python_backends/requirements-torch.txt"
 )
 
