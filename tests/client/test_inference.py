@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from tritonkit.client.request import ServedModel
+from tritonkit.client.request import ModelState
 from tritonkit.wire.signature import signature_from
 
 
-def known(**config: Any) -> ServedModel:
+def known(**config: Any) -> ModelState:
     """A model with one input and one output."""
     tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [2]}
     fields = {"input": [tensor], "output": [tensor | {"name": "y"}], "max_batch_size": 4} | config
-    return ServedModel(
+    return ModelState(
         signature_from(
             service_pb2.ModelMetadataResponse(name="m", versions=["1"]),
             model_config_pb2.ModelConfig(**fields),

@@ -13,7 +13,7 @@ from tritonkit.client.log import logger
 from tritonkit.client.observers.events import CallEvent, Observers
 from tritonkit.client.questions import Questions, unconfigured
 from tritonkit.client.reply import Reply, Timing, joined_reply
-from tritonkit.client.request import ModelKey, Request, ServedModel
+from tritonkit.client.request import InferRequest, ModelKey, ModelState
 from tritonkit.errors import (
     InferenceError,
     InvalidInput,
@@ -69,7 +69,7 @@ class Core(Questions):
         observers: Observers | None = None,
     ) -> None:
         super().__init__(policy, timeout_s)
-        self._models: dict[ModelKey, ServedModel] = {}
+        self._models: dict[ModelKey, ModelState] = {}
         self._limit = limit or AnswerLimit()
         self._idempotent = idempotent
         self._cache = cache
@@ -88,14 +88,14 @@ class Core(Questions):
             model = yield from self._learn(key, time.monotonic() + self.timeout_s)
         return model.signature
 
-    def predict(self, request: Request) -> Steps[Reply]:
+    def predict(self, request: InferRequest) -> Steps[Reply]:
         """One item or one batch: the reply."""
         if os.getpid() != self._pid:  # first of all: what follows may take locks
             self.check_process()
         steps = self._predict(request)
         return self.observed(request, steps) if self._observed else steps
 
-    def observed(self, request: Request, steps: Steps[Reply]) -> Steps[Reply]:
+    def observed(self, request: InferRequest, steps: Steps[Reply]) -> Steps[Reply]:
         """The steps of a request, of which observers get an event; it sends the headers that they give."""
         model, observers = request.key[0], self.observers
         token = observers.started(model)
@@ -110,7 +110,7 @@ class Core(Questions):
         observers.finished(token, CallEvent.of(reply))
         return reply
 
-    def _predict(self, request: Request) -> Steps[Reply]:
+    def _predict(self, request: InferRequest) -> Steps[Reply]:
         started = time.perf_counter()
         request.deadline = self.deadline(request)
         try:
@@ -123,7 +123,7 @@ class Core(Questions):
         reply.timing.total_s = time.perf_counter() - started
         return reply
 
-    def checked(self, request: Request) -> Steps[None]:
+    def checked(self, request: InferRequest) -> Steps[None]:
         """The request of a stream or a sequence is held against its model, and not yet sent.
 
         Raises:
@@ -153,11 +153,13 @@ class Core(Questions):
         started = time.perf_counter()
 
         def part(inputs: Mapping[str, Any]) -> Steps[Reply]:
-            return self.predict(Request(key, inputs, outputs, timeout_s, idempotent=idempotent))
+            return self.predict(
+                InferRequest(key, inputs, outputs, timeout_s, idempotent=idempotent)
+            )
 
         model = self._models.get(key)
         if model is None:
-            deadline = self.deadline(Request(key, {}, timeout_s=timeout_s))
+            deadline = self.deadline(InferRequest(key, {}, timeout_s=timeout_s))
             model = yield from self._learn(key, deadline)
         signature = model.signature
         given = item if isinstance(item, Mapping) else {_only_input(signature): item}
@@ -213,7 +215,7 @@ class Core(Questions):
             await self._cache.aclose()
         await self.policy.aclose()
 
-    def deadline(self, request: Request) -> float:
+    def deadline(self, request: InferRequest) -> float:
         """When the request must be over: a moment of the monotonic clock."""
         seconds = request.timeout_s
         if seconds is None:
@@ -232,7 +234,7 @@ class Core(Questions):
         if time.monotonic() - model.read_at > _TRUSTED_S:
             self._models.pop(key, None)
 
-    def _learn(self, key: ModelKey, deadline: float) -> Steps[ServedModel]:
+    def _learn(self, key: ModelKey, deadline: float) -> Steps[ModelState]:
         name, version = key
         metadata = yield from self._ask("ModelMetadata", name, version, deadline=deadline)
         try:
@@ -243,7 +245,7 @@ class Core(Questions):
             raise unconfigured(f"model {name}", "batching", "make the client without batching=")
         signature = signature_from(metadata, config)
         self._limit.learn(signature)
-        model = self._models[key] = ServedModel(signature, self._idempotent)
+        model = self._models[key] = ModelState(signature, self._idempotent)
         if self.policy.hedges and not model.idempotent:
             logger.info("%s is not declared idempotent: its calls are not hedged", model.where)
         return model

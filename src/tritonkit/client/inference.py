@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy
-    from tritonkit.client.request import Request
+    from tritonkit.client.request import InferRequest
     from tritonkit.client.shm import CallRegions, RegionPool
     from tritonkit.client.steps import Steps
     from tritonkit.wire.transport import Body
@@ -48,13 +48,13 @@ class Inference:
         self._regions = regions
         self._plain = cache is None and batching is None and regions is None
 
-    def answer(self, request: Request) -> Steps[Reply]:
+    def answer(self, request: InferRequest) -> Steps[Reply]:
         """The request's outputs, from wherever they are to be had."""
         if self._plain:
             return self._in_message(request)
         return self._served(request) if self._cache is None else self._cached(request, self._cache)
 
-    def _cached(self, request: Request, cache: PredictionCache) -> Steps[Reply]:
+    def _cached(self, request: InferRequest, cache: PredictionCache) -> Steps[Reply]:
         name, version = request.key
         key = cache.key(version, request.canonical())
         entry = cache.peek(key)
@@ -75,12 +75,12 @@ class Inference:
         made.outputs = entry.outputs
         return made
 
-    def _served(self, request: Request) -> Steps[Reply]:
+    def _served(self, request: InferRequest) -> Steps[Reply]:
         if self._batching is not None and request.items == 1 and request.model.joinable:
             return self._batched(request, self._batching)
         return self._alone(request)
 
-    def _batched(self, request: Request, batching: Adaptive) -> Steps[Reply]:
+    def _batched(self, request: InferRequest, batching: Adaptive) -> Steps[Reply]:
         entered = time.perf_counter()
         model, arrays = request.model, request.arrays
         shape = model.fixed or layout(arrays)
@@ -98,7 +98,7 @@ class Inference:
         timing.joining_s = joining_s if joining_s > 0.0 else 0.0
         return reply
 
-    def _new_batcher(self, kind: Hashable, first: Request, batching: Adaptive) -> Batcher:
+    def _new_batcher(self, kind: Hashable, first: InferRequest, batching: Adaptive) -> Batcher:
         model = first.model
         common = first.of_batch({}, 0, 0.0)  # not the first call's tensors, nor its trace
 
@@ -120,11 +120,11 @@ class Inference:
         )
         return model.batchers.add(kind, batcher)
 
-    def _alone(self, request: Request) -> Steps[Reply]:
+    def _alone(self, request: InferRequest) -> Steps[Reply]:
         regions = self._regions_for(request)
         return self._in_regions(request, regions) if regions else self._in_message(request)
 
-    def _in_message(self, request: Request) -> Steps[Reply]:
+    def _in_message(self, request: InferRequest) -> Steps[Reply]:
         sent = yield from self._policy.call(
             "ModelInfer",
             request.encode(),
@@ -137,7 +137,7 @@ class Inference:
         return server_reply(request, answer.version, answer.outputs, sent)
 
     def _in_regions(
-        self, request: Request, regions: CallRegions, *, again: bool = True
+        self, request: InferRequest, regions: CallRegions, *, again: bool = True
     ) -> Steps[Reply]:
         """Through shared memory; once more if the server has forgotten the region, as after a restart."""
         asked = request.outputs or tuple(request.model.signature.outputs)
@@ -176,7 +176,7 @@ class Inference:
             return (yield from self._in_message(request))
         return (yield from self._in_regions(request, others, again=False))
 
-    def _regions_for(self, request: Request) -> CallRegions | None:
+    def _regions_for(self, request: InferRequest) -> CallRegions | None:
         """Shared memory for the request's tensors; None where there is none, or no use in it."""
         if self._regions is None:
             return None

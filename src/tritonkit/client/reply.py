@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tritonkit.client.cache.entry import Entry
     from tritonkit.client.policy import Sent
-    from tritonkit.client.request import Request
+    from tritonkit.client.request import InferRequest
 
 __all__ = [
     "Origin",
@@ -85,7 +85,7 @@ class Reply:
 
 
 def server_reply(
-    request: Request, version: str, outputs: Mapping[str, NDArray[Any]], sent: Sent
+    request: InferRequest, version: str, outputs: Mapping[str, NDArray[Any]], sent: Sent
 ) -> Reply:
     """What a server answered to a request."""
     return Reply(
@@ -100,7 +100,7 @@ def server_reply(
     )
 
 
-def cached_reply(request: Request, entry: Entry, origin: Origin) -> Reply:
+def cached_reply(request: InferRequest, entry: Entry, origin: Origin) -> Reply:
     """A cached answer to a request."""
     return Reply(
         entry.outputs, request.key[0], entry.version, Timing(0.0), origin, request.items, "", 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tritonkit.wire.signature import ModelSignature
     from tritonkit.wire.transport import Body, Headers
 
-__all__ = ["ModelKey", "Request", "ServedModel", "model_key"]
+__all__ = ["InferRequest", "ModelKey", "ModelState", "model_key"]
 
 ModelKey: TypeAlias = tuple[str, str]
 """A model's name and the version asked for, empty for the server's choice."""
@@ -30,7 +30,7 @@ _MOST_ASSUMED = 64
 _NOTHING: Mapping[str, Any] = {}
 
 
-class ServedModel:
+class ModelState:
     """A model's signature as last read, and the requests prepared for it.
 
     Args:
@@ -60,7 +60,7 @@ class ServedModel:
         """For messages."""
         self.undeclared = not (signature.inputs or signature.configured)
         """Whether the server does not say what the model takes: see `assuming`."""
-        self._assumed: dict[tuple[Any, ...], ServedModel] = {}
+        self._assumed: dict[tuple[Any, ...], ModelState] = {}
         tensors = (*signature.inputs.values(), *signature.outputs.values())
         self.joinable = signature.max_batch_size > 1 and all(each.batched for each in tensors)
         """Whether items of several callers may go in one request: shape tensors cannot be joined."""
@@ -71,7 +71,7 @@ class ServedModel:
         self.read_at = time.monotonic()
         self._prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
 
-    def assuming(self, inputs: Mapping[str, Any]) -> ServedModel:
+    def assuming(self, inputs: Mapping[str, Any]) -> ModelState:
         """The same model, with the inputs of a call as those it declares."""
         specs = assumed_specs(self.where, inputs)
         key = tuple(specs.values())
@@ -79,7 +79,7 @@ class ServedModel:
         if found is None:
             if len(self._assumed) >= _MOST_ASSUMED:
                 self._assumed.clear()
-            found = ServedModel(replace(self.signature, inputs=specs), self.idempotent)
+            found = ModelState(replace(self.signature, inputs=specs), self.idempotent)
             self._assumed[key] = found
         return found
 
@@ -92,7 +92,7 @@ class ServedModel:
         return made
 
 
-class Request:
+class InferRequest:
     """One call of a model.
 
     The caller gives the arguments. `check` holds them against the model and adds the rest.
@@ -121,7 +121,7 @@ class Request:
         "timeout_s",
     )
 
-    model: ServedModel
+    model: ModelState
     arrays: Mapping[str, NDArray[Any]]
     """As they are sent: `items` of them."""
     items: int
@@ -153,7 +153,7 @@ class Request:
         """For messages."""
         return f"model {self.key[0]}"
 
-    def check(self, model: ServedModel) -> None:
+    def check(self, model: ModelState) -> None:
         """Hold it against the model.
 
         Raises:
@@ -180,9 +180,11 @@ class Request:
             arrays = {name: arrays[name] for name in sorted(arrays)}
         return self.model.prepared(self.key[1], self.outputs).encode(arrays)
 
-    def of_batch(self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float) -> Request:
+    def of_batch(
+        self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float
+    ) -> InferRequest:
         """The same for a batch of several callers' items, without headers."""
-        batch = Request(self.key, {}, None, None, self.priority, self.idempotent)
+        batch = InferRequest(self.key, {}, None, None, self.priority, self.idempotent)
         batch.model, batch.outputs = self.model, self.outputs
         batch.arrays, batch.items, batch.deadline = arrays, items, deadline
         return batch

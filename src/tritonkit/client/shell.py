@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import merged_inputs
-from tritonkit.client.request import Request
+from tritonkit.client.request import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,10 +50,10 @@ class ModelShell:
         timeout_s: float | None,
         priority: int = 0,
         idempotent: bool | None = None,
-    ) -> Request:
+    ) -> InferRequest:
         """A call with inputs given as a mapping, as arguments, or both."""
         given = named if inputs is None else merged_inputs(self._key[0], inputs, named)
-        return Request(self._key, given, outputs, timeout_s, priority, idempotent)
+        return InferRequest(self._key, given, outputs, timeout_s, priority, idempotent)
 
     def _items(
         self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None

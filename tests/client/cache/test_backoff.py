@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonkit.client.cache.backoff import Backoff
+from tritonkit.client.cache.backoff import RedisBackoff
 
 if TYPE_CHECKING:
     from tests.client.cache.conftest import Clock
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def test_pauses_grow_and_end(clock: Clock) -> None:
     """0.1 s after the first failure, doubling to 5 s; one success ends it."""
-    backoff = Backoff(clock)
+    backoff = RedisBackoff(clock)
     pauses = []
     for _ in range(8):
         assert backoff.may_try()
@@ -29,7 +29,7 @@ def test_pauses_grow_and_end(clock: Clock) -> None:
 
 def test_one_caller_tries_at_the_end_of_a_pause(clock: Clock) -> None:
     """The others stay away while it tries, and one of them may try if it never says how it went."""
-    backoff = Backoff(clock)
+    backoff = RedisBackoff(clock)
     backoff.failed(clock())
     clock.turn(0.11)
     assert [backoff.may_try() for _ in range(3)] == [True, False, False]
@@ -39,7 +39,7 @@ def test_one_caller_tries_at_the_end_of_a_pause(clock: Clock) -> None:
 
 def test_failures_of_one_outage_count_once(clock: Clock) -> None:
     """Ten tries that began together and failed together lengthen the pause once."""
-    backoff = Backoff(clock)
+    backoff = RedisBackoff(clock)
     began = clock()
     clock.turn(0.05)
     news = [backoff.failed(began) for _ in range(10)]

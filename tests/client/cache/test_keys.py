@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tritonkit.client.cache.keys import KEY_BYTES, is_pinned, key_of
-from tritonkit.client.request import Request, ServedModel
+from tritonkit.client.request import InferRequest, ModelState
 from tritonkit.wire.signature import ModelSignature, TensorSpec
 
 
@@ -31,10 +31,10 @@ def key(
         for name, (datatype, array) in inputs.items()
     }
     every = {name: TensorSpec(name, "FP32", (-1,)) for name in ("a", "b", "ab", "y", "all")}
-    request = Request(
+    request = InferRequest(
         (model, version), {name: array for name, (_, array) in inputs.items()}, outputs
     )
-    request.check(ServedModel(ModelSignature(model, ("1",), 0, specs, every)))
+    request.check(ModelState(ModelSignature(model, ("1",), 0, specs, every)))
     return key_of(namespace, version, request.canonical())
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.client.shm.fake import FakeTriton
 from tritonkit.client.inference import Inference
 from tritonkit.client.policy import Policy
-from tritonkit.client.request import Request, ServedModel
+from tritonkit.client.request import InferRequest, ModelState
 from tritonkit.client.shm import RegionPool, SharedMemory
 from tritonkit.client.steps import Steps, run_blocking
 from tritonkit.wire.signature import ModelSignature, TensorSpec
@@ -37,9 +37,9 @@ def steps(
     pool: RegionPool, transport: Any, x: np.ndarray[Any, Any], datatype: str = "FP32"
 ) -> Steps[np.ndarray[Any, Any]]:
     """One call, as a client makes it that does not retry."""
-    request = Request(("copy", ""), {"x": x})
+    request = InferRequest(("copy", ""), {"x": x})
     request.deadline = time.monotonic() + 5.0
-    request.check(ServedModel(signature(x.shape[1], datatype)))
+    request.check(ModelState(signature(x.shape[1], datatype)))
     policy = Policy([transport.address], lambda *_: transport, retry=None)
     reply = yield from Inference(policy, None, None, pool).answer(request)
     return reply["y"]

@@ -14,7 +14,7 @@ from tests.client.streams.conftest import Counter, Server
 from tritonkit.client import Breaker, CallEvent, Client, Limit, Reply, Retry
 from tritonkit.client.core import Core
 from tritonkit.client.policy import Policy
-from tritonkit.client.request import Request
+from tritonkit.client.request import InferRequest
 from tritonkit.client.streams import Stream
 from tritonkit.errors import (
     CircuitOpen,
@@ -266,7 +266,7 @@ def lost(unprocessed: bool = True) -> ServerUnavailable:
 
 def stream_of(core: Core, x: Any) -> Stream:
     """A stream of the counter."""
-    return Stream(core, Request(("count", ""), {"x": x}))
+    return Stream(core, InferRequest(("count", ""), {"x": x}))
 
 
 def test_another_server_is_asked_once(models: dict[str, FakeModel]) -> None:

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 from tests.client.streams.conftest import Server
 from tritonkit.client.core import Core
 from tritonkit.client.policy import Policy
-from tritonkit.client.request import Request
+from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_blocking
 from tritonkit.client.streams.stream_call import StreamCall
 from tritonkit.errors import DeadlineExceeded, InferenceError
@@ -40,7 +40,7 @@ def core(models: dict[str, FakeModel]) -> Core:
 
 def stream_of(core: Core) -> StreamCall:
     """A stream of it."""
-    return StreamCall(core, Request(("count", ""), {"x": [1, 0, -1]}))
+    return StreamCall(core, InferRequest(("count", ""), {"x": [1, 0, -1]}))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.cli.running import tritonkit_here as tritonkit
 from tests.wire.grpc_servers import Answers, body
 from tests.wire.kinds import Connect
 from tritonkit.client import TLS, AsyncClient, Client, Secret
-from tritonkit.client.request import Request
+from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async
 from tritonkit.errors import UsageError
 from tritonkit.wire.http2.channel import ChannelConfig, is_credential, is_loopback
@@ -120,7 +120,7 @@ def test_headers_of_an_observer() -> None:
 
     async def story() -> None:
         async with AsyncClient("192.0.2.1:8001", observers=[Telling()], timeout_s=5.0) as client:
-            request = Request(("m", ""), {})
+            request = InferRequest(("m", ""), {})
             call = client._core.observed(request, _sent(client, request))
             with pytest.raises(UsageError, match="the header authorization"):
                 await run_async(call)
@@ -128,7 +128,7 @@ def test_headers_of_an_observer() -> None:
     asyncio.run(story())
 
 
-def _sent(client: AsyncClient, request: Request) -> Any:
+def _sent(client: AsyncClient, request: InferRequest) -> Any:
     loop = asyncio.get_running_loop()
     yield from client._core.policy.call(
         "ModelInfer", [b""], loop.time() + 5.0, where="m", headers=request.headers

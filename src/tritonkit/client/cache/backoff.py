@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["Backoff"]
+__all__ = ["RedisBackoff"]
 
 _FIRST_S = 0.1
 _LONGEST_S = 5.0
 
 
-class Backoff:
+class RedisBackoff:
     """Pauses after failures: 0.1 s at first, twice as long each time, 5 s at most.
 
     At the end of a pause one caller tries, and the others keep away until the outcome is known. Failures of

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tritonkit.client.cache.backoff import Backoff
+from tritonkit.client.cache.backoff import RedisBackoff
 from tritonkit.client.cache.codec import decode, encode
 from tritonkit.client.extras import need
 from tritonkit.errors import UsageError
@@ -50,7 +50,7 @@ class RedisStore:
         self._prefix = f"{PREFIX}{settings.namespace}:"
         self._ttl_ms = max(1, round(settings.redis_ttl_s * 1000))
         self._clock = clock
-        self._backoff = Backoff(clock)
+        self._backoff = RedisBackoff(clock)
 
     def get(self, key: bytes) -> Steps[Entry | None]:
         """The answer under this key; None if there is no good one or Redis fails."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import merged_inputs
-from tritonkit.client.request import Request
+from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.client.streams.sequence_call import SequenceCalls
 
@@ -78,7 +78,7 @@ class Sequence(_Named):
             ClientError: as `Model.predict`; the sequence may go on.
         """
         given = merged_inputs(self._key[0], inputs, named)
-        request = Request(self._key, given, outputs, timeout_s, priority)
+        request = InferRequest(self._key, given, outputs, timeout_s, priority)
         return run_blocking(self._calls.predict(request, last))
 
     def __enter__(self) -> Sequence:
@@ -111,7 +111,7 @@ class AsyncSequence(_Named):
     ) -> Reply:
         """Send the next inputs of the sequence and wait for the answer; see `Sequence.predict`."""
         given = merged_inputs(self._key[0], inputs, named)
-        request = Request(self._key, given, outputs, timeout_s, priority)
+        request = InferRequest(self._key, given, outputs, timeout_s, priority)
         return await run_async(self._calls.predict(request, last))
 
     async def __aenter__(self) -> AsyncSequence:

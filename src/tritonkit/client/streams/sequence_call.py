@@ -24,7 +24,7 @@ from tritonkit.wire.answer import decode
 if TYPE_CHECKING:
     from tritonkit.client.core import Core
     from tritonkit.client.policy import ReplicaLease, Sent
-    from tritonkit.client.request import ModelKey, Request
+    from tritonkit.client.request import InferRequest, ModelKey
     from tritonkit.client.steps import Steps
     from tritonkit.wire.parameters import Parameter
 
@@ -59,7 +59,7 @@ class SequenceCalls:
         self._calling = Lock()  # tried, and never waited for
         self._state = _NEW
         self._server: ReplicaLease | None = None
-        self._last: Request | None = None
+        self._last: InferRequest | None = None
         self._begun = self._answered = False
 
     def enter(self) -> None:
@@ -69,7 +69,7 @@ class SequenceCalls:
             raise self._misused(self._state)
         self._state = _OPEN
 
-    def predict(self, request: Request, last: bool) -> Steps[Reply]:
+    def predict(self, request: InferRequest, last: bool) -> Steps[Reply]:
         """One call, sent to the sequence's server; again only if that surely did not begin with it."""
         self._core.check_process()
         if self._state != _OPEN:
@@ -92,7 +92,7 @@ class SequenceCalls:
         finally:
             self._release()
 
-    def _predict(self, request: Request, last: bool) -> Steps[Reply]:
+    def _predict(self, request: InferRequest, last: bool) -> Steps[Reply]:
         started = time.perf_counter()
         self._core.check_open()
         yield from self._core.checked(request)
@@ -109,7 +109,7 @@ class SequenceCalls:
         reply.timing.total_s = time.perf_counter() - started
         return reply
 
-    def _sent(self, request: Request, last: bool) -> Steps[Sent]:
+    def _sent(self, request: InferRequest, last: bool) -> Steps[Sent]:
         """Send one call; notes the state of the sequence at the server."""
         server = self._server
         if server is None:
@@ -132,7 +132,7 @@ class SequenceCalls:
         return sent
 
     def _send(
-        self, request: Request, server: ReplicaLease, *, start: bool, end: bool
+        self, request: InferRequest, server: ReplicaLease, *, start: bool, end: bool
     ) -> Steps[Sent]:
         parameters: dict[str, Parameter] = {"sequence_id": self.correlation_id}
         if start:
@@ -149,7 +149,7 @@ class SequenceCalls:
             replica=server.replica,
         )
 
-    def _end(self, last: Request, error: BaseException | None) -> Steps[None]:
+    def _end(self, last: InferRequest, error: BaseException | None) -> Steps[None]:
         """Send the last inputs again, as the end; a server that was not reached forgets by itself."""
         server, seconds = self._server, self._core.timeout_s
         if server is None:

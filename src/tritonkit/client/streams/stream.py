@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tritonkit.client.core import Core
     from tritonkit.client.reply import Reply
-    from tritonkit.client.request import Request
+    from tritonkit.client.request import InferRequest
 
 __all__ = ["AsyncStream", "Stream"]
 
@@ -38,7 +38,7 @@ class Stream:
         UsageError: the client is closed, or two threads read.
     """
 
-    def __init__(self, core: Core, request: Request) -> None:
+    def __init__(self, core: Core, request: InferRequest) -> None:
         self._call = StreamCall(core, request)
 
     def __iter__(self) -> Stream:
@@ -90,7 +90,7 @@ class AsyncStream:
     Cancelling the task that reads ends the stream, here and at the server.
     """
 
-    def __init__(self, core: Core, request: Request) -> None:
+    def __init__(self, core: Core, request: InferRequest) -> None:
         self._call = StreamCall(core, request)
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -25,7 +25,7 @@ from tritonkit.wire.answer import stream_response
 if TYPE_CHECKING:
     from tritonkit.client.core import Core
     from tritonkit.client.policy import ReplicaLease
-    from tritonkit.client.request import Request
+    from tritonkit.client.request import InferRequest
     from tritonkit.client.steps import Steps
 
 __all__ = ["StreamCall"]
@@ -46,7 +46,7 @@ class StreamCall:
         request: its `timeout_s`, if given, is for the whole stream.
     """
 
-    def __init__(self, core: Core, request: Request) -> None:
+    def __init__(self, core: Core, request: InferRequest) -> None:
         self._core = core
         self._request = request
         self._reading = Lock()  # tried, and never waited for
