@@ -1,4 +1,4 @@
-"""A disk that takes no more, while each kind of file is written: told as that, nothing left behind."""
+"""A full disk, while each kind of file is written: a clear error, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tritonkit.export.timing import Timing
 from tritonkit.optimize import evaluate
 from tritonkit.optimize.variants import FORMS, Form
 
-# A file may not grow past the limit, which is how a full disk looks to whoever writes: the call fails.
+# A file may not grow past the limit, which is how a full disk looks to a writer: the call fails.
 # Instead of minutes of compiling, torch writes a package of zeros.
 LIMITED = """
 import json, resource, signal, sys
@@ -47,7 +47,7 @@ print("RESULT" + json.dumps(result.problem.to_dict()))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["torchscript", "torch-compile", "openvino-fp32"])
-def test_a_full_disk_is_told_as_that(write_model: WriteModel, root: Path, variant: str) -> None:
+def test_a_full_disk_is_a_clear_error(write_model: WriteModel, root: Path, variant: str) -> None:
     """torch's own writers end the process, OpenVINO's throws an iostream error: neither is seen."""
     write_model(TORCH, network__py=LINEAR)
     done = subprocess.run(
@@ -99,7 +99,7 @@ def test_a_library_that_does_not_load_later_is_no_full_disk(
     assert bad.problem.found.startswith("it cannot be made: OSError: libtbb.so.12")
 
 
-def test_figures_that_cannot_be_kept_are_shown_all_the_same(
+def test_figures_that_cannot_be_recorded_are_still_shown(
     write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The artifact is in the cache by then; the times are measured again next time."""

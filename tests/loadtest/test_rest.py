@@ -23,7 +23,7 @@ SIGNATURE = ModelSignature(
 
 
 def test_a_request_is_json_and_then_the_bytes() -> None:
-    """The header's length is told, shapes and sizes stand in it, the tensor follows as it is."""
+    """The header's length is sent, shapes and sizes stand in it, the tensor follows as it is."""
     call = rest.encode(SIGNATURE, {"image": b"\x89PNG"})
     length = int(call.headers[rest.LENGTH_HEADER])
     header = json.loads(call.body[:length])
@@ -81,8 +81,8 @@ def test_an_address_without_host_or_port_is_refused(address: str) -> None:
         rest.connect(address)
 
 
-def test_where_nobody_answers_the_error_names_the_option() -> None:
-    """Port 1 is nobody's."""
+def test_without_a_server_the_error_names_the_option() -> None:
+    """No server listens on port 1."""
     with pytest.raises(ServerUnavailable) as caught:
         rest.check_ready("127.0.0.1:1", 2.0)
     assert "--http-host" in caught.value.todo

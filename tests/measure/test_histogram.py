@@ -50,7 +50,7 @@ def test_nothing_has_no_percentile() -> None:
     assert len(Histogram()) == 0
 
 
-def test_it_is_made_anew_from_its_counts() -> None:
+def test_it_is_restored_from_its_counts() -> None:
     """What a worker sends is what the master has."""
     times = list(np.random.default_rng(0).exponential(5, 1000))
     sent = filled(times)

@@ -119,7 +119,7 @@ def test_requests_of_others_are_noticed() -> None:
     )
 
 
-def test_a_model_loaded_anew_meanwhile_is_an_error() -> None:
+def test_a_model_reloaded_meanwhile_is_an_error() -> None:
     """Its counters start again at nothing: differences would be negative."""
     memory = MemoryTransport({"digits": DIGITS})
     asked: list[str] = []

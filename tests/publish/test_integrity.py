@@ -164,7 +164,7 @@ def test_a_build_mends_what_was_found(out: Path, tmp_path: Path) -> None:
     assert verify(out) == []
 
 
-def test_a_model_published_meanwhile_is_looked_at_anew(
+def test_a_model_published_meanwhile_is_verified_again(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that a publish takes away while they are hashed are no damage."""
@@ -188,12 +188,12 @@ def test_a_model_published_meanwhile_is_looked_at_anew(
 def test_verifying_beside_other_work(out: Path) -> None:
     """The thread tells its findings at the end; stopped, it tells nothing; a failure is a finding."""
     flip(out / "net" / "1" / "model.onnx")
-    told: list[list[Finding]] = []
-    verifier = Verifier(out, then=told.append)
+    reported: list[list[Finding]] = []
+    verifier = Verifier(out, then=reported.append)
     verifier.start()
     verifier.join(30)
-    assert told == [verifier.findings]
-    assert [finding.model for finding in told[0]] == ["net"]
+    assert reported == [verifier.findings]
+    assert [finding.model for finding in reported[0]] == ["net"]
 
     begun, go_on = threading.Event(), threading.Event()
 
@@ -201,14 +201,14 @@ def test_verifying_beside_other_work(out: Path) -> None:
         begun.set()
         go_on.wait(30)
 
-    stopped = Verifier(out, then=told.append, progress=wait)
+    stopped = Verifier(out, then=reported.append, progress=wait)
     stopped.start()
     assert begun.wait(30)
     stopped.stop()
     go_on.set()
     stopped.join(30)
     assert stopped.findings is None
-    assert len(told) == 1
+    assert len(reported) == 1
 
     def fail(done: int, total: int) -> None:
         raise RuntimeError("the terminal is gone")

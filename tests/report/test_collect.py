@@ -61,7 +61,7 @@ def test_timings_of_another_number_of_threads_do_not_count(relu: Path) -> None:
     assert report.operators is None
 
 
-def test_what_was_built_of_another_state_is_told_apart(relu: Path) -> None:
+def test_what_was_built_of_another_state_is_listed_as_such(relu: Path) -> None:
     """After the network changed, its old variant is no figure of the new one."""
     (relu / "models" / "net" / "relu.onnx").write_bytes(onnx_file(RELU, ["batch", 5], ["batch", 5]))
     with pytest.raises(UsageError) as caught:
@@ -82,7 +82,7 @@ def test_nothing_built_names_the_command_to_run(relu: Path) -> None:
 
 
 def test_the_gate_is_applied_as_the_spec_is_now(relu: Path, write_model: WriteModel) -> None:
-    """Raising the bar builds nothing anew, and the report refuses what missed it."""
+    """Raising a limit builds nothing again, and the report refuses what misses it."""
     write_model(TEXT.format(name="net", more="quality: {at_least: 1.5}\n"))
     (report,) = collect(relu, threads=THREADS)
     assert report.results[0].verdict is not None

@@ -25,7 +25,7 @@ def test_columns_are_in_order_of_size_whatever_the_record_says() -> None:
 
 
 def test_all_variants_get_the_axis_of_the_farthest_ones() -> None:
-    """Edges between are kept, those that nobody uses outside are not; `more` is last."""
+    """Edges between used ones stay, unused ones outside are left out; `more` is last."""
     exact, far = {"0": 4, "1e-08": 0, "1e-07": 0, "more": 0}, {"0": 0, "1e-07": 3, "more": 1}
     assert used_edges([exact, far]) == ("0", "1e-08", "1e-07", "more")
     assert used_edges([exact]) == ("0",)

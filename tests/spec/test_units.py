@@ -16,7 +16,7 @@ def test_durations_become_microseconds(text: str, microseconds: int) -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("64MiB", 64 * 2**20), ("1GB", 10**9), ("512B", 512)])
 def test_sizes_become_bytes(text: str, size: int) -> None:
-    """Binary and decimal units are told apart."""
+    """Binary and decimal units are distinguished."""
     assert parse_bytes(text) == size
 
 

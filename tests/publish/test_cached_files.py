@@ -1,4 +1,4 @@
-"""What is kept from build to build is used only if it is as it was written, and leads nowhere else."""
+"""Cached files are used only if they are as they were written, and lead nowhere else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_trained_weights_with_a_flipped_bit_are_not_used(
 ) -> None:
     """torch reads such a file without a word: here 1.0 became infinite by its highest exponent bit."""
     spec = write_model(TORCH, network__py=LINEAR)
-    folder = tmp_path / "kept"
+    folder = tmp_path / "cached"
     folder.mkdir()
     Weights(folder, spec).store("network", {"weight": torch.ones(64)})
     [file] = folder.iterdir()
@@ -53,10 +53,10 @@ def test_trained_weights_with_a_flipped_bit_are_not_used(
     file.write_bytes(data)
     assert torch.load(file, weights_only=True)["weight"][0] > 1e38
     assert Weights(folder, spec).find("network") is None
-    told: list[str] = []
-    again = Weights(folder, spec, warn=told.append)
+    reported: list[str] = []
+    again = Weights(folder, spec, warn=reported.append)
     assert again.find("network") is None
-    assert told == [f"{file} is damaged and not used: its content is not what its hash says"]
+    assert reported == [f"{file} is damaged and not used: its content is not what its hash says"]
     again.store("network", {"weight": torch.ones(64)})
     found = Weights(folder, spec).find("network")
     assert found is not None
@@ -67,12 +67,12 @@ def test_trained_weights_with_a_flipped_bit_are_not_used(
 @pytest.mark.parametrize("name", ["model.onnx", "artifact.json"])
 def test_a_damaged_artifact_is_named_and_made_again(spec: Spec, root: Path, name: str) -> None:
     """A flipped bit in the weights or in the record of how good they are."""
-    told: list[str] = []
+    reported: list[str] = []
     cache = Cache(root / "cache")
-    cache.warn = told.append
+    cache.warn = reported.append
     first = build(plan(spec, cache), cache)
     assert plan(spec, cache).cached is not None
-    assert told == []
+    assert reported == []
     file = first.folder / name
     before = file.read_bytes()
     if name == "artifact.json":  # a digit of a figure: still JSON
@@ -84,8 +84,8 @@ def test_a_damaged_artifact_is_named_and_made_again(spec: Spec, root: Path, name
         flip(file)
     what = plan(spec, cache)
     assert what.cached is None
-    assert str(first.folder) in told[0]
-    assert "is damaged and not used" in told[0]
+    assert str(first.folder) in reported[0]
+    assert "is damaged and not used" in reported[0]
     again = build(what, cache)
     assert again.files == first.files
     assert plan(spec, cache).cached == again
@@ -96,19 +96,19 @@ def test_a_build_tells_of_damage_on_standard_error(root: Path, tmp_path: Path) -
     (tmp_path / "relu.onnx").write_bytes(onnx_file(RELU, ["batch", 4]))
     tritonkit("new", "relu", "--onnx", str(tmp_path / "relu.onnx"), "--root", str(root))
     assert tritonkit("build", "--root", str(root)).returncode == 0
-    [kept] = (root / ".tritonkit" / "cache").rglob("model.onnx")
-    flip(kept)
+    [cached] = (root / ".tritonkit" / "cache").rglob("model.onnx")
+    flip(cached)
     shutil.rmtree(root / "model_repository")
     done = tritonkit("build", "--json", "--root", str(root))
     assert done.returncode == 0, done.stderr
-    assert f"warning: {kept.parent} is damaged and not used: model.onnx" in done.stderr
+    assert f"warning: {cached.parent} is damaged and not used: model.onnx" in done.stderr
     assert json.loads(done.stdout)["changes"][0]["action"] == "new version"
     published = root / "model_repository" / "relu" / "1" / "model.onnx"
     assert published.read_bytes() == (tmp_path / "relu.onnx").read_bytes()
     assert tritonkit("verify", "--root", str(root)).returncode == 0
 
 
-def test_damaged_times_are_measured_anew(spec: Spec, root: Path) -> None:
+def test_damaged_timings_are_measured_again(spec: Spec, root: Path) -> None:
     """A digit of a time decides which variant is served."""
     cache = Cache(root / "cache")
     artifact = build(plan(spec, cache), cache)
@@ -124,9 +124,9 @@ def test_damaged_times_are_measured_anew(spec: Spec, root: Path) -> None:
 @pytest.mark.parametrize("name", ["../../../evil.txt", "/evil.txt", "..", "a/b", ""])
 def test_an_artifact_names_files_of_its_own_folder_alone(spec: Spec, root: Path, name: str) -> None:
     """A record with a path would have publishing write it anywhere; even with a hash that fits it is not used."""
-    told: list[str] = []
+    reported: list[str] = []
     cache = Cache(root / "cache")
-    cache.warn = told.append
+    cache.warn = reported.append
     artifact = build(plan(spec, cache), cache)
     record = artifact.folder / "artifact.json"
     facts = json.loads(record.read_text())
@@ -137,7 +137,7 @@ def test_an_artifact_names_files_of_its_own_folder_alone(spec: Spec, root: Path,
         facts["sha256"] = hashlib.sha256(text).hexdigest()
     record.write_text(json.dumps(facts))
     assert plan(spec, cache).cached is None
-    assert f"{name!r} is not a file of the artifact's folder" in told[0]
+    assert f"{name!r} is not a file of the artifact's folder" in reported[0]
 
 
 def test_a_file_that_changed_since_the_build_is_not_published(tmp_path: Path) -> None:
@@ -239,6 +239,6 @@ def test_the_code_of_a_folders_own_step_is_no_link_out_of_it(
         (steps / "own" / "own_core.py").symlink_to(secret / "own" / "notes.py")
     text = "name: net\nnetwork: {onnx: relu.onnx}\npipeline:\n  - step: own\n  - network\n"
     write_model(text, relu__onnx=onnx_file(RELU, ["batch", 4]))
-    told = failed(tritonkit("build", "--root", str(root)), 3)
-    assert "a link that leads out of" in told
+    reported = failed(tritonkit("build", "--root", str(root)), 3)
+    assert "a link that leads out of" in reported
     assert not list(root.rglob("model_repository/*/[0-9]*/*.py"))
