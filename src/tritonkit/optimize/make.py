@@ -16,7 +16,7 @@ from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.export.artifact import Artifact, Signature, sha256_file
 from tritonkit.export.cache import Cache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
-from tritonkit.export.hooks import blame
+from tritonkit.export.hooks import hook_errors
 from tritonkit.export.job import Job
 from tritonkit.export.onnx_file import check_file, hold_against_spec, read_signature
 from tritonkit.export.quality import measure
@@ -181,7 +181,7 @@ def _copy_python(spec: Spec, folder: Path) -> Signature:
     network = spec.model.network
     assert network.python is not None  # noqa: S101  the caller chose this source
     source = resolve_file(network.python, spec, "network.python")
-    with blame(spec, "network.python", f"compiling {source.name}"):
+    with hook_errors(spec, "network.python", f"compiling {source.name}"):
         compile(source.read_bytes(), source.name, "exec")
     shutil.copyfile(source, folder / "model.py")
     for reference in network.files:
