@@ -6,7 +6,7 @@ project anywhere has them too; what a project has under the same path comes befo
 
 from __future__ import annotations
 
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
 
 from tritonkit.errors import TritonkitError
@@ -16,15 +16,11 @@ __all__ = ["STEPS", "clone", "own_or_shipped", "shipped"]
 STEPS = "python_backends/steps"
 """Where pipeline steps lie, in what is shipped and in a project."""
 
-_PACKAGE = Path(str(files("tritonkit")))
-_CARRIED = _PACKAGE / "_data"
-"""Written by setup.py into the wheel; a clone has none."""
-
 
 def clone() -> Path | None:
     """The clone whose sources are running; None where tritonkit was installed from a wheel."""
-    folder = _PACKAGE.parents[1]
-    return None if _CARRIED.is_dir() or not (folder / "python_backends").is_dir() else folder
+    folder = _carried().parents[2]
+    return None if _carried().is_dir() or not (folder / "python_backends").is_dir() else folder
 
 
 def shipped(path: str) -> Path:
@@ -33,7 +29,7 @@ def shipped(path: str) -> Path:
     Raises:
         TritonkitError: the installation lacks it.
     """
-    found = (clone() or _CARRIED) / path
+    found = (clone() or _carried()) / path
     if not found.exists():
         raise TritonkitError(
             str(found), found="this installation of tritonkit lacks it",
@@ -47,3 +43,11 @@ def own_or_shipped(root: Path, path: str) -> Path:
     """The file or folder that the project at `root` has under this path, else the shipped one."""
     own = root / path
     return own if own.exists() else shipped(path)
+
+
+@cache
+def _carried() -> Path:
+    """The data of the package, which setup.py writes into the wheel; a clone has none."""
+    from importlib.resources import files  # some milliseconds that a client does without
+
+    return Path(str(files("tritonkit"))) / "_data"

@@ -17,7 +17,9 @@ from tests.conftest import PROJECT
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.serve.compose import CONTEXT
 
-COMPOSE = shutil.which("docker-compose")
+COMPOSE = (
+    [shutil.which("docker-compose")] if shutil.which("docker-compose") else ["docker", "compose"]
+)
 
 
 @pytest.fixture
@@ -81,13 +83,13 @@ def test_a_clone_has_its_stack() -> None:
     assert not (PROJECT / CONTEXT).exists()
 
 
-@pytest.mark.skipif(COMPOSE is None, reason="apt-get install docker-compose")
+@pytest.mark.needs("docker")
 def test_compose_reads_the_file(built: Path) -> None:
     """With all profiles and the limits of the project."""
     tritonkit("compose", cwd=built)
     for folder in (built, PROJECT):
         done = subprocess.run(
-            [str(COMPOSE), "--profile", "load", "--profile", "gpu", "config", "-q"],
+            [*COMPOSE, "--profile", "load", "--profile", "gpu", "config", "-q"],
             capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

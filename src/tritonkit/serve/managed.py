@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache_folder",
+    "environment_script",
     "install",
     "interpreter",
     "is_installed",
@@ -35,18 +36,18 @@ def cache_folder() -> Path:
 
 def managed_place() -> Path:
     """Where the environment of this tritonkit's requirements is, or would be."""
-    found: str = _script().fingerprint()
+    found: str = environment_script().fingerprint()
     return cache_folder() / found
 
 
 def is_installed() -> bool:
     """Whether it is there, and was made to its end."""
-    return bool(_script().is_whole(managed_place()))
+    return bool(environment_script().is_whole(managed_place()))
 
 
 def size_gb() -> float:
     """What one takes on the disk, in GB."""
-    return float(_script().SIZE_GB)
+    return float(environment_script().SIZE_GB)
 
 
 def install(say: Callable[[str], object], python: str = "", torch: bool = False) -> bool:
@@ -60,7 +61,7 @@ def install(say: Callable[[str], object], python: str = "", torch: bool = False)
     Raises:
         ServerNotFound: no interpreter fits, the disk is full, or a package cannot be installed.
     """
-    script, place = _script(), managed_place()
+    script, place = environment_script(), managed_place()
     try:
         return bool(script.make(place, say, python, torch))
     except (script.InstallError, OSError) as error:
@@ -73,7 +74,7 @@ def interpreter() -> tuple[str, str]:
     Raises:
         ServerNotFound: none fits.
     """
-    script = _script()
+    script = environment_script()
     try:
         chosen = script.choose(fetch=False)
     except script.InstallError as error:
@@ -86,7 +87,7 @@ def remove() -> list[Path]:
     folder = cache_folder()
     found = sorted(path for path in folder.glob("*") if path.is_dir())
     for path in found:
-        (path / _script().MARKER).unlink(
+        (path / environment_script().MARKER).unlink(
             missing_ok=True
         )  # an interrupted removal leaves none whole
         shutil.rmtree(path)
@@ -99,7 +100,7 @@ def _not_found(error: Exception) -> ServerNotFound:
 
 
 @cache
-def _script() -> Any:
+def environment_script() -> Any:
     """python_backends/environment.py, which the Makefile runs with any Python: it is in no package."""
     file = shipped("python_backends/environment.py")
     spec = importlib.util.spec_from_file_location("tritonkit_environment", file)

@@ -1,0 +1,115 @@
+"""The script that makes the server's environment: which Python it takes, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonkit.serve.managed import environment_script
+
+script: Any = environment_script()
+BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+FITS = sys.version_info[:2] in script.VERSIONS
+
+fits = pytest.mark.skipif(not FITS, reason="this Python makes no server environment")
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No other Python, no uv, no compiler, no package index."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+
+@fits
+def test_the_running_python_is_taken_where_it_fits() -> None:
+    """Of a virtual environment its base, which stays when the environment goes."""
+    chosen = script.choose()
+    assert Path(chosen.path).resolve() == BASE
+    assert script.why(chosen) == "as this one"
+
+
+@fits
+def test_another_python_on_the_path_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Under a Python for which the server's numpy has no wheel."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    name = "python{}.{}".format(*sys.version_info[:2])
+    (tmp_path / "bin" / name).symlink_to(BASE)
+    assert script.choose().version == "{}.{}.{}".format(*sys.version_info[:3])
+    assert "numpy has wheels for" in script.why(script.Interpreter("python3", "3.9.1", True))
+
+
+@fits
+def test_a_python_of_pyenv_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its own folder of versions is looked into: what it puts on PATH runs only one of them."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    program = (
+        tmp_path / "pyenv" / "versions" / "x" / "bin" / "python{}.{}".format(*sys.version_info[:2])
+    )
+    program.parent.mkdir(parents=True)
+    program.symlink_to(BASE)
+    assert Path(script.choose().path).resolve() == BASE
+
+
+def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By apt or uv."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(script.InstallError, match=r"no Python 3\.11 or 3\.12") as caught:
+        script.choose()
+    assert "apt-get install" in caught.value.todo
+    assert "pip install uv" in caught.value.todo
+
+
+@fits
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    """Where a package cannot be installed, the folder goes again."""
+    said: list[str] = []
+    with pytest.raises(script.InstallError, match=r"requirements\.txt cannot be installed"):
+        script.make(tmp_path / "server", said.append)
+    assert not (tmp_path / "server").exists()
+    assert any("0.8 GB" in line for line in said)
+
+
+def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
+    """It is written last, and names the requirements."""
+    marker = tmp_path / script.MARKER
+    assert not script.is_whole(tmp_path)
+    for text, whole in (
+        ("{", False),
+        ("[]", False),
+        (json.dumps({"made_from": "other"}), False),
+        (json.dumps({"made_from": script.fingerprint()}), True),
+    ):
+        marker.write_text(text)
+        assert script.is_whole(tmp_path) is whole
+
+
+def test_a_guard_that_cannot_be_compiled_is_one_line(tmp_path: Path) -> None:
+    """It says that the server runs without it, and what to install."""
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(BASE)
+    said = script._guard(tmp_path / "venv")
+    assert said.startswith("guard not compiled: the server runs unguarded; install gcc")
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "venv" / script.GUARD).exists()
+
+
+def test_a_disk_that_is_full_is_said_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is left."""
+    monkeypatch.setattr(script, "_FREE_BYTES", 1 << 62)
+    with pytest.raises(script.InstallError, match="GB free"):
+        script.make(tmp_path / "server", print)
+    assert os.listdir(tmp_path) == ["bin"]  # noqa: PTH208
