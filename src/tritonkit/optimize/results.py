@@ -11,7 +11,7 @@ from tritonkit.export.artifact import Artifact
 from tritonkit.export.cache import Cache
 from tritonkit.export.gate import Verdict, judge, refuse
 from tritonkit.export.job import Job
-from tritonkit.export.timing import Timing, find_timing, time_runner
+from tritonkit.export.timing import VariantTiming, find_timing, time_runner
 from tritonkit.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.runtimes import RUNTIMES
@@ -40,7 +40,7 @@ class Result:
     variant: str
     cached: bool
     artifact: Artifact | None = None
-    timing: Timing | None = None
+    timing: VariantTiming | None = None
     verdict: Verdict | None = None
     problem: TritonkitError | None = None
     runtime: str | None = None
@@ -181,7 +181,9 @@ def _evaluate(
     )
 
 
-def _timing(what: BuildPlan, artifact: Artifact, job: Job, progress: Progress) -> Timing | None:
+def _timing(
+    what: BuildPlan, artifact: Artifact, job: Job, progress: Progress
+) -> VariantTiming | None:
     """What was measured before, or is now; None for what does not run on this machine."""
     if what.variant.runtime is None:
         return None

@@ -10,7 +10,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.runner import OperatorTime
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
-from tritonkit.optimize.native_output import silenced
+from tritonkit.optimize.quiet import silenced
 from tritonkit.text import first_line
 
 __all__ = ["open_interpreter", "open_runner"]

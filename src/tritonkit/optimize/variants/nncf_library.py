@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import os
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from tritonkit.extras import need
+from tritonkit.optimize.quiet import quiet
 
-__all__ = ["clipping", "need_nncf", "quiet", "smoothing"]
+__all__ = ["clipping", "need_nncf", "smoothing"]
 
 _SILENT = "NNCF_CI"
 """With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
@@ -30,24 +26,6 @@ def need_nncf() -> Any:
             del os.environ[_SILENT]
         else:
             os.environ[_SILENT] = before
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep progress bars, notes and warnings about NNCF's own code out of a person's terminal."""
-    logger = logging.getLogger("nncf")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
 
 
 def smoothing(strength: float) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch, dummy_batch
 from tritonkit.extras import need
+from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.form import Form
-from tritonkit.optimize.variants.onnx_graph import quiet, save, tidy, with_shapes
+from tritonkit.optimize.variants.onnx_graph import save, tidy, with_shapes
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tritonkit.export.onnx_file import open_session
 from tritonkit.extras import need
+from tritonkit.optimize.quiet import quiet
 
-__all__ = ["Graph", "name_nodes", "quiet", "save", "shorten", "simplified", "tidy", "with_shapes"]
+__all__ = ["Graph", "name_nodes", "save", "shorten", "simplified", "tidy", "with_shapes"]
 
 
 class Graph:
@@ -214,16 +211,3 @@ def simplified(model: Any, where: str) -> Any:
 def save(model: Any, file: Path) -> None:
     """Write a model as one file."""
     need("onnx", "build").save(model, file)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep a library's own remarks out of a person's terminal."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            logging.disable(before)

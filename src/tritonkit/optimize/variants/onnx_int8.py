@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
+from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_bytes import Bytes, Weights
 from tritonkit.optimize.variants.onnx_fuse import fuse
-from tritonkit.optimize.variants.onnx_graph import name_nodes, quiet, save, simplified
+from tritonkit.optimize.variants.onnx_graph import name_nodes, save, simplified
 from tritonkit.optimize.variants.onnx_layers import Layers
 from tritonkit.optimize.variants.onnx_ranges import Range, Ranges
 from tritonkit.optimize.variants.onnx_search import Search

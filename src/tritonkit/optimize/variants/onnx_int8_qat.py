@@ -6,24 +6,22 @@ torch.export traces the network, torchao (PT2E) folds batch normalization and pu
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.hooks import blame
+from tritonkit.export.hooks import hook_errors
 from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
 from tritonkit.extras import need
+from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, to_pairs
 from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.int8_rules import Int8Rules
+from tritonkit.optimize.variants.onnx_graph import save, tidy
 from tritonkit.spec import Spec
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     pairs = to_pairs(spec, job.training)
     reference, student, rules = job.module(), *_prepared(job)
     settings = _settings(spec)
-    with blame(spec, "optimize.training", "fine-tuning with 8-bit rounding"):
+    with hook_errors(spec, "optimize.training", "fine-tuning with 8-bit rounding"):
         fit(
             student,
             lambda inputs: outputs_of(reference, inputs),
@@ -57,7 +55,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
             lambda epoch: _hold_ranges(student, epoch / settings.epochs),
         )
     job.say("writing the int8 file")
-    with _quiet():
+    with quiet():
         finished = need("torchao.quantization.pt2e.quantize_pt2e", "optimize").convert_pt2e(student)
     example = dummy_batch(spec, job.signature, 3, largest=True)
     export_onnx(spec, finished, example, job.batched, folder / "model.onnx")
@@ -80,14 +78,14 @@ def _prepared(job: Job) -> tuple[Any, Int8Rules]:
     """The network's graph with fake quantization in it, and the rules by which that was placed."""
     torch = need("torch", "build")
     spec = job.spec
-    with _quiet():
+    with quiet():
         pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimize")
         rules = Int8Rules(largest_weight())
     example = dummy_batch(spec, job.signature, 3, largest=True)
     inputs = tuple(torch.from_numpy(example[name]) for name in spec.model.network.inputs)
     shapes = dynamic_shapes(torch, spec, job.batched)
     try:
-        with _quiet():
+        with quiet():
             program = torch.export.export(job.module(), inputs, dynamic_shapes=shapes)
             prepared = pt2e.prepare_pt2e(program.module(check_guards=False), rules)
     except Exception as error:
@@ -105,44 +103,20 @@ def _prepared(job: Job) -> tuple[Any, Int8Rules]:
 def _make_small(file: Path) -> None:
     """Take out what no runtime needs: where each operator came from in Python, which would be half of a
     small int8 file, and the zero points of biases, which are zero by definition."""
-    onnx = need("onnx", "build")
-    model = onnx.load(file)
-    graph = model.graph
-    for part in (*graph.node, *graph.input, *graph.output, graph, model):
-        part.ClearField("metadata_props")
-        part.ClearField("doc_string")
-    graph.ClearField("value_info")
-    biases = {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.INT32}
+    model = need("onnx", "build").load(file)
+    graph, int32 = model.graph, need("onnx", "build").TensorProto.INT32
+    biases = {tensor.name for tensor in graph.initializer if tensor.data_type == int32}
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in biases:
             del node.input[2:]
-    used = {name for node in graph.node for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    graph.ClearField("initializer")
-    graph.initializer.extend(kept)
-    onnx.save(model, file)
+    tidy(model)
+    save(model, file)
 
 
 def _hold_ranges(student: Any, done: float) -> None:
     """Stop the moving averages once that share of the epochs is over."""
     if done >= _RANGES_STAND_STILL_AFTER:
         student.apply(need("torchao.quantization.pt2e", "optimize").disable_observer)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torchao's notes about kernels for GPUs, and about its own deprecations, out of a terminal."""
-    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimize", by_cpu=True)}

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.extras import need
-from tritonkit.optimize.variants.onnx_graph import quiet, with_shapes
+from tritonkit.optimize.quiet import quiet
+from tritonkit.optimize.variants.onnx_graph import with_shapes
 from tritonkit.optimize.variants.onnx_ranges import Ranges
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.export.samples import Batch, count_items, dummy_batch
 from tritonkit.extras import need
-from tritonkit.optimize.native_output import silenced
+from tritonkit.optimize.quiet import silenced
 from tritonkit.optimize.runtimes.litert import open_interpreter
 from tritonkit.optimize.variants.form import Form
 from tritonkit.text import first_line

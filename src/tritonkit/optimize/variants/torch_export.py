@@ -12,7 +12,6 @@ import io
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_onnx import dynamic_shapes, explain
 from tritonkit.extras import need
+from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.form import Form
 from tritonkit.resources import shipped
 from tritonkit.spec import Spec
@@ -42,7 +42,9 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
     _check_dtypes(job)
     module = _positional(torch, job.module())
     try:
-        with _quiet(), torch.no_grad():
+        # TorchScript is deprecated, and still what Triton's pytorch backend loads; tracing warns about every
+        # size it reads, which the comparison with the reference judges better.
+        with quiet(), torch.no_grad():
             traced = torch.jit.trace(module, _example(torch, job), check_trace=False)
             frozen = torch.jit.freeze(traced.eval())
     except (RuntimeError, ValueError, TypeError) as error:
@@ -56,7 +58,7 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
     _check_names(spec, list(spec.model.network.inputs), arguments, "inputs")
     _check_names(spec, list(spec.model.network.outputs), (), "outputs")
     content = io.BytesIO()
-    with _quiet():
+    with quiet():
         torch.jit.save(frozen, content)
     _write(folder / "model.pt", content)
     _write_tensors(spec, folder)
@@ -72,13 +74,13 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
     shapes = (dynamic_shapes(torch, spec, job.batched),)  # of *inputs, one argument
     job.say("exporting")
     try:
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             program = torch.export.export(module, example, dynamic_shapes=shapes)
     except Exception as error:
         raise explain(spec, error) from error
     job.say("compiling")
     package, content = folder / "model.pt2", io.BytesIO()
-    with _quiet(), torch.no_grad(), _compiler_blamed(spec):
+    with quiet(), torch.no_grad(), _compiler_blamed(spec):
         need("torch._inductor", "build").aoti_compile_and_package(
             program, package_path=content, inductor_configs=_CONFIG
         )
@@ -210,12 +212,3 @@ def _copy_server(folder: Path) -> None:
     files = [python / "torch_compile" / "model.py", *sorted(backends.glob("backend_*.py"))]
     for file in (*files, *(backends / "pytorch" / name for name in names)):
         shutil.copyfile(file, folder / file.name)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """TorchScript is deprecated, and still what Triton's pytorch backend loads; tracing warns about every
-    size it reads, which the comparison with the reference judges better."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
