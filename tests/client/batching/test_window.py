@@ -61,7 +61,7 @@ def test_silence_ends_the_wait_and_is_remembered() -> None:
     assert 0 < hold < 0.0016
     now += hold + 1e-9
     assert window.hold_s(now, 1, 1, now - hold, FAR) <= 0
-    assert window.company == 1
+    assert window.recent_callers == 1
     assert window.hold_s(now, 1, 1, now, FAR) <= 0
 
 
@@ -93,7 +93,7 @@ def test_a_crowd_that_went_away_is_forgotten() -> None:
     for _ in range(4):
         window.arrived(now := now + 0.004, 1)
         window.landed(now := now + 0.003, 0.003, 0, 0)
-    assert window.company == 1
+    assert window.recent_callers == 1
 
 
 def test_a_pause_does_not_slow_the_mean_for_long() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
-from tritonkit.errors import UsageError
+from tritonkit.client.checks import check_setting, is_whole
 
 __all__ = ["IN_FLIGHT", "Adaptive"]
 
@@ -40,27 +40,18 @@ class Adaptive:
     in_flight: int | None = None
 
     def __post_init__(self) -> None:
-        _check_count("max_batch", self.max_batch)
-        if self.in_flight is not None:
-            _check_count("in_flight", self.in_flight)
-        _check_time("target_latency_ms", self.target_latency_ms)
-        _check_time("min_wait_ms", self.min_wait_ms)
+        for name in ("max_batch", "in_flight"):
+            value = getattr(self, name)
+            fine = is_whole(value, 1) or (name == "in_flight" and value is None)
+            check_setting(self, name, fine, "a whole number from 1")
+        for name in ("target_latency_ms", "min_wait_ms", "max_wait_ms"):
+            value = getattr(self, name)
+            fine = _is_time(value) or (name == "max_wait_ms" and value is None)
+            check_setting(self, name, fine, "milliseconds, 0 or more")
         if self.max_wait_ms is not None:
-            _check_time("max_wait_ms", self.max_wait_ms)
-            if self.max_wait_ms < self.min_wait_ms:
-                raise UsageError(
-                    "Adaptive, max_wait_ms",
-                    found=f"{self.max_wait_ms:g}, less than min_wait_ms ({self.min_wait_ms:g})",
-                    wanted="at least min_wait_ms",
-                )
+            fine = self.max_wait_ms >= self.min_wait_ms
+            check_setting(self, "max_wait_ms", fine, f"at least min_wait_ms ({self.min_wait_ms:g})")
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"Adaptive, {name}", found=repr(value), wanted="a whole number from 1 up")
-
-
-def _check_time(name: str, value: object) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not isfinite(value) or value < 0:  # type: ignore[arg-type,operator]
-        raise UsageError(f"Adaptive, {name}", found=repr(value), wanted="milliseconds, 0 or more")
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < inf  # type: ignore[operator]

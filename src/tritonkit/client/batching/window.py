@@ -44,14 +44,14 @@ class BatchWindow:
         self._landings = 0
 
     @property
-    def company(self) -> int:
+    def recent_callers(self) -> int:
         """How many callers there were at once of late."""
         return max(self._peak, self._peak_before)
 
     @property
     def share(self) -> int:
         """The size at which a batch need not wait: the callers, spread over the batches under way."""
-        return min(self.limit, -(-self.company // self.in_flight))
+        return min(self.limit, -(-self.recent_callers // self.in_flight))
 
     def arrived(self, now: float, present: int) -> None:
         """An item came; `present` items are queued or under way, it included."""
@@ -90,11 +90,11 @@ class BatchWindow:
             joined: when its first item came.
             soonest: the earliest deadline in it.
         """
-        if queued >= self.limit or self.company <= 1:
+        if queued >= self.limit or self.recent_callers <= 1:
             return 0.0
         least = joined + self._least_s
         end = least
-        if queued < self.share and present < self.company and self.gap_s <= self._useful_s:
+        if queued < self.share and present < self.recent_callers and self.gap_s <= self._useful_s:
             end = max(joined, self._free_at) + self.longest_s
             if present == queued:  # the server is idle: only for those who are on their way
                 end = max(least, min(end, self._moved_at + self._silence_s()))

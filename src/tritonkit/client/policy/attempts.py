@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from tritonkit.client.policy.hedge import HedgedAnswer, HedgedSend
@@ -45,63 +46,41 @@ class Sent(NamedTuple):
     wait_s: float
 
 
+@dataclass(slots=True, eq=False)
 class Attempts:
     """What is done for one call; see `Policy.call` for its arguments."""
 
-    __slots__ = (
-        "_body",
-        "_deadline",
-        "_headers",
-        "_hedge",
-        "_idempotent",
-        "_last",
-        "_method",
-        "_only",
-        "_policy",
-        "_sent",
-        "_tried",
-        "_wait_s",
-        "_where",
-    )
-
-    def __init__(
-        self,
-        policy: Policy,
-        method: Method,
-        body: Body | MakeBody,
-        deadline: float,
-        where: str,
-        headers: Headers = (),
-        idempotent: bool = False,
-        only: Replica | None = None,
-    ) -> None:
-        self._policy = policy
-        self._method = method
-        self._body = body
-        self._deadline = deadline
-        self._where = where
-        self._headers = headers
-        self._idempotent = idempotent
-        self._only = only
-        self._tried: tuple[Replica, ...] = ()
-        self._last: Exception | None = None
-        self._hedge: Attempt | None = None
-        self._sent = 0
-        self._wait_s = 0.0
+    policy: Policy
+    method: Method
+    body: Body | MakeBody
+    deadline: float
+    where: str
+    headers: Headers = ()
+    idempotent: bool = False
+    only: Replica | None = None
+    tried: tuple[Replica, ...] = ()
+    """Where it has been, the latest last."""
+    last: Exception | None = None
+    """What the attempt before ended with."""
+    hedge: Attempt | None = None
+    sent: int = 0
+    """Messages, hedges included."""
+    wait_s: float = 0.0
+    """Seconds that failed attempts took."""
 
     def run(self, queue_s: float = 0.0) -> Steps[Sent]:
         """Attempts until one is answered or no more may be made."""
-        clock, hedges = self._policy.clock, self._policy.hedges
+        clock, hedges = self.policy.clock, self.policy.hedges
         while True:
             winner = attempt = self.pick(clock())
-            self._sent += 1
+            self.sent += 1
             try:
-                if callable(self._body):
-                    body = yield from self._made_and_sent(attempt, self._body)
+                if callable(self.body):
+                    body = yield from self._made_and_sent(attempt, self.body)
                 elif hedges and (slow_after_s := self._slow_after_s()) is not None:
-                    winner, body = yield from self._hedged(attempt, self._body, slow_after_s)
+                    winner, body = yield from self._hedged(attempt, self.body, slow_after_s)
                 else:
-                    body = yield self._message(attempt, self._body)
+                    body = yield self._message(attempt, self.body)
             except Exception as error:
                 pause_s = self._failed(attempt, clock(), error)
             except BaseException as error:  # interrupted, cancelled: says nothing about the server
@@ -109,23 +88,23 @@ class Attempts:
                 raise
             else:
                 return self._answered(attempt, winner, body, queue_s)
-            self._policy.refresh_names()  # of a server that was lost
+            self.policy.refresh_names()  # of a server that was lost
             if pause_s > 0:
                 yield Sleep(pause_s)
 
     def pick(self, now: float) -> Attempt:
         """A server to send to; raises what the call ends with if there is none or no time."""
-        if now >= self._deadline:
-            raise self._last or self._late()
-        return self._policy.pool.pick(now, self._tried, self._only) or self._no_server(now)
+        if now >= self.deadline:
+            raise self.last or self._late()
+        return self.policy.pool.pick(now, self.tried, self.only) or self._no_server(now)
 
     def _message(self, attempt: Attempt, body: Body) -> Send:
-        transport, timeout_s = attempt.replica.transport, self._deadline - attempt.started
-        return Send(transport, self._method, body, timeout_s, self._headers)
+        transport, timeout_s = attempt.replica.transport, self.deadline - attempt.started
+        return Send(transport, self.method, body, timeout_s, self.headers)
 
     def _made_and_sent(self, attempt: Attempt, make: MakeBody) -> Steps[memoryview]:
-        body = yield from make(attempt.replica.transport, self._deadline - attempt.started)
-        timeout_s = self._deadline - self._policy.clock()
+        body = yield from make(attempt.replica.transport, self.deadline - attempt.started)
+        timeout_s = self.deadline - self.policy.clock()
         if timeout_s <= 0:
             raise self._late()
         answer: memoryview = yield self._message(attempt, body)._replace(timeout_s=timeout_s)
@@ -135,31 +114,31 @@ class Attempts:
 
     def _slow_after_s(self) -> float | None:
         """When to ask a second server; None: not at all."""
-        policy, latencies = self._policy, self._policy.latencies
-        if latencies is None or self._tried or self._only is not None or not self._idempotent:
+        policy, latencies = self.policy, self.policy.latencies
+        if latencies is None or self.tried or self.only is not None or not self.idempotent:
             return None
-        if self._method != "ModelInfer" or len(policy.pool.replicas) < 2 or not self._may_send():
+        if self.method != "ModelInfer" or len(policy.pool.replicas) < 2 or not self._may_send():
             return None
-        return latencies.slow_after_s(self._where)
+        return latencies.slow_after_s(self.where)
 
     def _hedged(
         self, attempt: Attempt, body: Body, slow_after_s: float
     ) -> Steps[tuple[Attempt, memoryview]]:
         """The attempt that was answered, and the answer."""
-        clock = self._policy.clock
+        clock = self.policy.clock
         step = HedgedSend(
             self._message(attempt, body),
             slow_after_s,
             lambda: self._second(attempt.replica, body),
-            self._policy.helpers,
+            self.policy.helpers,
         )
         try:
             answer: HedgedAnswer = yield step
         except BaseException as error:
-            if (hedge := self._hedge) is not None:
+            if (hedge := self.hedge) is not None:
                 hedge.replica.end(hedge, clock(), step.second_error or error)
             raise
-        hedge = self._hedge
+        hedge = self.hedge
         if hedge is None:
             return attempt, answer.body
         if answer.by_second:
@@ -173,44 +152,44 @@ class Attempts:
 
     def _second(self, first: Replica, body: Body) -> Send | None:
         """A message to a healthy server other than the first, if the budget allows it."""
-        policy, now = self._policy, self._policy.clock()
-        if now >= self._deadline or not policy.may_use_other(now, first):
+        policy, now = self.policy, self.policy.clock()
+        if now >= self.deadline or not policy.may_use_other(now, first):
             return None
-        self._hedge = policy.pool.pick_other(now, (first,))
-        if self._hedge is None:
+        self.hedge = policy.pool.pick_other(now, (first,))
+        if self.hedge is None:
             return None
-        self._sent += 1
-        return self._message(self._hedge, body)
+        self.sent += 1
+        return self._message(self.hedge, body)
 
     # -- the end of an attempt
 
     def _answered(
         self, attempt: Attempt, winner: Attempt, body: memoryview, queue_s: float
     ) -> Sent:
-        policy = self._policy
+        policy = self.policy
         now = policy.clock()
         winner.replica.end(winner, now)
         took_s = now - attempt.started
-        if not self._tried and self._method == "ModelInfer":
+        if not self.tried and self.method == "ModelInfer":
             if policy.budget is not None:
                 policy.budget.earn(now)
             if policy.latencies is not None:
-                policy.latencies.add(self._where, took_s)
-        return Sent(body, winner.replica.address, self._sent, queue_s, self._wait_s + took_s)
+                policy.latencies.add(self.where, took_s)
+        return Sent(body, winner.replica.address, self.sent, queue_s, self.wait_s + took_s)
 
     def _end(self, attempt: Attempt, now: float, error: BaseException) -> None:
         attempt.replica.end(attempt, now, error)
-        self._wait_s += now - attempt.started
-        self._tried += (attempt.replica,)
-        if self._hedge is not None:
-            self._tried += (self._hedge.replica,)
+        self.wait_s += now - attempt.started
+        self.tried += (attempt.replica,)
+        if self.hedge is not None:
+            self.tried += (self.hedge.replica,)
 
     def _failed(self, attempt: Attempt, now: float, error: Exception) -> float:
         """Seconds until the next attempt; raises the error when there is to be none."""
         self._end(attempt, now, error)
-        elsewhere = self._only is None and self._policy.pool.has_other(now, self._tried)
+        elsewhere = self.only is None and self.policy.pool.has_other(now, self.tried)
         if isinstance(error, ServerUnavailable):
-            for resolver in self._policy.resolvers:
+            for resolver in self.policy.resolvers:
                 resolver.hurry(now)
         elif isinstance(error, ModelNotFound):
             # A server that has just started says so of models it is still loading.
@@ -218,47 +197,47 @@ class Attempts:
                 raise error
         elif not isinstance(error, Overloaded):
             raise error
-        budget = self._policy.budget
+        budget = self.policy.budget
         # What a server may have begun with would be done twice.
-        harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
+        harmless = self.idempotent or (isinstance(error, ClientError) and error.unprocessed)
         if budget is None or not harmless or not self._may_send():
             raise error
         # Another server takes over at once, unless servers are full.
         pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
-        if now + pause_s >= self._deadline or not budget.spend(now):
+        if now + pause_s >= self.deadline or not budget.spend(now):
             raise error
-        self._last = error
+        self.last = error
         return pause_s
 
     def _may_send(self) -> bool:
         """Whether the settings allow one message more."""
-        retry = self._policy.retry
-        return retry is not None and self._sent < retry.attempts
+        retry = self.policy.retry
+        return retry is not None and self.sent < retry.attempts
 
     def _pause_s(self) -> float:
         """Drawn from a range that doubles with each attempt ("full jitter")."""
-        retry = self._policy.retry
+        retry = self.policy.retry
         if retry is None:
             return 0.0
-        longest = min(retry.longest_s, retry.first_s * 2.0 ** min(len(self._tried) - 1, 30))
-        return self._policy.rng.random() * longest
+        longest = min(retry.longest_s, retry.first_s * 2.0 ** min(len(self.tried) - 1, 30))
+        return self.policy.rng.random() * longest
 
     def _late(self) -> DeadlineExceeded:
         return DeadlineExceeded(
-            self._where,
+            self.where,
             found="nothing left of the time allowed before the request was sent",
             todo="allow more time with timeout_s",
             unprocessed=True,
         )
 
     def _no_server(self, now: float) -> NoReturn:
-        if self._last is not None:
-            raise self._last
-        seconds = self._policy.pool.reopens_in(now, self._only)
-        names = self._policy.addresses if self._only is None else (self._only.address,)
+        if self.last is not None:
+            raise self.last
+        seconds = self.policy.pool.reopens_in(now, self.only)
+        names = self.policy.addresses if self.only is None else (self.only.address,)
         moment = f"within {seconds:.2g} s" if seconds > 0 else "at once"
         raise CircuitOpen(
-            self._where,
+            self.where,
             found=f"nothing was sent: {', '.join(names)} failed too often lately",
             wanted=f"a server that answers; it is tried again {moment}",
             todo="see why it fails (is it up, is it slower than timeout_s?), and try again then",

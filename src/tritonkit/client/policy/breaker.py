@@ -27,33 +27,19 @@ class CircuitBreaker:
         settings: None: it never opens.
     """
 
-    __slots__ = (
-        "_answered_probes",
-        "_calls",
-        "_failures",
-        "_index",
-        "_open_until",
-        "_probes",
-        "_settings",
-        "_window",
-        "generation",
-        "state",
-    )
-    state: State
-    _window: list[list[int]]
-    """Calls and failures in each tenth of the window."""
     _index: int
     _calls: int
     _failures: int
-    _answered_probes: int
-    _probes: list[float]
-    """When each probe under way began, in order; those without a place any more are left out."""
 
     def __init__(self, settings: Breaker | None) -> None:
         self._settings = settings or _NEVER_OPENS
         self._open_until = 0.0
-        self.generation = -1
-        self._turn("closed")
+        self.state: State = "closed"
+        self.generation = 0
+        self._answered_probes = 0
+        self._probes: list[float] = []
+        """When each probe under way began, in order; those without a place any more are left out."""
+        self._clear()
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now; changes nothing."""

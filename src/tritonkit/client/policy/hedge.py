@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tritonkit.client.policy.settings import Hedge
@@ -29,6 +31,15 @@ _OF_ONE_SERVER = (ServerUnavailable, Overloaded)
 """Errors of one server; any other is an answer, and another server would say the same."""
 
 
+@dataclass(slots=True)
+class _Latencies:
+    """Of one model."""
+
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    count: int = 0
+    slow_after_s: float | None = None
+
+
 class LatencyTracker:
     """After how long a call of a model is slow: a percentile of its latest answers."""
 
@@ -40,39 +51,22 @@ class LatencyTracker:
     def add(self, model: str, seconds: float) -> None:
         """A call of the model was answered after so long."""
         with self._lock:
-            latencies = self._models.get(model)
-            if latencies is None:
+            known = self._models.get(model)
+            if known is None:
                 if len(self._models) >= _MODELS:
                     del self._models[next(iter(self._models))]
-                latencies = self._models[model] = _Latencies()
-            latencies.add(seconds, self._hedge)
+                known = self._models[model] = _Latencies()
+            known.latest.append(seconds)
+            known.count += 1
+            enough = known.count >= self._hedge.least_calls
+            if enough and (known.slow_after_s is None or known.count % _SORTED_EVERY == 0):
+                rank = math.ceil(self._hedge.percentile * len(known.latest)) - 1
+                known.slow_after_s = sorted(known.latest)[rank]
 
     def slow_after_s(self, model: str) -> float | None:
         """Seconds after which a second server is asked; None: too little is known."""
-        latencies = self._models.get(model)
-        return None if latencies is None else latencies.slow_after_s
-
-
-class _Latencies:
-    """A ring of one model's latencies."""
-
-    __slots__ = ("_count", "_ring", "slow_after_s")
-
-    def __init__(self) -> None:
-        self._ring: list[float] = []
-        self._count = 0
-        self.slow_after_s: float | None = None
-
-    def add(self, seconds: float, hedge: Hedge) -> None:
-        if len(self._ring) < _LATEST:
-            self._ring.append(seconds)
-        else:
-            self._ring[self._count % _LATEST] = seconds
-        self._count += 1
-        enough = self._count >= hedge.least_calls
-        if enough and (self.slow_after_s is None or self._count % _SORTED_EVERY == 0):
-            rank = math.ceil(hedge.percentile * len(self._ring)) - 1
-            self.slow_after_s = sorted(self._ring)[rank]
+        known = self._models.get(model)
+        return None if known is None else known.slow_after_s
 
 
 class HedgedAnswer(NamedTuple):

@@ -61,8 +61,6 @@ class ConcurrencyLimiter:
             Overloaded: the line is full, or so long that the call would be answered too late.
             DeadlineExceeded: the time was over before a place was free.
         """
-        if self.try_acquire():
-            return
         waiter = self._queued(seconds)
         try:
             yield waiter

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
+from tritonkit.client.log import logger
 from tritonkit.client.policy.attempts import Attempts, MakeBody, Sent
 from tritonkit.client.policy.budget import RetryBudget
 from tritonkit.client.policy.hedge import LatencyTracker
@@ -18,7 +18,7 @@ from tritonkit.client.policy.pool import Connect, ReplicaPool, ServerAddress
 from tritonkit.client.policy.replica import Replica, ReplicaLease
 from tritonkit.client.policy.resolver import REFRESH_S, Resolver, parse_name
 from tritonkit.client.policy.settings import Breaker, Hedge, Limit, Retry
-from tritonkit.client.steps import Steps
+from tritonkit.client.steps import Invoke, Steps
 from tritonkit.errors import UsageError
 from tritonkit.wire.transport import Body, Headers, Method
 
@@ -26,8 +26,6 @@ __all__ = ["Policy"]
 
 _HELPERS = 16
 """Threads that wait for second calls at once; what is more waits its turn."""
-
-_log = logging.getLogger("tritonkit")
 
 
 class Policy:
@@ -133,29 +131,23 @@ class Policy:
         """
         attempts = Attempts(self, method, body, deadline, where, headers, idempotent, replica)
         limiter = self.limiter if limited else None
-        if limiter is not None:
-            return self._limited(limiter, attempts, deadline)
-        if self.resolvers or self.pool.retired:
-            return self._resolved_run(attempts, deadline)
-        return attempts.run()
+        if limiter is None and not self.resolvers and not self.pool.retired:
+            return attempts.run()
+        return self._guarded(attempts, limiter)
 
-    def _limited(
-        self, limiter: ConcurrencyLimiter, attempts: Attempts, deadline: float
-    ) -> Steps[Sent]:
+    def _guarded(self, attempts: Attempts, limiter: ConcurrencyLimiter | None) -> Steps[Sent]:
+        """The attempts, once there is a place for them and names are looked up."""
         begun = entered = self.clock()
-        if not limiter.try_acquire():
-            yield from limiter.acquire(deadline - begun)
+        if limiter is not None and not limiter.try_acquire():
+            yield from limiter.acquire(attempts.deadline - begun)
             entered = self.clock()
         try:
             if self.resolvers or self.pool.retired:
-                yield from self._up_to_date(deadline)
+                yield from self._up_to_date(attempts.deadline)
             return (yield from attempts.run(entered - begun))
         finally:
-            limiter.release(self.clock() - entered)
-
-    def _resolved_run(self, attempts: Attempts, deadline: float) -> Steps[Sent]:
-        yield from self._up_to_date(deadline)
-        return (yield from attempts.run())
+            if limiter is not None:
+                limiter.release(self.clock() - entered)
 
     def pick(self, deadline: float, *, where: str) -> Steps[ReplicaLease]:
         """A server for a stream or a sequence, counted as in flight until the lease is over.
@@ -222,37 +214,21 @@ class Policy:
         if not self.pool.replicas:
             raise self.resolvers[0].failure()
         if self.pool.retired:
-            transports = self.pool.take_retired()
+            yield from self._close_retired()
+
+    def _close_retired(self) -> Steps[None]:
+        """Close transports of servers that are no longer named; nobody waits for their errors."""
+        for transport in self.pool.take_retired():
             if self._leave is not None:
-                for transport in transports:
-                    yield from self._leave(transport)
-            if transports:
-                yield _Close(transports)
+                yield from self._leave(transport)
+            try:
+                yield Invoke(transport.close)
+            except Exception:
+                logger.debug("closing %s failed", transport, exc_info=True)
 
     def _serve(self) -> None:
         found = (server for resolver in self.resolvers for server in resolver.servers)
         self.pool.serve((*self._fixed, *found))
-
-
-class _Close(NamedTuple):
-    """A step: close transports of servers that are no longer named; nobody waits for their errors."""
-
-    transports: list[Any]
-
-    def block(self) -> None:
-        """One after the other."""
-        for transport in self.transports:
-            try:
-                transport.close()
-            except Exception:
-                _log.debug("closing %s failed", transport, exc_info=True)
-
-    async def wait(self) -> None:
-        """All at once."""
-        closing = (transport.close() for transport in self.transports)
-        for result in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(result, Exception):
-                _log.debug("closing failed", exc_info=result)
 
 
 def _checked(addresses: Sequence[str]) -> tuple[str, ...]:

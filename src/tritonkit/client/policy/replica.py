@@ -49,41 +49,23 @@ class Attempt:
     started: float
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Replica:
-    """One server and its transport.
+    """One server and its transport."""
 
-    Args:
-        address: for messages.
-        transport: carries its calls.
-        breaker: whether calls may go there.
-        lock: the pool's, shared by its replicas.
-    """
-
-    __slots__ = (
-        "_answered_at",
-        "_lock",
-        "_pause_s",
-        "address",
-        "breaker",
-        "in_flight",
-        "latency_s",
-        "measured_at",
-        "rest_until",
-        "transport",
-    )
-
-    def __init__(self, address: str, transport: Any, breaker: CircuitBreaker, lock: Lock) -> None:
-        self.address = address
-        self.transport = transport
-        self.breaker = breaker
-        self.in_flight = 0
-        self.latency_s = 0.0
-        self.measured_at = -math.inf
-        self.rest_until = 0.0
-        """Others are preferred until then, after a failure; 0: nothing speaks against it."""
-        self._answered_at = -math.inf
-        self._pause_s = 0.0
-        self._lock = lock
+    address: str
+    transport: Any
+    breaker: CircuitBreaker
+    lock: Lock
+    """The pool's, shared by its replicas."""
+    in_flight: int = 0
+    latency_s: float = 0.0
+    """A moving average of its answers; 0 before the first."""
+    measured_at: float = -math.inf
+    answered_at: float = -math.inf
+    rest_until: float = 0.0
+    """Others are preferred until then, after a failure; 0: nothing speaks against it."""
+    pause_s: float = 0.0
 
     def __repr__(self) -> str:
         return f"<Replica {self.address}: {self.breaker.state}, {self.in_flight} in flight>"
@@ -92,7 +74,7 @@ class Replica:
         """A call is sent to it; the caller holds the pool's lock."""
         self.in_flight += 1
         if self.rest_until:  # one call finds out whether it is back, the others still go elsewhere
-            self.rest_until = now + self._pause_s
+            self.rest_until = now + self.pause_s
         breaker = self.breaker
         closed = breaker.state == "closed"
         return Attempt(self, breaker.generation if closed else breaker.enter(now), now)
@@ -109,7 +91,7 @@ class Replica:
 
         The length of a stream and its reader's own time limit say nothing about the server.
         """
-        with self._lock:
+        with self.lock:
             self.in_flight -= 1
             good: bool | None = True
             if error is not None:
@@ -117,13 +99,13 @@ class Replica:
             elif not stream:
                 self._measure(now - attempt.started, now)
             if good:
-                self._answered_at = now
-                self.rest_until = self._pause_s = 0.0
+                self.answered_at = now
+                self.rest_until = self.pause_s = 0.0
             self.breaker.leave(attempt.generation, now, good, attempt.started)
 
     def outrun(self, attempt: Attempt, now: float) -> None:
         """The attempt was given up because another server was quicker."""
-        with self._lock:
+        with self.lock:
             self.in_flight -= 1
             if now - attempt.started > self.latency_s:
                 self._measure(now - attempt.started, now)
@@ -131,16 +113,16 @@ class Replica:
 
     def answered(self, attempt: Attempt, now: float) -> None:
         """A stream has brought something: as a probe it has ended well, however long it goes on."""
-        with self._lock:
+        with self.lock:
             if attempt.generation == self.breaker.generation and self.breaker.state != "closed":
-                self._answered_at = now
-                self.rest_until = self._pause_s = 0.0
+                self.answered_at = now
+                self.rest_until = self.pause_s = 0.0
                 self.breaker.leave(attempt.generation, now, good=True, began=attempt.started)
                 attempt.generation = _NOT_COUNTED
 
     def only_hold(self, attempt: Attempt, now: float) -> None:
         """The attempt's end will say nothing about the server."""
-        with self._lock:
+        with self.lock:
             self.breaker.leave(attempt.generation, now, None, attempt.started)
             attempt.generation = _NOT_COUNTED
 
@@ -159,12 +141,12 @@ class Replica:
             return None
         if isinstance(error, ServerUnavailable | ModelNotFound):
             # Saying no is quick: without a rest a server without its models would draw all calls.
-            self._rest(now, min(max(_PAUSE_S[0], 2 * self._pause_s), _PAUSE_S[1]))
+            self._rest(now, min(max(_PAUSE_S[0], 2 * self.pause_s), _PAUSE_S[1]))
             return False if isinstance(error, ServerUnavailable) else None
         if isinstance(error, DeadlineExceeded) and not stream:
             self._measure(now - attempt.started, now)
             # Others were answered meanwhile: the server is well, this call had too little time.
-            return None if self._answered_at >= attempt.started else False
+            return None if self.answered_at >= attempt.started else False
         # Else it was refused before sending, interrupted, cancelled.
         return True if isinstance(error, InferenceError) else None
 
@@ -176,7 +158,7 @@ class Replica:
         self.measured_at = now
 
     def _rest(self, now: float, seconds: float) -> None:
-        self._pause_s = seconds
+        self.pause_s = seconds
         self.rest_until = now + seconds
 
 
