@@ -17,7 +17,7 @@ from tests.optimize.test_make import LINEAR, TORCH
 from tritonkit.disk import try_writing, write_whole
 from tritonkit.errors import BuildError
 from tritonkit.export import Cache
-from tritonkit.export.timing import Timing
+from tritonkit.export.timing import VariantTiming
 from tritonkit.optimize import evaluate
 from tritonkit.optimize.variants import FORMS, Form
 
@@ -107,7 +107,7 @@ def test_figures_that_cannot_be_recorded_are_still_shown(
     evaluate(spec, ["onnx-fp32"], cache)
     monkeypatch.setattr(Path, "write_text", fill)
     (result,) = evaluate(spec, ["onnx-fp32"], cache, timed=True)
-    assert isinstance(result.timing, Timing)
+    assert isinstance(result.timing, VariantTiming)
 
 
 def fill(file: Path, content: bytes | str) -> NoReturn:

@@ -12,7 +12,7 @@ from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, GateError, SpecError
 from tritonkit.export import Cache
 from tritonkit.export.gate import judge
-from tritonkit.export.timing import Timing
+from tritonkit.export.timing import VariantTiming
 from tritonkit.optimize import evaluate, plan
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, wanted_variants
@@ -164,7 +164,11 @@ def test_size_and_latency_are_held_against_fp32(
     (other,) = evaluate(spec, ("onnx-fp32",), Cache(cache.folder))
     assert other.artifact is not None
     verdict = judge(
-        spec, other.artifact, base.artifact, Timing(1, 9.0, 1, 9.0), Timing(1, 10.0, 1, 10.0)
+        spec,
+        other.artifact,
+        base.artifact,
+        VariantTiming(1, 9.0, 1, 9.0),
+        VariantTiming(1, 10.0, 1, 10.0),
     )
     fields = {miss.field: miss.found for miss in verdict.misses}
     assert set(fields) == {"quality.max_size_ratio", "quality.max_latency_ratio"}
@@ -176,7 +180,7 @@ def timed(
 ) -> Result:
     """The network under another variant's name, as fast as that, run by that engine."""
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
-    return replace(result, variant=variant, timing=Timing(1, ms, 1, ms), runtime=runtime)
+    return replace(result, variant=variant, timing=VariantTiming(1, ms, 1, ms), runtime=runtime)
 
 
 def test_auto_takes_the_fastest_that_passes(

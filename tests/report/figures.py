@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tritonkit.export import Artifact, Measured, Signature
 from tritonkit.export.gate import Miss, Verdict
-from tritonkit.export.timing import Timing
+from tritonkit.export.timing import VariantTiming
 from tritonkit.optimize import Result
 from tritonkit.optimize.runtimes import OperatorTime
 from tritonkit.report import Machine, ModelReport, Operators
@@ -65,7 +65,7 @@ def result(
                 "choose another variant (tritonkit build --variants all shows them), or raise max_drop",
             ),
         )  # fmt: skip
-    timing = Timing(2, one_ms, 8, batch_ms)
+    timing = VariantTiming(2, one_ms, 8, batch_ms)
     return Result("net", variant, True, artifact, timing, Verdict(misses, value == 0.9833))
 
 

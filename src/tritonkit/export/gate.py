@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tritonkit.errors import GateError
 from tritonkit.export.artifact import Artifact, Measured, below
-from tritonkit.export.timing import Timing
+from tritonkit.export.timing import VariantTiming
 from tritonkit.spec import Spec
 
 __all__ = ["Miss", "Verdict", "judge", "refuse"]
@@ -55,8 +55,8 @@ def judge(
     spec: Spec,
     artifact: Artifact,
     base: Artifact | None = None,
-    timing: Timing | None = None,
-    base_timing: Timing | None = None,
+    timing: VariantTiming | None = None,
+    base_timing: VariantTiming | None = None,
 ) -> Verdict:
     """Hold a variant's figures against the spec's bars.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tritonkit.export.job import Job
     from tritonkit.export.runner import Runner
 
-__all__ = ["Timing", "batch_of", "find_timing", "time_runner"]
+__all__ = ["VariantTiming", "batch_of", "find_timing", "time_runner"]
 
 RECORD = "timing.json"
 _SIZES = (1, 2, 4, 8, 16, 32)
@@ -27,7 +27,7 @@ _SIZE_S = 0.4
 
 
 @dataclass(frozen=True)
-class Timing:
+class VariantTiming:
     """Median times of a variant in process, by the runtime that serves it, on `threads` threads."""
 
     threads: int
@@ -41,16 +41,16 @@ class Timing:
         return self.best_batch / self.best_batch_ms * 1000
 
 
-def find_timing(artifact: Artifact, threads: int) -> Timing | None:
+def find_timing(artifact: Artifact, threads: int) -> VariantTiming | None:
     """What was measured before on as many threads; it lies beside the artifact's record."""
     try:
-        found = Timing(**unseal((artifact.folder / RECORD).read_text()))
+        found = VariantTiming(**unseal((artifact.folder / RECORD).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     return found if found.threads == threads else None
 
 
-def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
+def time_runner(job: Job, runner: Runner, folder: Path) -> VariantTiming:
     """Measure, and record the figures in `folder` where that can be written."""
     job.say("measuring speed")
     largest = job.spec.model.serving.max_batch_size
@@ -58,7 +58,7 @@ def time_runner(job: Job, runner: Runner, folder: Path) -> Timing:
     given = {s: batch_of(job.samples, s) if job.batched else job.samples[0] for s in sizes}
     times = {size: _median_ms(runner, batch) for size, batch in given.items()}
     best = min(times, key=lambda size: times[size] / size)
-    timing = Timing(job.threads, times[1], best, times[best])
+    timing = VariantTiming(job.threads, times[1], best, times[best])
     # On a full disk the figures are measured again next time; half a record is none to `find_timing`.
     with contextlib.suppress(OSError):
         (folder / RECORD).write_text(seal(asdict(timing)))

@@ -13,7 +13,7 @@ from tritonkit.errors import GateError, SpecError, UsageError
 from tritonkit.export.artifact import Artifact
 from tritonkit.export.cache import Cache
 from tritonkit.export.gate import judge
-from tritonkit.export.timing import Timing, find_timing
+from tritonkit.export.timing import VariantTiming, find_timing
 from tritonkit.optimize.make import plan
 from tritonkit.optimize.results import Result, choose, wanted_variants
 from tritonkit.optimize.variants import (
@@ -121,7 +121,7 @@ def _read(spec: Spec, cache: Cache, threads: int, say: Callable[[str], None]) ->
     results: list[Result] = []
     missing: dict[str, str] = {}
     base: Artifact | None = None
-    base_timing: Timing | None = None
+    base_timing: VariantTiming | None = None
     cached = _cached_variants(cache, spec.name)
     for variant in _variants(spec, cached):
         artifact = plan(spec, cache, variant=variant).cached
