@@ -9,7 +9,7 @@ BIN = .venv/bin
 WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
 
-.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel release-check clean clean-machine
+.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -81,6 +81,15 @@ oldest: setup .venv-oldest/.ready
 	@$(BIN)/python $(PIP_INSTALL) --no-deps --target .venv-oldest tritonclient==$(OLDEST)
 	@touch $@
 
+# Servers of the Open Inference Protocol that are no Triton, for tests/client/test_oip.py.
+mlserver kserve: %: .venv-%/.ready
+
+.venv-mlserver/.ready .venv-kserve/.ready: .venv-%/.ready:
+	@echo "Setting up .venv-$*, a server that tests call (a minute or two, 0.5 GB) ..."
+	@$(PYTHON) -m venv --upgrade-deps .venv-$*
+	@.venv-$*/bin/python $(PIP_INSTALL) $*
+	@touch $@
+
 # Needs a Docker daemon, or root and Debian's docker.io to start one.
 docker: setup
 	@$(BIN)/python -m pytest tests/deploy
@@ -109,4 +118,4 @@ audit: setup
 	@$(BIN)/python tools/audit.py .venv .venv-server
 
 clean:
-	rm -rf .venv .venv-server .venv-oldest .tritonkit
+	rm -rf .venv .venv-server .venv-oldest .venv-mlserver .venv-kserve .tritonkit

@@ -84,6 +84,11 @@ def in_server(pattern: str) -> Callable[[], bool]:
     return lambda: any(SERVER.glob(pattern))
 
 
+def beside(name: str) -> Callable[[], bool]:
+    """Whether the Makefile's environment of that name was made."""
+    return (PROJECT / f".venv-{name}" / ".ready").is_file
+
+
 PARTS = {
     "chromium": Part(
         "Chromium", programs("chromium", "chromedriver"), "apt-get install chromium chromium-driver",
@@ -98,6 +103,8 @@ PARTS = {
         "NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False
     ),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
+    "kserve": Part("KServe's Python server", beside("kserve"), "make kserve", demanded=False),
+    "mlserver": Part("MLServer", beside("mlserver"), "make mlserver"),
     "mount": Part(
         "right to mount", may_mount, "run it as root, not in a container",
         fixtures=("small_disk", "tmpfs"),
