@@ -42,9 +42,9 @@ _TABLE = (
     #        name      config         size  numpy      onnx        torch       contents_field
     Datatype("BOOL",   "TYPE_BOOL",   1,    "bool",    "BOOL",     "bool",     1),
     Datatype("UINT8",  "TYPE_UINT8",  1,    "uint8",   "UINT8",    "uint8",    4),
-    Datatype("UINT16", "TYPE_UINT16", 2,    "uint16",  "UINT16",   "uint16",   4),
-    Datatype("UINT32", "TYPE_UINT32", 4,    "uint32",  "UINT32",   "uint32",   4),
-    Datatype("UINT64", "TYPE_UINT64", 8,    "uint64",  "UINT64",   "uint64",   5),
+    Datatype("UINT16", "TYPE_UINT16", 2,    "uint16",  "UINT16",   None,       4),
+    Datatype("UINT32", "TYPE_UINT32", 4,    "uint32",  "UINT32",   None,       4),
+    Datatype("UINT64", "TYPE_UINT64", 8,    "uint64",  "UINT64",   None,       5),
     Datatype("INT8",   "TYPE_INT8",   1,    "int8",    "INT8",     "int8",     2),
     Datatype("INT16",  "TYPE_INT16",  2,    "int16",   "INT16",    "int16",    2),
     Datatype("INT32",  "TYPE_INT32",  4,    "int32",   "INT32",    "int32",    2),
