@@ -6,10 +6,9 @@ import json
 import os
 import socket
 import stat
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.cli.running import tritonkit
 from tests.hostile.conftest import EVERY_KIND, Target
+from tests.waiting import eventually
 from tritonkit import Client
 from tritonkit.serve.core.supervisor import children
 
@@ -221,7 +221,7 @@ def test_many_silent_connections_do_not_starve_it(target: Target) -> None:
     host, port = target.endpoint.metrics.split(":")
     silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(40)]
     try:
-        eventually(lambda: scraped(target.endpoint.metrics), within_s=30)
+        eventually(lambda: scraped(target.endpoint.metrics))
     finally:
         for connection in silent:
             connection.close()
@@ -234,15 +234,6 @@ def scraped(address: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def eventually(true: Callable[[], Any], within_s: float = 30.0) -> Any:
-    """Wait for something to become true; what it was."""
-    deadline = time.monotonic() + within_s
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
-    return found
 
 
 def listening(pids: list[int]) -> Iterator[str]:

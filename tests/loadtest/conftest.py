@@ -15,6 +15,7 @@ import pytest
 
 from tests.client.conftest import serve
 from tests.conftest import PROJECT
+from tests.waiting import PATIENCE_S
 from tritonkit.export import load_hook
 from tritonkit.spec import load
 from tritonkit.testing import FakeModel
@@ -29,7 +30,7 @@ def locust(*arguments: str, root: Path = PROJECT) -> subprocess.CompletedProcess
     command = [sys.executable, "-m", "locust", "-f", str(root / "loadtest" / "locustfile.py")]
     return subprocess.run(
         [*command, "--headless", "--only-summary", "--loglevel", "WARNING", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         cwd=root, env={k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")},
     )  # fmt: skip
 

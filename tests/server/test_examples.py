@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.parts import program
+from tests.waiting import PATIENCE_S
 from tritonkit.errors import ServerError
 from tritonkit.serve import Endpoint, serve
 
@@ -51,7 +52,7 @@ def running(
             command, cwd=cwd, stdout=output, stderr=output, env=os.environ | environment
         )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_S
         while True:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -91,7 +92,7 @@ def kill(triton: Endpoint) -> None:
     """End a server at once, and wait until nobody listens there any more."""
     os.kill(triton.pid, signal.SIGKILL)
     host, _, port = triton.grpc.rpartition(":")
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE_S
     while True:
         with socket.socket() as probe:
             if probe.connect_ex((host, int(port))) != 0:

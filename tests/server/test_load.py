@@ -13,6 +13,7 @@ import pytest
 from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import free_port, locust
+from tests.waiting import PATIENCE_S
 from tritonkit.pipeline import build_repository
 
 LOOSE = """
@@ -63,9 +64,9 @@ def test_two_workers_share_a_load(options: list[str], tmp_path: Path) -> None:
     try:
         done = locust(
             *options, "--master", "--master-bind-host", "127.0.0.1", "--master-bind-port",
-            str(port), "--expect-workers", "2", "--run-time", "4s", "--csv", str(tmp_path / "r"),
+            str(port), "--expect-workers", "2", "--run-time", "10s", "--csv", str(tmp_path / "r"),
         )  # fmt: skip
-        said = [worker.communicate(timeout=20)[1] for worker in workers]
+        said = [worker.communicate(timeout=PATIENCE_S)[1] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()

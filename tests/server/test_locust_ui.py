@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import free_port
+from tests.waiting import PATIENCE_S, eventually
 
 DRAWN = """
 return Array.from(document.querySelectorAll('canvas')).map(canvas => {
@@ -43,35 +43,25 @@ def page(digits_server: Any) -> Iterator[str]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        until(lambda: answers(url), "the web page")
+        eventually(lambda: answers(url), "the web page")
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def answers(url: str) -> bool:
     """Whether the page is there."""
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
             return bool(response.status == 200)
     except OSError:
         return False
 
 
-def until(true: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if found := true():
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"waited {timeout_s} s for {what}")
-
-
 def rows(url: str) -> dict[tuple[str, str], int]:
     """Requests by protocol and model, as the page gets them."""
-    with urllib.request.urlopen(f"{url}/stats/requests", timeout=5) as response:
+    with urllib.request.urlopen(f"{url}/stats/requests", timeout=PATIENCE_S) as response:
         stats = json.load(response)["stats"]
     return {(row["method"], row["name"]): row["num_requests"] for row in stats if row["method"]}
 
@@ -84,7 +74,7 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
         return str(browser.find_element(By.TAG_NAME, "body").text)
 
     def click(kind: str, words: str) -> None:
-        found = until(
+        found = eventually(
             lambda: [
                 each
                 for each in browser.find_elements(By.CSS_SELECTOR, kind)
@@ -97,17 +87,17 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
     browser.get(page)
     click("button", "start")
     both = {(protocol, model) for protocol in ("grpc", "http") for model in ("digits", "sentences")}
-    until(lambda: set(rows(page)) == both and min(rows(page).values()) > 2, "answers", 40)
-    until(lambda: "grpc" in text() and "http" in text() and "RUNNING" in text(), "the table")
+    eventually(lambda: set(rows(page)) == both and min(rows(page).values()) > 2, "answers")
+    eventually(lambda: "grpc" in text() and "http" in text() and "RUNNING" in text(), "the table")
     click("[role=tab]", "charts")
     # Two points make a line, and a point comes every few seconds.
-    drawn = until(
+    drawn = eventually(
         lambda: (found := browser.execute_script(DRAWN)) and min(found) > 300 and found,
         "lines in every chart",
     )
     assert len(drawn) == 3, "requests per second, response times, users"
     click("[role=tab]", "current ratio")
-    until(lambda: "TritonUser" in text() and "RestUser" in text(), "both kinds of users")
+    eventually(lambda: "TritonUser" in text() and "RestUser" in text(), "both kinds of users")
     click("button", "stop")
-    until(lambda: "STOPPED" in text(), "the end")
+    eventually(lambda: "STOPPED" in text(), "the end")
     assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]

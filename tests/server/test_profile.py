@@ -18,7 +18,7 @@ from tritonkit.measure import RequestProfile, profile_requests
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
 
-SLOW, FAST = 0.04, 0.01  # seconds
+SLOW, FAST = 0.1, 0.01  # seconds
 
 
 def sleeping(seconds: float) -> ModelText:
@@ -53,10 +53,10 @@ def test_time_is_found_in_the_step_that_took_it(ensemble_server: Any) -> None:
             "client", "wire", "slow", "fast", "server",
         ]  # fmt: skip
         assert sum(span.ms for span in profile.spans) == pytest.approx(profile.mean_ms)
-        assert 1e3 * SLOW <= spent(profile, "slow")["compute"] < 2e3 * SLOW
-        assert 1e3 * FAST <= spent(profile, "fast")["compute"] < 4e3 * FAST
-    assert spent(alone, "slow")["queue"] < 0.25e3 * SLOW
-    assert abs(spent(alone, "server").popitem()[1]) < 0.25 * alone.mean_ms
+        assert spent(profile, "slow")["compute"] >= 1e3 * SLOW
+        assert spent(profile, "fast")["compute"] >= 1e3 * FAST
+    assert max(alone.spans, key=lambda span: span.ms).where == "slow"
+    assert spent(alone, "slow")["queue"] < spent(four, "slow")["queue"]
     # Of four callers three wait; without a batcher each request runs by itself.
     assert spent(four, "slow")["queue"] > 1.5e3 * SLOW
     assert four.batches == {"slow": 1, "fast": 1}

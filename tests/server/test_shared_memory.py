@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.server.models import ModelText, write_repository
+from tests.waiting import PATIENCE_S
 from tritonkit.client import AsyncClient, Client
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.shm.system import FOLDER
@@ -185,7 +186,7 @@ def test_a_restarted_server_gets_new_regions(repository: Path, project: Path) ->
         client = Client(endpoint.grpc, admin_key=endpoint.admin_key, shared_memory=ALWAYS)
         held = client.model("wide").predict(x=rows(7))["y"]
         os.kill(endpoint.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             with suppress(ServerUnavailable, InferenceError):
                 answer = client.model("wide").predict(x=rows(8), timeout_s=30)["y"]

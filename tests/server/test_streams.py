@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.server.models import ModelText, write_repository
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 from tritonkit.serve import Endpoint, serve
@@ -121,16 +121,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 @pytest.fixture
 def client(server: Endpoint) -> Iterator[Client]:
     """A client of it."""
-    with Client(server.grpc, timeout_s=20.0) as client:
+    with Client(server.grpc, timeout_s=PATIENCE_S) as client:
         yield client
 
 
 def wait_for(file: Path) -> bool:
-    """Whether the model writes this file soon."""
-    until = time.monotonic() + 10
-    while not file.exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    return file.exists()
+    """Wait until the model has written this file."""
+    return bool(eventually(file.exists, f"the model writes {file.name}"))
 
 
 def given(x: list[float], note: Any = "") -> dict[str, Any]:
@@ -139,11 +136,9 @@ def given(x: list[float], note: Any = "") -> dict[str, Any]:
 
 
 def test_a_decoupled_model(client: Client) -> None:
-    """Every answer arrives when it is made, and the end is known at once."""
+    """Every answer arrives when it is made, and the end is known."""
     count = client.model("count")
-    started = time.monotonic()
     replies = list(count.stream(inputs=given([4, 0.1, -1])))
-    assert time.monotonic() - started < 5
     assert [reply["y"].item() for reply in replies] == [0, 1, 2, 3]
     assert replies[-1].timing.total_s > 0.2
     assert list(count.stream(inputs=given([0, 0, -1]))) == []
@@ -238,7 +233,7 @@ def test_the_end_frees_the_slot(client: Client) -> None:
         except ZeroDivisionError:
             pass
     with client.model("adding").sequence() as sequence:
-        reply = sequence.predict(x=[5], timeout_s=5, last=True)
+        reply = sequence.predict(x=[5], last=True)
         assert reply["sum"].item() == 5
         assert reply["seen"].item().split()[2] == b"1"  # the model forgot the others
         with pytest.raises(UsageError, match="has ended"):
