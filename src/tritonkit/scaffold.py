@@ -46,7 +46,7 @@ def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
         )
     shape: list[int | str] = []
     axes: dict[str, FreeAxis] = {}
-    with _told_as(f"--input {text}"):
+    with _as_usage_error(f"--input {text}"):
         for size in filter(None, match["shape"].split(",")):
             axis = _AXIS.fullmatch(size.strip())
             if axis is not None:
@@ -64,7 +64,7 @@ def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
 
 
 @contextmanager
-def _told_as(where: str) -> Iterator[None]:
+def _as_usage_error(where: str) -> Iterator[None]:
     """What the spec's rules refuse is a mistake on the command line here."""
     try:
         yield
@@ -128,7 +128,7 @@ def new_from_torch(
         network["free_axes"] = {n: {"min": a.min, "max": a.max} for n, a in axes.items()}
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            with _told_as(f"--torch {factory}"):
+            with _as_usage_error(f"--torch {factory}"):
                 network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes)
         except TritonkitError as error:
             error.where = f"--torch {factory}"  # the scratch folder is gone when this is read

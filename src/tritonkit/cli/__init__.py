@@ -60,8 +60,8 @@ app.command("schema")(new.schema)
 app.add_typer(server.app, name="server")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         print_line(f"tritonkit {__version__}")
         raise typer.Exit
 
@@ -81,7 +81,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in a message and an exit code, never a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    # transformers imports torchao where it is installed, and that tells of each GPU kernel it lacks.
+    # transformers imports torchao where it is installed, which logs each GPU kernel that it lacks.
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     try:

@@ -97,16 +97,16 @@ def command(
         raise UsageError(
             "--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone"
         )
-    asked = tuple(filter(None, (name.strip() for name in variants.split(","))))
+    chosen = tuple(filter(None, (name.strip() for name in variants.split(","))))
     if check:
         different = check_repository(
             folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing()
         )
         _print_check(different, as_json)
         return
-    with _telling(len(asked) > 0, folder, as_json) as shown:
+    with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, variants=asked,
+            folder, names or (), target=target.value, out=out, cores=cores, variants=chosen,
             force=force, dry_run=dry_run, progress=shown,
         )  # fmt: skip
     _print_built(folder, repository, dry_run, as_json)
@@ -127,8 +127,8 @@ def _print_built(folder: Path, repository: Repository, dry_run: bool, as_json: b
 
 
 @contextmanager
-def _telling(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
-    """`progress`; a build that ends early tells what there is of it, once its bars are gone."""
+def _reporting(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
+    """`progress`; a build that ends early shows what it measured, once its bars are gone."""
     from tritonkit.cli.progress import Announcing, progress
 
     shown = Announcing()
@@ -136,7 +136,7 @@ def _telling(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
         with progress(many) as shown:
             yield shown
     except TritonkitError:
-        # What was measured is why a person asked; the error follows.
+        # What was measured is what was wanted; the error follows.
         if not as_json and len(shown.results) > 1:
             print_variants(shown.results)
         raise

@@ -112,7 +112,7 @@ def command(
         )  # fmt: skip
         note(f"{users} users for {duration_s} s against {grpc} ...")
         outcome = run_load(plan)
-    _tell(outcome, as_json)
+    _print_outcome(outcome, as_json)
     if report is not None:
         note(f"reports: {report}")
     if outcome.missed:
@@ -176,7 +176,7 @@ def _whole_seconds(text: str) -> int:
     return microseconds // _MICROSECONDS
 
 
-def _tell(outcome: Outcome, as_json: bool) -> None:
+def _print_outcome(outcome: Outcome, as_json: bool) -> None:
     """The report on standard output, one line for each missed limit on standard error."""
     if as_json:
         missed: dict[str, Any] = {"holds": not outcome.missed, "missed": list(outcome.missed)}

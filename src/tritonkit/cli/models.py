@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_NOT_LOADED = "this server was not asked to load it"
+_NOT_LOADED = "this server does not load it"
 
 
 def command(

@@ -91,7 +91,7 @@ def project_or_here(root: Path | None) -> Path:
 
 def read_key(file: Path | None, address: str) -> str | None:
     """The key in a file; without one that of the server which `tritonkit serve` runs at this address, or of
-    this project's docker compose: of a server on this machine, for a key is not sent elsewhere unasked.
+    this project's docker compose: of a server on this machine, for a key is not sent elsewhere by itself.
 
     Raises:
         UsageError: it cannot be read, is empty, or not one line of ASCII.

@@ -30,7 +30,7 @@ class Announcing(Progress):
     def __init__(self) -> None:
         self.results: list[Result] = []
         self.published = False
-        self._told: set[tuple[str, str]] = set()
+        self._shown: set[tuple[str, str]] = set()
 
     def waiting(self) -> None:
         """Say why nothing happens."""
@@ -42,9 +42,9 @@ class Announcing(Progress):
 
         spec = plan.spec
         files = build_python(spec, optimized=plan.variant.name != PLAIN)
-        if new := [file for file in files if (spec.name, file) not in self._told]:
+        if new := [file for file in files if (spec.name, file) not in self._shown]:
             note(f"{spec.name}: runs the Python of {spec.folder}: {', '.join(new)}")
-        self._told |= {(spec.name, file) for file in new}
+        self._shown |= {(spec.name, file) for file in new}
 
     def start(self, plan: BuildPlan) -> None:
         """Say what begins."""
@@ -107,7 +107,7 @@ class Showing(Announcing):
 
 @contextmanager
 def progress(many: bool) -> Iterator[Announcing]:
-    """What a command's build tells: bars for many variants on a terminal, lines elsewhere."""
+    """The progress of a build: bars for many variants on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     if not (many and console.is_terminal):
         yield Announcing()

@@ -104,13 +104,13 @@ def command(
         metrics_port=metrics_port, host=host, root=project, http=http,
         http_hosts=http_hosts or (), http_origins=http_origins or (),
         shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,
-        on_event=_tell,
+        on_event=_print_event,
     )  # fmt: skip
     _print(server.start())
     server.run_until_signal()
 
 
-def _tell(event: ServeEvent) -> None:
+def _print_event(event: ServeEvent) -> None:
     note(
         f"{event.kind.replace('_', ' ')}{f' {event.model}' if event.model else ''}: {event.message}"
     )
