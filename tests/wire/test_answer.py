@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
+from tests.wire.fields import number, sized
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import InferenceError
 from tritonkit.wire.answer import Answer, _forms, decode, stream_response
 from tritonkit.wire.tensors import FIXED, to_raw
-from tritonkit.wire.varint import number, sized
 
 SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 CELLS = st.binary(max_size=9)

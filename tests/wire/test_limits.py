@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
+from tests.wire.fields import sized
 from tritonkit.client import Client, ModelSignature, TensorSpec
 from tritonkit.errors import InferenceError, UsageError
 from tritonkit.wire.answer import decode
 from tritonkit.wire.limits import ANSWER_BYTES, QUESTION_BYTES, AnswerLimit
 from tritonkit.wire.messages import parse
 from tritonkit.wire.signature import signature_from
-from tritonkit.wire.varint import sized
 
 MIB = 2**20
 

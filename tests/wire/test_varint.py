@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from google.protobuf.wrappers_pb2 import Int64Value, UInt64Value
+from google.protobuf.wrappers_pb2 import UInt64Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritonkit.wire.varint import (
-    fields,
-    flag,
-    number,
-    read_signed,
-    read_varint,
-    sized,
-    text,
-    varint,
-)
+from tests.wire.fields import number, sized
+from tritonkit.wire.varint import fields, read_varint, varint
 
 
 @settings(deadline=None)
@@ -28,11 +20,10 @@ def test_numbers_come_back(value: int) -> None:
 
 
 @settings(deadline=None)
-@given(value=st.integers(-(2**63), 2**63 - 1))
+@given(value=st.integers(0, 2**64 - 1))
 def test_numbers_are_written_as_protobuf_writes_them(value: int) -> None:
-    """Negative numbers too, which take ten bytes."""
-    assert number(1, value) == (Int64Value(value=value).SerializeToString() or b"\x08\x00")
-    assert read_signed(varint(value), 0) == (value, len(varint(value)))
+    """The same bytes, as few as can be."""
+    assert number(1, value) == (UInt64Value(value=value).SerializeToString() or b"\x08\x00")
 
 
 @settings(deadline=None)
@@ -61,7 +52,9 @@ def test_a_number_of_eleven_bytes_is_an_error() -> None:
 
 def test_fields_are_found_one_after_the_other() -> None:
     """All four kinds of values are stepped over, in fields with small numbers and large ones."""
-    message = text(1, "é") + flag(500, True) + b"\x1d1234" + b"\x2112345678" + sized(6, b"")
+    message = (
+        sized(1, "é".encode()) + number(500, 1) + b"\x1d1234" + b"\x2112345678" + sized(6, b"")
+    )
     found = [(tag >> 3, message[start:end]) for tag, start, end in fields(message)]
     assert found == [(1, "é".encode()), (500, b"\x01"), (3, b"1234"), (4, b"12345678"), (6, b"")]
 

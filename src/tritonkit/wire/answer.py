@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from tritonkit.errors import InferenceError
 from tritonkit.wire.contents import typed_array
-from tritonkit.wire.parameters import Parameter, read_parameter
+from tritonkit.wire.parameters import Parameter, read_parameters
+from tritonkit.wire.protos import parsed
 from tritonkit.wire.tensors import FIXED, from_raw
-from tritonkit.wire.varint import Data, fields, read_field, read_signed
+from tritonkit.wire.varint import Data, fields, read_field
 
 __all__ = ["Answer", "Placed", "decode", "stream_response"]
 
@@ -60,8 +61,7 @@ _MOST_AXES = 64
 
 # Tags (field number, wire type) of ModelInferResponse, InferOutputTensor, ModelStreamInferResponse.
 _MODEL, _VERSION, _ID, _PARAMETERS, _OUTPUTS, _RAW = 0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32
-_NAME, _DATATYPE, _SHAPE, _PACKED_SHAPE = 0x0A, 0x12, 0x18, 0x1A
-_TENSOR_PARAMETERS, _CONTENTS = 0x22, 0x2A
+_PACKED_SHAPE = 0x1A
 _ERROR, _RESPONSE = 0x0A, 0x12
 
 
@@ -134,19 +134,20 @@ class _Output(NamedTuple):
     dtype: np.dtype[Any] | None
     size: int
     region_size: int | None
-    contents: bytes
+    contents: Any
+    is_typed: bool
 
 
 def _answer(data: Data, in_regions: Container[str]) -> Answer:
     model = version = request_id = ""
-    parameters: dict[str, Parameter | None] = {}
+    given: list[Data] = []
     described: list[_Output] = []
     raw: list[tuple[int, int]] = []
     at, end = 0, len(data)
     for _ in _FIELDS:
         if at >= end:
             break
-        tag = data[at]
+        begin, tag = at, data[at]
         # The short way: a field with a one-byte tag, and a length of one byte.
         if tag & 0x87 == 2 and (size := data[at + 1]) < 128:
             start = at + 2
@@ -164,12 +165,12 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
         elif tag == _VERSION:
             version = _text(data[start:at])
         elif tag == _PARAMETERS:
-            name, value = read_parameter(bytes(data[start:at]))
-            parameters[name] = value
+            given.append(data[begin:at])
         elif tag == _ID:
             request_id = _text(data[start:at])
     if at < end:
         raise ValueError(f"more than {len(_FIELDS)} fields")
+    parameters = read_parameters(parsed("ModelInferResponse", b"".join(given))) if given else {}
     outputs, in_region = _outputs(data, described, raw, in_regions)
     if not parameters and not in_regions:
         _keep_form(data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw)
@@ -243,7 +244,7 @@ def _outputs(
         places = _matched(described, raw, in_regions)
     for output, place in zip(described, places, strict=True):
         name = output.name
-        elsewhere = bool(output.contents) or output.region_size is not None
+        elsewhere = output.is_typed or output.region_size is not None
         if elsewhere and place is not None and place[0] < place[1]:
             raise ValueError(f"bytes of output {name}, which came in another way too")
         if output.region_size is not None or (name in in_regions and _is_elsewhere(output, place)):
@@ -265,7 +266,7 @@ def _matched(
     left = iter(raw)
     for output in described:
         elsewhere = output.region_size is not None or output.name in in_regions
-        yield None if elsewhere or output.contents or not raw else next(left, (0, 0))
+        yield None if elsewhere or output.is_typed or not raw else next(left, (0, 0))
     if next(left, None) is not None:
         raise ValueError("bytes without an output")
 
@@ -289,48 +290,27 @@ def _described(entry: bytes) -> _Output:
 
 
 def _read_output(entry: bytes) -> _Output:
-    name = datatype = ""
-    shape: list[int] = []
-    parameters: dict[str, Parameter | None] = {}
-    contents: list[bytes] = []
     for count, (tag, start, end) in enumerate(fields(entry)):
-        if count > _OUTPUT_FIELDS or len(shape) > _MOST_AXES:
+        if count > _OUTPUT_FIELDS or (tag == _PACKED_SHAPE and end - start > _MOST_AXES * 10):
             raise ValueError("an output with too many fields or axes")
-        if tag == _NAME:
-            name = _text(entry[start:end])
-        elif tag == _DATATYPE:
-            datatype = _text(entry[start:end])
-        elif tag in (_SHAPE, _PACKED_SHAPE):
-            shape += _sizes(entry[start:end])
-        elif tag == _TENSOR_PARAMETERS:
-            parameters.update([read_parameter(entry[start:end])])
-        elif tag == _CONTENTS:
-            contents.append(entry[start:end])
-    dtype = FIXED.get(datatype)
+    output = parsed("ModelInferResponse.InferOutputTensor", entry)
+    shape = tuple(output.shape)
+    if len(shape) > _MOST_AXES or any(size < 0 for size in shape):
+        raise ValueError(f"a shape that no array has: {shape[:_MOST_AXES]}")
+    dtype = FIXED.get(output.datatype)
     return _Output(
-        name=name,
-        datatype=datatype,
-        shape=tuple(shape),
+        name=output.name,
+        datatype=output.datatype,
+        shape=shape,
         dtype=dtype,
         size=-1 if dtype is None else prod(shape) * dtype.itemsize,
-        region_size=_region_size(parameters),
-        contents=b"".join(contents),
+        region_size=_region_size(read_parameters(output)),
+        contents=output.contents,
+        is_typed=bool(output.contents.ListFields()),
     )
 
 
 _kept = lru_cache(1024)(_read_output)
-
-
-def _sizes(data: bytes) -> list[int]:
-    sizes, at = [], 0
-    if len(data) > _MOST_AXES * 10:
-        raise ValueError("more axes than an array can have")
-    while at < len(data):
-        size, at = read_signed(data, at)
-        if size < 0:
-            raise ValueError(f"an axis of {size}")
-        sizes.append(size)
-    return sizes
 
 
 def _region_size(parameters: Mapping[str, Parameter | None]) -> int | None:

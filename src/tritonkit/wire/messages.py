@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import InferenceError
-from tritonkit.wire.protos import schema
+from tritonkit.wire.protos import parsed, schema
 from tritonkit.wire.varint import read_field, read_varint
 
 if TYPE_CHECKING:
@@ -41,13 +41,11 @@ def parse(method: Method, body: bytes | memoryview) -> Any:
     Raises:
         InferenceError: the bytes are no such message, or one of more fields than any server has to tell.
     """
-    from google.protobuf.message import DecodeError
-
     if len(body) > _SHORT:
         _check_fields(method, memoryview(body))
     try:
-        return getattr(schema(), f"{method}Response").FromString(bytes(body))
-    except DecodeError as error:
+        return parsed(f"{method}Response", body)
+    except ValueError as error:
         raise InferenceError(
             method, found="an answer that cannot be read", details=str(error)
         ) from error

@@ -18,7 +18,7 @@ from typing import Any
 
 from tritonkit.errors import UsageError
 
-__all__ = ["data_type_name", "schema"]
+__all__ = ["data_type_name", "parsed", "schema"]
 
 _MODULES = ("model_config_pb2.py", "service_pb2.py")
 """The second file imports the first."""
@@ -34,6 +34,22 @@ def schema() -> Any:
     """
     with _lock:  # `cache` alone would let two threads make two classes of one name
         return _schema()
+
+
+def parsed(name: str, data: bytes | memoryview) -> Any:
+    """The message of that name, such as `ModelInferResponse.InferOutputTensor`, out of its bytes.
+
+    Raises:
+        ValueError: the bytes are no such message.
+    """
+    from google.protobuf.message import DecodeError
+
+    kind, _, inner = name.partition(".")
+    found = getattr(schema(), kind)
+    try:
+        return (getattr(found, inner) if inner else found).FromString(bytes(data))
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
 
 
 def data_type_name(number: int) -> str:

@@ -1,8 +1,8 @@
-"""Inference requests, written straight into protobuf's bytes.
+"""Inference requests: protobuf writes what describes a call, and the tensors' bytes are put beside it.
 
 What never changes between calls of one model is written once, what depends on the shape of an input
-is kept by shape; a call adds its parameters and its tensors. Triton's `ModelInferRequest` names its
-fields by number, so their order is free: each tensor's bytes follow its own description.
+is cached by shape; a call adds its parameters and its tensors. A protobuf message may come in parts that
+follow each other, so each tensor's bytes follow its own description.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tritonkit.errors import InvalidInput
-from tritonkit.wire.parameters import INT64, UINT64, entry, parameter
+from tritonkit.wire.parameters import set_parameters
+from tritonkit.wire.protos import schema
 from tritonkit.wire.tensors import FIXED, wire_array
-from tritonkit.wire.varint import SIZED, number, sized, text, varint
+from tritonkit.wire.varint import varint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,16 +30,12 @@ __all__ = ["Prepared", "Region"]
 _LARGE = 16 * 1024
 """Bytes from which a tensor is a piece of its own: copying less is cheaper than one more piece."""
 
-_KEPT_SHAPES = 256
+_MOST_SHAPES = 256
 
 _NONE: Mapping[str, Any] = {}
 
-# Fields of ModelInferRequest, of its inputs and its outputs.
-_MODEL, _VERSION, _ID, _PARAMETERS, _INPUTS, _OUTPUTS, _RAW = range(1, 8)
-_NAME, _DATATYPE, _SHAPE, _TENSOR_PARAMETERS = 1, 2, 3, 4
-_OUTPUT_PARAMETERS = 2
-
-_RAW_TAG = varint(_RAW << 3 | SIZED)
+_RAW_TAG = b"\x3a"
+"""Before the length of a tensor's bytes: `raw_input_contents`, field 7."""
 
 
 class Region(NamedTuple):
@@ -62,10 +59,13 @@ class Prepared:
         self, signature: ModelSignature, version: str, outputs: tuple[str, ...] | None
     ) -> None:
         self._where = f"model {signature.name}"
-        self._start = text(_MODEL, signature.name) + text(_VERSION, version)
+        self._message = schema().ModelInferRequest
+        self._start = _written(self._message(model_name=signature.name, model_version=version))
         self._outputs = tuple(signature.outputs) if outputs is None else outputs
         self._head = self._start + (b"" if outputs is None else self._asked(_NONE))
-        self._inputs = {name: _Input(spec) for name, spec in signature.inputs.items()}
+        self._inputs = {
+            name: _Input(spec, self._message) for name, spec in signature.inputs.items()
+        }
 
     def encode(
         self,
@@ -99,10 +99,8 @@ class Prepared:
         """
         try:
             head = self._start + self._asked(output_regions) if output_regions else self._head
-            if timeout_s is not None:
-                head += _timeout(timeout_s)
-            if priority or request_id or parameters:
-                head += _options(priority, request_id, parameters)
+            if timeout_s is not None or priority or request_id or parameters:
+                head += self._options(timeout_s, priority, request_id, parameters)
             if regions:
                 head += b"".join(
                     self._inputs[name].placed(arrays[name].shape, region)
@@ -135,69 +133,71 @@ class Prepared:
         return pieces
 
     def _asked(self, regions: Mapping[str, Region]) -> bytes:
-        return b"".join(
-            sized(
-                _OUTPUTS,
-                text(_NAME, name)
-                + (_location(_OUTPUT_PARAMETERS, regions[name]) if name in regions else b""),
-            )
-            for name in self._outputs
-        )
+        request = self._message()
+        for name in self._outputs:
+            output = request.outputs.add(name=name)
+            if name in regions:
+                set_parameters(output, _location(regions[name]))
+        return _written(request)
+
+    def _options(
+        self,
+        timeout_s: float | None,
+        priority: int,
+        request_id: str,
+        parameters: Mapping[str, Parameter],
+    ) -> bytes:
+        request = self._message()
+        if timeout_s is not None:
+            request.parameters["timeout"].int64_param = max(1, int(timeout_s * 1e6))
+        if request_id:
+            request.id = request_id
+        if priority:
+            if not 0 < priority < 1 << 64:
+                raise ValueError(f"priority {priority}: a whole number of 64 bits is wanted")
+            request.parameters["priority"].uint64_param = priority
+        if parameters:
+            set_parameters(request, parameters)
+        return _written(request)
 
 
 class _Input:
     """One input of a model: what stands before its bytes, by shape."""
 
-    __slots__ = ("_start", "datatype", "dtype", "heads")
+    __slots__ = ("_message", "_name", "datatype", "dtype", "heads")
 
-    def __init__(self, spec: TensorSpec) -> None:
+    def __init__(self, spec: TensorSpec, message: Any) -> None:
+        self._name, self._message = spec.name, message
         self.datatype = spec.datatype
         self.dtype = FIXED.get(spec.datatype)
         self.heads: dict[tuple[int, ...], bytes] = {}
-        self._start = text(_NAME, spec.name) + text(_DATATYPE, spec.datatype)
 
     def head(self, shape: tuple[int, ...], size: int) -> bytes:
-        """The description of an input, and the tag and length of its bytes; kept if `shape` says all."""
-        head = self._described(shape) + _RAW_TAG + varint(size)
+        """The description of an input, and the tag and length of its bytes; cached if `shape` says all."""
+        head = self.placed(shape, None) + _RAW_TAG + varint(size)
         if self.datatype != "BYTES":
-            if len(self.heads) >= _KEPT_SHAPES:
+            if len(self.heads) >= _MOST_SHAPES:
                 self.heads.clear()
             self.heads[shape] = head
         return head
 
-    def placed(self, shape: tuple[int, ...], region: Region) -> bytes:
-        """The description of an input that lies in shared memory."""
-        return self._described(shape, _location(_TENSOR_PARAMETERS, region))
-
-    def _described(self, shape: Sequence[int], more: bytes = b"") -> bytes:
-        sizes = b"".join(map(varint, shape))
-        return sized(_INPUTS, self._start + (sized(_SHAPE, sizes) if sizes else b"") + more)
-
-
-def _timeout(timeout_s: float) -> bytes:
-    value = varint(max(1, int(timeout_s * 1e6)))
-    return _TIMEOUTS[len(value)] + value
+    def placed(self, shape: Sequence[int], region: Region | None) -> bytes:
+        """The description of an input, which may lie in shared memory."""
+        request = self._message()
+        tensor = request.inputs.add(name=self._name, datatype=self.datatype, shape=shape)
+        if region is not None:
+            set_parameters(tensor, _location(region))
+        return _written(request)
 
 
-def _options(priority: int, request_id: str, parameters: Mapping[str, Parameter]) -> bytes:
-    written = text(_ID, request_id)
-    if priority:
-        if not 0 < priority < 1 << 64:
-            raise ValueError(f"priority {priority}: a whole number of 64 bits is wanted")
-        written += entry(_PARAMETERS, "priority", number(UINT64, priority))
-    return written + b"".join(parameter(_PARAMETERS, *item) for item in parameters.items())
+def _location(region: Region) -> dict[str, Parameter]:
+    location: dict[str, Parameter] = {
+        "shared_memory_region": region.name,
+        "shared_memory_byte_size": region.byte_size,
+    }
+    return location | ({"shared_memory_offset": region.offset} if region.offset else {})
 
 
-def _location(field: int, region: Region) -> bytes:
-    return (
-        parameter(field, "shared_memory_region", region.name)
-        + parameter(field, "shared_memory_byte_size", region.byte_size)
-        + (parameter(field, "shared_memory_offset", region.offset) if region.offset else b"")
-    )
-
-
-# What stands before the number in a `timeout` parameter, by the bytes the number takes.
-_TIMEOUTS = [b""] + [
-    entry(_PARAMETERS, "timeout", number(INT64, 0)[:-1] + bytes(size))[:-size]
-    for size in range(1, 11)
-]
+def _written(message: Any) -> bytes:
+    written: bytes = message.SerializeToString()
+    return written

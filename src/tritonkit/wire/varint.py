@@ -9,64 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = [
-    "FIXED32",
-    "FIXED64",
-    "SIZED",
-    "VARINT",
-    "Data",
-    "fields",
-    "flag",
-    "number",
-    "read_field",
-    "read_signed",
-    "read_varint",
-    "sized",
-    "text",
-    "varint",
-]
+__all__ = ["Data", "fields", "read_field", "read_varint", "varint"]
 
 Data: TypeAlias = bytes | memoryview
 """What is read: indexing gives whole numbers."""
 
-VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 
 _LONGEST = 10  # bytes of a 64-bit number, 7 bits in each
 _SHORT = [bytes((value,)) for value in range(128)]
 
 
 def varint(value: int) -> bytes:
-    """A whole number from -2**63 to 2**64 - 1; a negative one takes ten bytes."""
-    if 0 <= value < 128:
+    """A whole number from 0 to 2**64 - 1."""
+    if value < 128:
         return _SHORT[value]
-    if value < 0:
-        value += 1 << 64
     written = bytearray()
     while value > 127:
         written.append(value & 127 | 128)
         value >>= 7
     written.append(value)
     return bytes(written)
-
-
-def sized(field: int, content: bytes) -> bytes:
-    """A field of bytes or of another message, with its length."""
-    return varint(field << 3 | SIZED) + varint(len(content)) + content
-
-
-def text(field: int, value: str) -> bytes:
-    """A field of text, nothing at all for the empty one, which is what a missing field means."""
-    return sized(field, value.encode()) if value else b""
-
-
-def number(field: int, value: int) -> bytes:
-    """A field of a whole number; written also when it is 0."""
-    return varint(field << 3 | VARINT) + varint(value)
-
-
-def flag(field: int, value: bool) -> bytes:
-    """A field of a truth value; written also when it is false."""
-    return number(field, int(value))
 
 
 def read_varint(data: Data, at: int) -> tuple[int, int]:
@@ -82,12 +45,6 @@ def read_varint(data: Data, at: int) -> tuple[int, int]:
         if byte < 128:
             return value & 0xFFFF_FFFF_FFFF_FFFF, at + 1
     raise ValueError("a number longer than ten bytes")
-
-
-def read_signed(data: Data, at: int) -> tuple[int, int]:
-    """As `read_varint`, of a number that may be negative."""
-    value, at = read_varint(data, at)
-    return (value - (1 << 64) if value >> 63 else value), at
 
 
 def fields(data: Data) -> Iterator[tuple[int, int, int]]:
@@ -106,13 +63,13 @@ def read_field(data: Data, at: int) -> tuple[int, int, int]:
     kind = tag & 7
     if tag >> 3 == 0:
         raise ValueError("a field numbered 0")
-    if kind == SIZED:
+    if kind == _SIZED:
         size, at = read_varint(data, at)
         return tag, at, at + size
-    if kind == VARINT:
+    if kind == _VARINT:
         return tag, at, read_varint(data, at)[1]
-    if kind == FIXED64:
+    if kind == _FIXED64:
         return tag, at, at + 8
-    if kind == FIXED32:
+    if kind == _FIXED32:
         return tag, at, at + 4
     raise ValueError(f"a field of wire type {kind}")
