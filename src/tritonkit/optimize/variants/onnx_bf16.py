@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.optimize.variants.form import Form
-from tritonkit.optimize.variants.onnx_graph import name_nodes, save, tidy
+from tritonkit.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.optimize.variants.onnx_layers import Layers
 from tritonkit.optimize.variants.onnx_search import Search
 
@@ -81,13 +81,7 @@ def written(layers: Layers, floats: Collection[str]) -> Any:
         else:
             copy.input[place] = f"{node.name}/weights"
             nodes.insert(-1, make_node("Cast", [name], [copy.input[place]], to=to))
-    model = graph.shell()
-    model.graph.node.extend(nodes)
-    model.graph.initializer.extend(constants.values())
-    used = {name for node in nodes for name in node.input} | graph.outputs
-    model.graph.initializer.extend(t for name, t in graph.weights.items() if name in used)
-    tidy(model)
-    return model
+    return graph.with_nodes(nodes, constants.values())
 
 
 def _rounded(array: Any, name: str) -> Any:

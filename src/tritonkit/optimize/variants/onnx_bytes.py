@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonkit.extras import need
-from tritonkit.optimize.variants.onnx_graph import shorten, tidy
+from tritonkit.optimize.variants.onnx_graph import shorten
 from tritonkit.optimize.variants.onnx_layers import Layers, channel_axis
 
 __all__ = ["Bytes", "Weights"]
@@ -130,12 +130,7 @@ class Bytes:
             if node.name not in self._named:
                 copy.name = ""
             self._place(copy, node)
-        model = graph.shell()
-        model.graph.node.extend(self._nodes)
-        model.graph.initializer.extend(self._constants)
-        used = {name for node in self._nodes for name in node.input} | graph.outputs
-        model.graph.initializer.extend(t for name, t in graph.weights.items() if name in used)
-        tidy(model)
+        model = graph.with_nodes(self._nodes, self._constants)
         shorten(model)
         return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,18 @@ class Graph:
             return None
         return onnx.numpy_helper.to_array(tensor)
 
-    def shell(self) -> Any:
-        """A model without nodes and constants, but for those that are inputs too."""
+    def with_nodes(self, nodes: Sequence[Any], constants: Iterable[Any]) -> Any:
+        """A tidy model of other nodes, with those constants of this graph that they take, and more."""
+        model = self._shell()
+        model.graph.node.extend(nodes)
+        used = {name for node in nodes for name in node.input} | self.outputs
+        model.graph.initializer.extend(t for name, t in self.weights.items() if name in used)
+        model.graph.initializer.extend(constants)
+        tidy(model)
+        return model
+
+    def _shell(self) -> Any:
+        """The model without nodes and constants, but for those that are inputs too."""
         onnx = need("onnx", "build")
         shell = onnx.ModelProto()
         for field, value in self.model.ListFields():

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tritonkit.extras import need
-from tritonkit.optimize.variants.onnx_graph import Graph, tidy
+from tritonkit.optimize.variants.onnx_graph import Graph
 
 __all__ = ["LARGEST", "Half"]
 
@@ -138,13 +138,7 @@ class _Writer:
             self._nodes.append(copy)
             if half:
                 self._give(copy, node)
-        model = self._graph.shell()
-        model.graph.node.extend(self._nodes)
-        used = {name for node in self._nodes for name in node.input} | self._graph.outputs
-        model.graph.initializer.extend(t for n, t in self._graph.weights.items() if n in used)
-        model.graph.initializer.extend(self._constants.values())
-        tidy(model)
-        return model
+        return self._graph.with_nodes(self._nodes, self._constants.values())
 
     def _give(self, copy: Any, node: Any) -> None:
         """Say of an FP16 node's outputs that they are FP16; the graph's own become FP32 again."""
