@@ -8,7 +8,7 @@ from typing import Any
 from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
-from tritonkit.export.onnx_file import hold_against_spec, read_signature
+from tritonkit.export.onnx_file import check_against_spec, read_signature
 from tritonkit.optimize.variants import AUTO, PYTHON, variant_of
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import ModelPlan, Target
@@ -100,7 +100,7 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
     where = f"{spec.file} network.onnx"
     file = resolve_file(network.onnx, spec, "network.onnx")
     facts, model = read_onnx(file, where)
-    return facts, hold_against_spec(read_signature(model, where, batched), spec, file.name)
+    return facts, check_against_spec(read_signature(model, where, batched), spec, file.name)
 
 
 def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:

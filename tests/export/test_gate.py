@@ -21,7 +21,7 @@ quality: {at_least: 0.9, max_drop: 0.01}
 
 
 def advice(write_model: WriteModel, variant: str, value: float, reference: float) -> dict[str, str]:
-    """What each missed bar's refusal says to do."""
+    """What each missed limit's refusal says to do."""
     spec = write_model(TEXT, network__py="")
     measured = Measured("accuracy", value, reference, 0.1, 100, against="PyTorch")
     artifact = Artifact("net", variant, Path(), {}, Signature((), (), True), measured, "", {})

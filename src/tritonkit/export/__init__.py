@@ -1,4 +1,4 @@
-"""From a `Spec` to a checked ONNX `Artifact`: trained or loaded, exported, held against the reference."""
+"""From a `Spec` to a checked ONNX `Artifact`: trained or loaded, exported, compared with the reference."""
 
 from tritonkit.export.artifact import Artifact, Measured, Signature, TensorInfo, sha256_file
 from tritonkit.export.cache import Cache

@@ -30,7 +30,7 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Miss:
-    """One bar that a variant misses: the spec's field, what was measured, what was wanted, what to try."""
+    """One limit that a variant misses: the spec's field, what was measured, what was wanted, what to try."""
 
     field: str
     found: str
@@ -58,30 +58,30 @@ def judge(
     timing: VariantTiming | None = None,
     base_timing: VariantTiming | None = None,
 ) -> Verdict:
-    """Hold a variant's figures against the spec's bars.
+    """Compare a variant's figures with the limits of the spec.
 
     `base` is the onnx-fp32 variant; size and latency are judged where both sides are known.
     """
-    bars, measured = spec.model.quality, artifact.quality
+    limits, measured = spec.model.quality, artifact.quality
     misses: list[Miss] = []
     noise = False
     if measured is not None:
         noise = measured.drop_low is not None and measured.drop_low <= 0 < measured.drop
         value = f"{measured.metric} is {measured.value:.4f} on {measured.samples} samples"
-        if bars.at_least is not None and measured.value < bars.at_least:
-            todo = _at_least(artifact.variant, measured, bars.at_least)
-            misses.append(Miss("quality.at_least", value, f"at least {bars.at_least}", todo))
+        if limits.at_least is not None and measured.value < limits.at_least:
+            todo = _at_least(artifact.variant, measured, limits.at_least)
+            misses.append(Miss("quality.at_least", value, f"at least {limits.at_least}", todo))
         pair = measured.value, measured.reference
-        misses += _drop(artifact.variant, pair, bars.max_drop, value, noise)
+        misses += _drop(artifact.variant, pair, limits.max_drop, value, noise)
         for name, also in measured.also.items():
             text = f"{name} is {also[0]:.4f} on {measured.samples} samples"
-            misses += _drop(artifact.variant, also, bars.max_drop, text, False)
+            misses += _drop(artifact.variant, also, limits.max_drop, text, False)
     if base is not None and artifact is not base:
         sizes = (artifact.size_bytes, base.size_bytes)
-        misses += _ratio("quality.max_size_ratio", "bytes", sizes, bars.max_size_ratio)
+        misses += _ratio("quality.max_size_ratio", "bytes", sizes, limits.max_size_ratio)
         if timing is not None and base_timing is not None:
             times = (timing.batch1_ms, base_timing.batch1_ms)
-            misses += _ratio("quality.max_latency_ratio", "ms", times, bars.max_latency_ratio)
+            misses += _ratio("quality.max_latency_ratio", "ms", times, limits.max_latency_ratio)
     return Verdict(tuple(misses), noise)
 
 
@@ -99,10 +99,10 @@ def refuse(spec: Spec, artifact: Artifact, verdict: Verdict) -> GateError:
     )
 
 
-def _at_least(variant: str, measured: Measured, bar: float) -> str:
+def _at_least(variant: str, measured: Measured, limit: float) -> str:
     """What to do depends on which of the two is not good enough: the reference, or the variant alone."""
     name = f"the reference ({measured.against})" if measured.against else "the reference"
-    if measured.reference < bar:
+    if measured.reference < limit:
         return (
             f"{name} itself reaches {measured.reference:.4f}:"
             " train it longer or on more or better data, or lower at_least"
@@ -123,25 +123,27 @@ def _lose_less(variant: str) -> str:
 
 
 def _drop(
-    variant: str, pair: tuple[float, float], bar: float, text: str, noise: bool
+    variant: str, pair: tuple[float, float], limit: float, text: str, noise: bool
 ) -> list[Miss]:
     value, reference = pair
     drop = below(reference, value)
-    if drop <= bar:
+    if drop <= limit:
         return []
     chance = " (within what chance gives on so few samples: measure on more)" if noise else ""
     return [
         Miss(
             "quality.max_drop",
             f"{text}, {drop:.4f} below the reference's {reference:.4f}{chance}",
-            f"a drop of at most {bar}",
+            f"a drop of at most {limit}",
             f"{_lose_less(variant)}, or raise max_drop if that much may be lost",
         )
     ]
 
 
-def _ratio(field: str, unit: str, pair: tuple[float, float], bar: float | None) -> list[Miss]:
-    if bar is None or pair[0] <= bar * pair[1]:
+def _ratio(field: str, unit: str, pair: tuple[float, float], limit: float | None) -> list[Miss]:
+    if limit is None or pair[0] <= limit * pair[1]:
         return []
     found = f"{pair[0]:.6g} {unit}, {pair[0] / pair[1]:.2f} times those of onnx-fp32"
-    return [Miss(field, found, f"at most {bar} times", f"choose another variant, or raise {field}")]
+    return [
+        Miss(field, found, f"at most {limit} times", f"choose another variant, or raise {field}")
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.closeness import mean_cosine
-from tritonkit.export.onnx_file import check_file, hold_against_spec, read_signature
+from tritonkit.export.onnx_file import check_file, check_against_spec, read_signature
 from tritonkit.export.reference import Reference
 from tritonkit.export.samples import Batch, batches, hook_batches, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained
@@ -76,7 +76,9 @@ class Job:
             return Signature.declared(spec)
         where = f"{spec.file} network.onnx"
         model = check_file(self.source, where)
-        return hold_against_spec(read_signature(model, where, self.batched), spec, self.source.name)
+        return check_against_spec(
+            read_signature(model, where, self.batched), spec, self.source.name
+        )
 
     @property
     def source(self) -> Path:
@@ -121,7 +123,7 @@ class Job:
 
     @property
     def transformed(self) -> bool:
-        """Whether the network is another one than the spec's, held against the teacher."""
+        """Whether the network is another one than the spec's, compared with the teacher."""
         return self._transform is not None
 
     @cached_property

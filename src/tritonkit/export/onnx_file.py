@@ -16,7 +16,7 @@ from tritonkit.spec import Spec, Tensor
 
 __all__ = [
     "check_file",
-    "hold_against_spec",
+    "check_against_spec",
     "open_session",
     "read_signature",
     "run_session",
@@ -127,7 +127,7 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
     )
 
 
-def hold_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
+def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
     """Inputs and outputs the spec names are those of the file: names, then dtypes, then shapes.
 
     Gives the signature with the axis names of the spec, and the sizes the spec fixes for inputs.

@@ -36,7 +36,7 @@ class _Score:
 
 
 def measure(job: Job, runner: Runner, *, lossless: bool) -> Measured:
-    """Run a variant on the held-out samples and hold it against the reference.
+    """Run a variant on the held-out samples and compare it with the reference.
 
     BuildError where its outputs differ in kind, or where a metric fails or is no number.
     """
@@ -105,7 +105,7 @@ def _score(
             f"{spec.file} {field}",
             found=f"{hook} returned {_short(value)}, and {_short(base)} for the reference",
             wanted="a finite number, more is better; or an array with one for each item",
-            todo="correct the function: NaN and infinity cannot be held against a bar",
+            todo="correct the function: NaN and infinity cannot be compared with a limit",
         )
     if len(figures) == 1:
         return _Score(name, figures[0], bases[0])

@@ -50,7 +50,7 @@ def batches(spec: Spec, signature: Signature) -> list[Batch]:
 def checked_batches(
     spec: Spec, signature: Signature, found: Any, field: str, hook: str
 ) -> list[Batch]:
-    """What a hook returned, held against the network's inputs and copied in C order."""
+    """What a hook returned, checked against the network's inputs and copied in C order."""
     if (
         not isinstance(found, Sequence)
         or not found

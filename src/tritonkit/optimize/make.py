@@ -18,7 +18,7 @@ from tritonkit.export.cache import Cache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.job import Job
-from tritonkit.export.onnx_file import check_file, hold_against_spec, read_signature
+from tritonkit.export.onnx_file import check_file, check_against_spec, read_signature
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import Weights
 from tritonkit.optimize.gpu import find_gpu
@@ -173,7 +173,7 @@ def _signature(job: Job, what: BuildPlan, folder: Path) -> Signature:
     where = f"{spec.file} network.{'torch' if spec.model.network.torch else 'onnx'}"
     signature = read_signature(check_file(folder / "model.onnx", where), where, job.batched)
     name = "the exported file" if spec.model.network.torch else job.source.name
-    return hold_against_spec(signature, spec, name)
+    return check_against_spec(signature, spec, name)
 
 
 def _copy_python(spec: Spec, folder: Path) -> Signature:

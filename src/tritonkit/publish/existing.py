@@ -63,7 +63,7 @@ def left_over(
 
 
 def _header(folder: Path) -> re.Match[str] | None:
-    """What a config.pbtxt of ours says about its origin; None for any other folder."""
+    """What the header of a config.pbtxt says about its origin; None without one."""
     try:
         return _HEADER.match((folder / CONFIG).read_text(encoding="utf-8", errors="replace"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Two protobuf messages held against each other, field by field."""
+"""Two protobuf messages compared field by field."""
 
 from __future__ import annotations
 

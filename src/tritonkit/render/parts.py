@@ -28,7 +28,7 @@ _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}}
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a part: its own tensor, and the pipeline's name for it."""
+    """An input or output of a part: the tensor of the part, and the pipeline's name for it."""
 
     info: TensorInfo
     tensor: str

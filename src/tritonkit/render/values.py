@@ -89,7 +89,7 @@ class WarmupPlan:
 
 @dataclass(frozen=True)
 class EnsembleStep:
-    """One model of an ensemble: its own tensor names -> the ensemble's."""
+    """One model of an ensemble: the model's tensor names -> the ensemble's."""
 
     model: str
     input_map: Mapping[str, str]

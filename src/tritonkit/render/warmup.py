@@ -108,7 +108,7 @@ def listed(
     spec: Spec,
     section: str,
 ) -> Warmup:
-    """The samples that `section` of the spec lists, held against the model's inputs; RenderError names the first that
+    """The samples that `section` of the spec lists, checked against the model's inputs; RenderError names the first that
     Triton would refuse."""
     files: dict[str, bytes] = {}
     known = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
@@ -163,7 +163,7 @@ def _listed_data(
 
 
 def _store(files: dict[str, bytes], name: str, content: bytes) -> str:
-    """A file name of its own for new content, and the same one for the same content."""
+    """A new file name for new content, and the same one for the same content."""
     clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     number, candidate = 1, clean
     while files.get(candidate, content) != content:

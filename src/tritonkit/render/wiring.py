@@ -1,4 +1,4 @@
-"""Which tensor of a pipeline goes where: names joined, dtypes and shapes held against each other."""
+"""Which tensor of a pipeline goes where: names joined, dtypes and shapes checked."""
 
 from __future__ import annotations
 

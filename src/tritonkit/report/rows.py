@@ -37,7 +37,7 @@ class Row:
     speedup: str
     verdict: str
     missed: tuple[str, ...]
-    """The bars it misses, by their names in model.yaml."""
+    """The limits it misses, by their names in model.yaml."""
     reasons: tuple[str, ...]
 
 

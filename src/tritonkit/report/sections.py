@@ -1,4 +1,4 @@
-"""A model's report arranged for the page: sentences, plots, bars and columns, all still plain values."""
+"""A model's report arranged for the page: sentences, plots and columns, all still plain values."""
 
 from __future__ import annotations
 
@@ -100,14 +100,16 @@ def _points(report: ModelReport) -> tuple[Point, ...]:
 
 
 def _limits(report: ModelReport) -> tuple[GateLine, ...]:
-    """The least quality the gate takes: another one for those that are held against a teacher."""
+    """The least quality the gate takes: another one for those that are compared with a teacher."""
     least: dict[float, str] = {}
     for _, quality in _measured(report):
-        bar = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
-        least.setdefault(round(bar, 6), quality.against)
+        limit = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
+        least.setdefault(round(limit, 6), quality.against)
     if len(least) == 1:
-        return tuple(GateLine(bar, f"gate {bar:.4g}") for bar in least)
-    return tuple(GateLine(bar, f"gate {bar:.4g}, against {name}") for bar, name in least.items())
+        return tuple(GateLine(limit, f"gate {limit:.4g}") for limit in least)
+    return tuple(
+        GateLine(limit, f"gate {limit:.4g}, against {name}") for limit, name in least.items()
+    )
 
 
 def _operators(report: ModelReport) -> tuple[OperatorTime, ...]:

@@ -52,7 +52,7 @@ class Optimize(Strict):
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     teacher: Teacher | None = None
-    """What `pruned` and `distilled` start from and are held against; without it, the network."""
+    """What `pruned` and `distilled` start from and are compared with; without it, the network."""
     student: Hook | None = None
     """Function without arguments that returns the small module that `distilled` trains."""
     channels: Annotated[float, Field(gt=0, lt=1)] = 0.5

@@ -1,4 +1,4 @@
-"""`step.yaml`: the contract of a pre- or post-processing step, and a spec's parameters held against it."""
+"""`step.yaml`: the contract of a pre- or post-processing step, and a spec's parameters checked against it."""
 
 from __future__ import annotations
 
