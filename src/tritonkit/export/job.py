@@ -11,7 +11,7 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.closeness import mean_cosine
-from tritonkit.export.onnx_file import check_file, check_against_spec, read_signature
+from tritonkit.export.onnx_file import check_against_spec, check_file, read_signature
 from tritonkit.export.reference import Reference
 from tritonkit.export.samples import Batch, batches, hook_batches, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained

@@ -15,8 +15,8 @@ from tritonkit.extras import need
 from tritonkit.spec import Spec, Tensor
 
 __all__ = [
-    "check_file",
     "check_against_spec",
+    "check_file",
     "open_session",
     "read_signature",
     "run_session",

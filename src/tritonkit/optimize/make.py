@@ -18,7 +18,7 @@ from tritonkit.export.cache import Cache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.job import Job
-from tritonkit.export.onnx_file import check_file, check_against_spec, read_signature
+from tritonkit.export.onnx_file import check_against_spec, check_file, read_signature
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import Weights
 from tritonkit.optimize.gpu import find_gpu

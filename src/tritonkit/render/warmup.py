@@ -108,8 +108,10 @@ def listed(
     spec: Spec,
     section: str,
 ) -> Warmup:
-    """The samples that `section` of the spec lists, checked against the model's inputs; RenderError names the first that
-    Triton would refuse."""
+    """The samples that `section` of the spec lists, checked against the model's inputs.
+
+    RenderError names the first that Triton would refuse.
+    """
     files: dict[str, bytes] = {}
     known = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
     known |= {name: (control.dtype, (1,)) for name, control in controls.items()}
