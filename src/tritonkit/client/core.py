@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.admin import AdminCalls, unconfigured
 from tritonkit.client.inference import Inference
 from tritonkit.client.inputs import conformed_inputs, items_in
 from tritonkit.client.log import logger
 from tritonkit.client.observers.events import CallEvent, Observers
-from tritonkit.client.questions import Questions, unconfigured
 from tritonkit.client.reply import Reply, Timing, joined_reply
 from tritonkit.client.request import InferRequest, ModelKey, ModelState
 from tritonkit.errors import (
@@ -42,7 +42,7 @@ _TRUSTED_S = 1.0
 turns many calls away does not get two more requests for each."""
 
 
-class Core(Questions):
+class Core(AdminCalls):
     """All that a client does, over the policy that knows its servers.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a client asks of servers beside inference: generators of steps, for both clients."""
+"""The calls beside inference (metadata, readiness, repository, statistics): generators of steps for both clients."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from tritonkit.client.policy.replica import Replica
     from tritonkit.client.steps import Steps
 
-__all__ = ["Questions", "unconfigured"]
+__all__ = ["AdminCalls", "unconfigured"]
 
 
-class Questions:
-    """Asks the servers of a policy; each question may take `timeout_s`."""
+class AdminCalls:
+    """Calls the servers of a policy; each call may take `timeout_s`."""
 
     def __init__(self, policy: Policy, timeout_s: float) -> None:
         self.policy = policy
