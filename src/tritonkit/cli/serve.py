@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import Repository, Root, project_folder
+from tritonkit.cli.options import Repository, Root, project_folder, project_or_here
 from tritonkit.cli.output import note
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def command(
     from tritonkit.publish import recover
     from tritonkit.serve import Server
 
-    project = project_folder(root)
+    project = project_folder(root) if repository is None else project_or_here(root)
     folder = (repository or project / "model_repository").resolve()
     if recover(folder):
         note(f"{folder}: finished a publish that had been interrupted")
