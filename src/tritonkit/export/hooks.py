@@ -85,6 +85,3 @@ def _siblings_importable(folder: Path) -> Iterator[None]:
 def _is_inside(module: Any, folder: Path) -> bool:
     file = getattr(module, "__file__", None)
     return file is not None and Path(file).parent == folder
-
-
-blame = hook_errors
