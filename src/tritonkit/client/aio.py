@@ -177,7 +177,7 @@ class AsyncModel(ModelShell):
         progress: Callable[[int], object] | None = None,
     ) -> AsyncGenerator[Reply, None]:
         """Call for each of `items`, several at a time, in order; see `Model.predict_many`."""
-        steps_of = self._items(outputs, timeout_s, idempotent)
+        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
         return many_async(steps_of, items, concurrency, progress)
 
     def try_many(
@@ -191,7 +191,7 @@ class AsyncModel(ModelShell):
         progress: Callable[[int], object] | None = None,
     ) -> AsyncGenerator[Reply | ClientError, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        steps_of = self._items(outputs, timeout_s, idempotent)
+        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
         return many_async(steps_of, items, concurrency, progress, keep_errors=True)
 
     def stream(

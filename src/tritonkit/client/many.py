@@ -23,9 +23,19 @@ if TYPE_CHECKING:
 
     from tritonkit.client.steps import Steps
 
-__all__ = ["many", "many_async"]
+__all__ = ["check_concurrency", "many", "many_async"]
 
 _MOST = 1024
+
+
+def check_concurrency(concurrency: int) -> None:
+    """UsageError for a number that is not from 1 to 1024."""
+    if not 1 <= concurrency <= _MOST:
+        raise UsageError(
+            "predict_many",
+            found=f"concurrency={concurrency}",
+            wanted=f"a whole number from 1 to {_MOST}",
+        )
 
 
 def many(
@@ -46,21 +56,7 @@ def many(
         concurrency: calls under way at a time.
         progress: called with the number done, each time a result is handed on.
         keep_errors: hand on a `ClientError` in its item's place instead of raising it.
-
-    Raises:
-        UsageError: at once, for a concurrency that is not from 1 to 1024.
     """
-    _check(concurrency)
-    return _many(steps_of, items, concurrency, progress, keep_errors)
-
-
-def _many(
-    steps_of: Callable[[Any], Steps[Any]],
-    items: Iterable[Any],
-    concurrency: int,
-    progress: Callable[[int], object] | None,
-    keep_errors: bool,
-) -> Generator[Any, None, None]:
     waiting: deque[Future[Any]] = deque()
     done, pid = 0, os.getpid()
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="tritonkit-many")
@@ -82,7 +78,7 @@ def _many(
             pool.shutdown()
 
 
-def many_async(
+async def many_async(
     steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any] | AsyncIterable[Any],
     concurrency: int,
@@ -90,17 +86,6 @@ def many_async(
     keep_errors: bool = False,
 ) -> AsyncGenerator[Any, None]:
     """`many` with tasks; `items` may be an asynchronous iterable. Closing it cancels what is under way."""
-    _check(concurrency)
-    return _many_async(steps_of, items, concurrency, progress, keep_errors)
-
-
-async def _many_async(
-    steps_of: Callable[[Any], Steps[Any]],
-    items: Iterable[Any] | AsyncIterable[Any],
-    concurrency: int,
-    progress: Callable[[int], object] | None,
-    keep_errors: bool,
-) -> AsyncGenerator[Any, None]:
     waiting: deque[asyncio.Task[Any]] = deque()
     done = 0
     try:
@@ -125,15 +110,6 @@ def _check_process(pid: int) -> None:
             found=f"begun in process {pid} and read in a fork of it, {os.getpid()}",
             wanted="one process that begins and reads",
             todo="make the client and call after the fork",
-        )
-
-
-def _check(concurrency: int) -> None:
-    if not 1 <= concurrency <= _MOST:
-        raise UsageError(
-            "predict_many",
-            found=f"concurrency={concurrency}",
-            wanted=f"a whole number from 1 to {_MOST}",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import merged_inputs
+from tritonkit.client.many import check_concurrency
 from tritonkit.client.request import InferRequest
 
 if TYPE_CHECKING:
@@ -56,9 +57,14 @@ class ModelShell:
         return InferRequest(self._key, given, outputs, timeout_s, priority, idempotent)
 
     def _items(
-        self, outputs: Sequence[str] | None, timeout_s: float | None, idempotent: bool | None
+        self,
+        outputs: Sequence[str] | None,
+        timeout_s: float | None,
+        idempotent: bool | None,
+        concurrency: int,
     ) -> Callable[[Any], Steps[Reply]]:
-        """The steps of a call for each of many items."""
+        """The steps of a call for each of many items, `concurrency` at a time."""
         core, key = self._core, self._key
         core.check_process()
+        check_concurrency(concurrency)
         return lambda item: core.predict_item(key, item, outputs, timeout_s, idempotent)

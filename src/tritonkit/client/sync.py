@@ -252,7 +252,7 @@ class Model(ModelShell):
             idempotent: as in `predict`.
             progress: called with the number done, each time a reply is handed on.
         """
-        steps_of = self._items(outputs, timeout_s, idempotent)
+        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
         return many(steps_of, items, concurrency, progress)
 
     def try_many(
@@ -266,7 +266,7 @@ class Model(ModelShell):
         progress: Callable[[int], object] | None = None,
     ) -> Generator[Reply | ClientError, None, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        steps_of = self._items(outputs, timeout_s, idempotent)
+        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
         return many(steps_of, items, concurrency, progress, keep_errors=True)
 
     def stream(
