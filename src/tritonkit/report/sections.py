@@ -37,7 +37,7 @@ def section(report: ModelReport) -> dict[str, Any]:
         "threads": timings[0].threads if timings else None,
         "rows": table,
         "plots": [scatter(points, _limits(report), width) for width in _WIDTHS] if points else [],
-        "unplotted": [row.variant for row in table if row.variant not in plotted],
+        "unplotted": [row["variant"] for row in table if row["variant"] not in plotted],
         "operators": _operators(report),
         "kinds": _kinds(report),
         "total_ms": sum(t.ms for t in report.operators.times) if report.operators else 0.0,
@@ -67,18 +67,18 @@ def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
     counts = [
         f"{count} {words}"
         for kind, words in (("passed", "passed the gate"), ("refused", "refused"))
-        if (count := sum(row.kind == kind for row in table))
+        if (count := sum(row["kind"] == kind for row in table))
     ]
     built = "1 variant is built" if len(table) == 1 else f"{len(table)} variants are built"
     first = f"{built}{': ' if counts else ''}{', '.join(counts)}."
-    served = next((row for row in table if row.served), None)
+    served = next((row for row in table if row["served"]), None)
     if served is None:
         return first, "None of them may be published."
-    parts = [f"Published: {served.variant}"]
-    if served.speedup not in ("–", "1.00"):
-        parts.append(f"{served.speedup} times the items per second of onnx-fp32")
-    if served.size_ratio not in ("–", "1.00"):
-        parts.append(f"{served.size_ratio} of its size")
+    parts = [f"Published: {served['variant']}"]
+    if served["speedup"] not in ("–", "1.00"):
+        parts.append(f"{served['speedup']} times the items per second of onnx-fp32")
+    if served["size_ratio"] not in ("–", "1.00"):
+        parts.append(f"{served['size_ratio']} of its size")
     return first, ", ".join(parts) + "."
 
 
