@@ -91,7 +91,7 @@ def test_an_interrupt_leaves_the_transport_whole(address: str) -> None:
             transport.send("ModelInfer", [slow], 20.0)
         except KeyboardInterrupt:
             print("interrupted")
-        other.join(5)
+        other.join(25)
         print(other.is_alive(), len(transport.send("ServerLive", [b""], 5.0)))
         transport.close()
     """)
@@ -138,7 +138,9 @@ def test_a_closed_transport_frees_its_sockets(address: str) -> None:
         transport = Http2Transport(address)
         transport.begin("ServerLive", [b""], 5.0).result()
         transport.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    # The server runs in this process too, and closes its ends a moment later.
+    while len(list(Path("/proc/self/fd").iterdir())) > before + 1:
+        time.sleep(0.05)
 
 
 def test_threads_that_find_a_server_gone_all_hear(address: str) -> None:

@@ -1,4 +1,4 @@
-"""A peer that says nothing while calls are under way: when to ask whether it lives, and when not."""
+"""A peer that sends nothing while calls are under way: when it gets a PING, and when it is given up."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 __all__ = ["PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "Keepalive"]
 
 PING_AFTER_S: Final = 20.0
-"""After so long without a frame the peer is asked for a sign of life."""
+"""After so long without a frame the peer gets a PING."""
 PING_TIMEOUT_S: Final = 20.0
-"""So long it has for its answer."""
+"""So long it has to acknowledge it."""
 PING_INTERVAL_S: Final = 300.0
-"""Triton ends connections that ask more often (--grpc-http2-min-recv-ping-interval-without-data)."""
+"""Between two PINGs: Triton ends connections that send more (--grpc-http2-min-recv-ping-interval-without-data)."""
 
 
 class Keepalive:
@@ -23,7 +23,7 @@ class Keepalive:
 
     def __init__(self, now: float) -> None:
         self._heard = now
-        self._asked = now - PING_INTERVAL_S
+        self._pinged = now - PING_INTERVAL_S
 
     def heard(self, now: float) -> None:
         """Something came, or the first call since a while began."""
@@ -31,11 +31,11 @@ class Keepalive:
 
     def ping_due(self, now: float) -> bool:
         """Whether a PING should be sent now; then counts it as sent."""
-        if now - self._heard < PING_AFTER_S or now - self._asked < PING_INTERVAL_S:
+        if now - self._heard < PING_AFTER_S or now - self._pinged < PING_INTERVAL_S:
             return False
-        self._asked = now
+        self._pinged = now
         return True
 
-    def over(self, now: float) -> bool:
-        """Whether the peer was asked and did not answer."""
-        return self._asked > self._heard and now - self._asked >= PING_TIMEOUT_S
+    def timed_out(self, now: float) -> bool:
+        """Whether a PING was sent and nothing came since."""
+        return self._pinged > self._heard and now - self._pinged >= PING_TIMEOUT_S

@@ -11,38 +11,32 @@ from typing import Final, cast
 from tritonkit.wire.http2.call import Call, Waiter
 from tritonkit.wire.http2.connect import reason
 from tritonkit.wire.http2.connection import GRACE_S, Connection
-from tritonkit.wire.http2.keepalive import Keepalive
+from tritonkit.wire.http2.shared_connection import FRESH_S, LONG_IDLE_S, PUSHED, SharedConnection
 from tritonkit.wire.transport import Body, Headers
 
 __all__ = ["TaskConnection"]
 
-_PUSHED: Final = 2**20
-"""Bytes a call hands to the loop in one go: what the socket has no room for is copied there."""
 _WATCH_S: Final = 5.0
 """How often silence is looked for while calls are under way."""
-_LONG_S: Final = 1.0
 _LINGER_S: Final = 0.5
 _LATE_S: Final = 0.001
-_FRESH_S: Final = 0.01
-"""A connection idle for less is not looked at before its next use."""
 
 
-class TaskConnection(asyncio.Protocol):
+class TaskConnection(SharedConnection, asyncio.Protocol):
     """A connection; made by `loop.create_connection`.
 
     Deadlines have one timer for all calls, set for the earliest: a timer per call would cost as much as
     the call's frames.
 
     Args:
-        core: hears the peer.
+        core: reads and writes the frames.
         loop: whose tasks use it.
     """
 
     def __init__(self, core: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        self.core = core
+        super().__init__(core)
         self.settings_received: asyncio.Future[None] = loop.create_future()
         """Done when the peer's SETTINGS have come, or the connection is lost."""
-        self._used = time.monotonic()
         self._resetting: asyncio.TimerHandle | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -54,7 +48,6 @@ class TaskConnection(asyncio.Protocol):
         """Those that wait, each with its deadline."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self._keepalive = Keepalive(time.monotonic())
         self._heard = False
 
     # -- asyncio.Protocol
@@ -116,7 +109,7 @@ class TaskConnection(asyncio.Protocol):
         """Whether a new call may begin here; a connection that was idle is looked at first."""
         core = self.core
         quiet = not core.draining and not core.busy()
-        if quiet and time.monotonic() - self._used > _FRESH_S:
+        if quiet and time.monotonic() - self._used > FRESH_S:
             # The loop hears of an end in its next turn and tells us in the one after.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -139,7 +132,7 @@ class TaskConnection(asyncio.Protocol):
         timeout_s = None if body is None else max(deadline - now, 0.001)
         call = core.open(method, body, size, timeout_s, headers, queued)
         self._used = now
-        if idle_s > _LONG_S:
+        if idle_s > LONG_IDLE_S:
             self._keepalive.heard(now)
         if len(core.calls) > 1:
             self._flush_soon()
@@ -159,7 +152,7 @@ class TaskConnection(asyncio.Protocol):
     async def push(self, call: Call, deadline: float) -> bool:
         """Send what `call` has left as its windows open; False if time is up before that."""
         while call.unsent_bytes and not call.ended:
-            room = self.core.writer.push(call, _PUSHED)
+            room = self.core.writer.push(call, PUSHED)
             self.flush()
             if room is not None and not await self.wait(room, deadline):
                 return False
@@ -176,7 +169,7 @@ class TaskConnection(asyncio.Protocol):
         if self._resetting is None and self.core.cancelled:
             self._resetting = self._loop.call_later(GRACE_S + _LATE_S, self._reset_cancelled)
         self.flush()
-        self.ended()
+        self.mark_idle()
 
     def _reset_cancelled(self) -> None:
         self._resetting = None
@@ -186,23 +179,15 @@ class TaskConnection(asyncio.Protocol):
         self.flush()
         self.retire()
 
-    def over(self, call: Call) -> None:
-        """To be called after a call that failed: gives it up if its answer was refused amid it."""
-        if call.ended:
-            self.ended()
-        else:
+    async def complete(self, call: Call, deadline: float) -> bool:
+        """Wait for a unary call's end; it is cancelled if that has not come in time."""
+        try:
+            in_time = await self.wait(call, deadline)
+        except BaseException:
             self.cancel(call)
-
-    def ended(self) -> None:
-        """To be called after each call: notes when the connection fell idle, closes a drained one."""
-        self._used = time.monotonic()
-        if not self.core.calls:
-            self.retire()
-
-    def retire(self) -> None:
-        """Close the connection if it takes no calls and has none."""
-        if self.core.draining and not self.core.calls:
-            self.close(self.core.draining)
+            raise
+        self.finished(call)
+        return in_time
 
     def close(self, why: str = "") -> None:
         """Close the connection; calls under way end, with the reason."""
@@ -213,7 +198,7 @@ class TaskConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Drop what is still unsent too: for a peer that may be gone."""
         if self._transport is not None:
             self._transport.abort()
@@ -224,13 +209,13 @@ class TaskConnection(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self.flush)
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until a closed connection is gone; what the peer does not read is dropped."""
         try:
             async with asyncio.timeout(_LINGER_S):
                 await self._closed_event.wait()
         except TimeoutError:
-            self.cut()
+            self.abort()
 
     def flush(self) -> None:
         """Hand over what there is to send."""
@@ -311,9 +296,9 @@ class TaskConnection(asyncio.Protocol):
         if self._heard:  # since the last look, at most 5 s ago: exact enough, and costs no clock
             self._heard = False
             self._keepalive.heard(now)
-        if self._keepalive.over(now):
+        if self._keepalive.timed_out(now):
             self._wake(self.core.fail("the connection was lost: the server went silent"))
-            self.cut()
+            self.abort()
         elif self._keepalive.ping_due(now):
             self.core.ping()
             self.flush()

@@ -1,7 +1,7 @@
 """One connection shared by threads, without a thread of its own.
 
-Of the threads that wait for something on it, one reads the socket for all (it leads) and wakes those
-whose answer came; when its own is there, it wakes another to lead. A thread sends its own request, and
+Of the threads that wait for something on it, one reads the socket for all and wakes those whose answer
+came; when its own is there, it wakes another to read. A thread sends its own request, and
 with it what others have left in `core.writer.out` meanwhile.
 """
 
@@ -16,32 +16,27 @@ from typing import Final
 from tritonkit.wire.http2.call import Call, Waiter
 from tritonkit.wire.http2.connect import reason
 from tritonkit.wire.http2.connection import GRACE_S, Connection
-from tritonkit.wire.http2.keepalive import Keepalive
+from tritonkit.wire.http2.shared_connection import FRESH_S, LONG_IDLE_S, PUSHED, SharedConnection
 from tritonkit.wire.http2.socket_io import SLICE_S, SocketIO
 from tritonkit.wire.transport import Body, Headers
 
 __all__ = ["ThreadConnection"]
 
-_PUSHED: Final = 2**20
-"""Bytes a call sends in one go, for others to have their turn."""
 _BLOCKED_S: Final = 0.05
 _LATE_S: Final = 0.01
-_LONG_S: Final = 1.0
-_FRESH_S: Final = 0.01
-"""A connection idle for less is not looked at before its next use."""
 
 
-class ThreadConnection:
+class ThreadConnection(SharedConnection):
     """A connection that is made.
 
     Args:
-        pipe: over its socket.
-        core: has heard the peer's SETTINGS.
+        socket: connected.
+        core: has read the peer's SETTINGS.
     """
 
-    def __init__(self, pipe: SocketIO, core: Connection) -> None:
-        self.core = core
-        self._pipe = pipe
+    def __init__(self, socket: SocketIO, core: Connection) -> None:
+        super().__init__(core)
+        self._socket = socket
         self._lock = threading.Lock()
         """Held for a moment, for `core` and what is below; never while the socket is used."""
         self._sending = threading.Lock()
@@ -50,8 +45,6 @@ class ThreadConnection:
         self._sleepers: dict[Waiter, None] = {}
         self._closed = False
         self._resetting: threading.Timer | None = None
-        self._used = time.monotonic()
-        self._keepalive = Keepalive(self._used)
 
     # -- calls
 
@@ -59,7 +52,7 @@ class ThreadConnection:
         """Whether a new call may begin here; a connection that was idle is looked at first."""
         core = self.core
         quiet = not core.draining and not self._has_reader
-        if quiet and time.monotonic() - self._used > _FRESH_S:
+        if quiet and time.monotonic() - self._used > FRESH_S:
             self._poll()
         return not core.draining
 
@@ -91,7 +84,7 @@ class ThreadConnection:
                     timeout_s = None if body is None else max(deadline - now, 0.001)
                     call = core.open(method, body, size, timeout_s, headers, queued)
                     self._used = now
-                    if idle_s > _LONG_S:
+                    if idle_s > LONG_IDLE_S:
                         self._keepalive.heard(now)
                     break
                 place = core.enqueue()
@@ -115,11 +108,11 @@ class ThreadConnection:
         """Send what `call` has left as its windows open; False if time is up before that."""
         while call.unsent_bytes and not call.ended:
             with self._lock:
-                room = self.core.writer.push(call, _PUSHED)
+                room = self.core.writer.push(call, PUSHED)
             self.flush()
             if room is not None and not self.wait(room, deadline):
                 return False
-            while self._pipe.unsent and not call.ended:
+            while self._socket.unsent and not call.ended:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
@@ -151,8 +144,8 @@ class ThreadConnection:
             self._wake(self.core.cancel(call, time.monotonic()))
             self._reset_later()
         self.flush()
-        self._pipe.wake_reader()
-        self.ended()
+        self._socket.wake_reader()
+        self.mark_idle()
 
     def _reset_later(self) -> None:
         """See to it that calls given up are reset also if nobody uses the connection."""
@@ -171,23 +164,15 @@ class ThreadConnection:
         self.flush()
         self.retire()
 
-    def over(self, call: Call) -> None:
-        """To be called after a call that failed: gives it up if its answer was refused amid it."""
-        if call.ended:
-            self.ended()
-        else:
+    def complete(self, call: Call, deadline: float, listening: bool = False) -> bool:
+        """Wait for a unary call's end; it is cancelled if that has not come in time."""
+        try:
+            in_time = self.wait(call, deadline, listening)
+        except BaseException:
             self.cancel(call)
-
-    def ended(self) -> None:
-        """To be called after each call: notes when the connection fell idle, closes a drained one."""
-        self._used = time.monotonic()
-        if not self.core.calls:
-            self.retire()
-
-    def retire(self) -> None:
-        """Close the connection if it takes no calls and has none."""
-        if self.core.draining and not self.core.calls:
-            self.close(self.core.draining)
+            raise
+        self.finished(call)
+        return in_time
 
     def close(self, why: str) -> None:
         """Close the connection; calls under way end, with the reason."""
@@ -197,18 +182,18 @@ class ThreadConnection:
             self._closed = True
             self._wake(self.core.fail(why, 0))
         self.flush()
-        self._pipe.shut()
+        self._socket.shut()
         self._release()
 
     def discard(self) -> None:
         """Let go of a forked copy of the connection, without a word to the peer."""
         self._closed = True
-        self._pipe.close()
+        self._socket.close()
 
     def enable_wakeup(self) -> None:
-        """Prepare for waits that `cancel` in another thread is to end at once."""
+        """Prepare for waits that `cancel` in another thread ends at once."""
         with self._lock:
-            self._pipe.enable_wakeup()
+            self._socket.enable_wakeup()
 
     # -- waiting
 
@@ -218,21 +203,21 @@ class ThreadConnection:
         Args:
             waiter: of `core`; one thread waits for it.
             deadline: a `time.monotonic()` moment.
-            listening: whether `cancel` ends the wait at once; see `listen`.
+            listening: whether `cancel` ends the wait at once; see `enable_wakeup`.
         """
         while True:
             left = deadline - time.monotonic()
             with self._lock:
                 if waiter.ready or left <= 0:
                     return waiter.ready
-                lead = not self._has_reader
-                if lead:
+                reads = not self._has_reader
+                if reads:
                     self._has_reader = True
                 else:
                     bell = waiter.sleeper = threading.Lock()
                     bell.acquire()
                     self._sleepers[waiter] = None
-            if lead:
+            if reads:
                 self._read_until(waiter, deadline, listening)
             else:
                 self._sleep(waiter, bell, left)
@@ -250,8 +235,8 @@ class ThreadConnection:
     def _sleep(self, waiter: Waiter, bell: threading.Lock, left: float) -> None:
         """Sleep until somebody rings."""
         try:
-            if self._pipe.unsent:
-                self._pipe.wait_writable(min(left, _BLOCKED_S))
+            if self._socket.unsent:
+                self._socket.wait_writable(min(left, _BLOCKED_S))
                 self.flush()
             else:
                 bell.acquire(True, min(left, threading.TIMEOUT_MAX))
@@ -301,13 +286,13 @@ class ThreadConnection:
 
     def flush(self) -> None:
         """Send what there is to send, unless another thread is at it: that one then sends ours too."""
-        while self.core.writer.out or self._pipe.pending():
+        while self.core.writer.out or self._socket.pending():
             if not self._sending.acquire(False):
                 return
             try:
                 with self._lock:
                     out, self.core.writer.out = self.core.writer.out, []
-                self.core.writer.blocked = not self._pipe.send(out)
+                self.core.writer.blocked = not self._socket.send(out)
                 if self.core.writer.blocked:
                     return
             except OSError as error:
@@ -322,10 +307,10 @@ class ThreadConnection:
         If nobody reads, this thread does: a peer that waits for us to read might itself not read.
         """
         with self._lock:
-            lead = not self._has_reader and not self._closed
-            self._has_reader = self._has_reader or lead
-        if not lead:
-            self._pipe.wait_writable(min(left, _BLOCKED_S))
+            reads = not self._has_reader and not self._closed
+            self._has_reader = self._has_reader or reads
+        if not reads:
+            self._socket.wait_writable(min(left, _BLOCKED_S))
             self.flush()
             return
         try:
@@ -334,11 +319,11 @@ class ThreadConnection:
             self._release_reader()
 
     def _read_once(self, left: float, listening: bool) -> None:
-        """What the leader does again and again; the loss of the connection is told to all."""
+        """One turn of the thread that reads; the loss of the connection ends every call."""
         if self.core.cancelled:
             left = min(left, GRACE_S)
         try:
-            data = self._pipe.receive(left, listening)
+            data = self._socket.receive(left, listening)
         except OSError as error:
             self._lost(error)
             return
@@ -350,7 +335,7 @@ class ThreadConnection:
             self._check_keepalive()
         else:
             self._take(data)
-        if self._pipe.unsent:
+        if self._socket.unsent:
             self.flush()
 
     def _take(self, data: bytes) -> None:
@@ -368,7 +353,7 @@ class ThreadConnection:
                 return
             self._has_reader = True
         try:
-            data = self._pipe.poll()
+            data = self._socket.poll()
             if data is not None:
                 self._take(data)
         except OSError as error:
@@ -380,12 +365,12 @@ class ThreadConnection:
         with self._lock:
             self._wake(self.core.fail(f"the connection was lost: {reason(error)}"))
             self.core.writer.out = []
-            self._pipe.unsent = []
-        self._pipe.shut()
+            self._socket.unsent = []
+        self._socket.shut()
 
     def _check_keepalive(self) -> None:
         now = time.monotonic()
-        if self._keepalive.over(now):
+        if self._keepalive.timed_out(now):
             self._lost(OSError(0, "the server went silent"))
         elif self._keepalive.ping_due(now):
             with self._lock:
@@ -393,10 +378,10 @@ class ThreadConnection:
             self.flush()
 
     def _release(self) -> None:
-        """Free the socket once nobody uses it: the leader does that itself when it stops."""
+        """Free the socket once nobody uses it: the thread that reads does that itself when it stops."""
         with self._sending, self._lock:
             if not self._has_reader:
-                self._pipe.close()
+                self._socket.close()
 
 
 _ENDED: Final = "the server closed the connection"

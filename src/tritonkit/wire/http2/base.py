@@ -1,0 +1,148 @@
+"""What the transports of threads and of tasks have in common."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Generic, Protocol, TypeVar
+
+from tritonkit.errors import ClientError, DeadlineExceeded
+from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.wire.http2.channel import ChannelConfig
+from tritonkit.wire.http2.frame_writer import body_size
+from tritonkit.wire.http2.headers import SecretHeaders
+from tritonkit.wire.http2.secure import TLS, Secret
+from tritonkit.wire.http2.status import (
+    CANCELLED,
+    STREAM,
+    answer_of,
+    error_of,
+    not_in_time,
+    place,
+    too_large,
+)
+from tritonkit.wire.limits import AnswerLimit
+from tritonkit.wire.transport import Body, Headers
+
+__all__ = ["BaseStream", "BaseTransport", "until"]
+
+
+class BaseTransport:
+    """One connection to one server, opened at the first call.
+
+    Args:
+        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
+        headers: metadata of every call; values may be a `Secret`.
+        tls: how to encrypt; None means not, or for grpcs:// with the system's authorities.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
+        server_name: the host that is meant, where the address is only one of its IP addresses.
+        connect_timeout_s: seconds to wait for a connection; a call may allow less.
+        limit: how large answers may be; the client's own is shared by all its transports.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to a host that is
+            not this one.
+
+    Raises:
+        UsageError: a bad address or header, or credentials that would be sent in plain text.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        headers: SecretHeaders = (),
+        tls: TLS | None = None,
+        admin_key: str | Secret | None = None,
+        server_name: str | None = None,
+        connect_timeout_s: float = 5.0,
+        limit: AnswerLimit | None = None,
+        allow_plaintext_credentials: bool = False,
+    ) -> None:
+        self._config = ChannelConfig(
+            address, headers, tls, admin_key, server_name, allow_plaintext_credentials
+        )
+        self._connect_timeout_s = connect_timeout_s
+        self._limit = limit or AnswerLimit()
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The `host:port` that is called."""
+        return self._config.name
+
+    def _checked_size(self, method: str, body: Body | None, headers: Headers) -> int:
+        """The message's bytes; an error if it or the headers may not travel."""
+        if headers:
+            self._config.check(headers)
+        size = 0 if body is None else body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(place(self.address, method, body), size)
+        return size
+
+    def _answer(
+        self, call: Call, in_time: bool, method: str, body: Body, timeout_s: float
+    ) -> memoryview:
+        """The answer of a call that was waited for, or its error."""
+        if (answer := answer_of(call)) is not None:
+            return answer
+        if not in_time:
+            raise not_in_time(place(self.address, method, body), timeout_s)
+        raise error_of(call, self._config, method, body, timeout_s)
+
+    def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
+        what = "no answer" if body is not None else "no stream"
+        return not_in_time(place(self.address, method, body), timeout_s, what)
+
+    def _not_connected(self, timeout_s: float) -> DeadlineExceeded:
+        return not_in_time(self.address, timeout_s, "no connection")
+
+
+class _Connection(Protocol):
+    def cancel(self, call: Call) -> None: ...
+    def finished(self, call: Call) -> None: ...
+
+
+C = TypeVar("C", bound=_Connection)
+
+
+class BaseStream(Generic[C]):
+    """Messages both ways over one call.
+
+    Args:
+        config: whom it goes to, for messages.
+        connection: that carries it.
+        call: begun.
+    """
+
+    def __init__(self, config: ChannelConfig, connection: C, call: Call) -> None:
+        self._config, self._connection, self._call = config, connection, call
+
+    def _checked_size(self, body: Body) -> int:
+        """The message's bytes; an error if it is too large or the stream is over."""
+        size = body_size(body)
+        if size > LONGEST_MESSAGE:
+            raise too_large(self._config.name, size)
+        if self._call.ended or self._call.problem:
+            raise self._error()
+        return size
+
+    def _check_end(self) -> None:
+        """To be called where no message is left: raises unless the stream ended well."""
+        self._connection.finished(self._call)
+        if self._call.status != 0 or self._call.problem:
+            raise self._error()
+
+    def _cancel(self) -> None:
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._connection.cancel(self._call)
+
+    def _error(self) -> ClientError:
+        """Why nothing more can be sent or read."""
+        return error_of(self._call, self._config, STREAM, None, None)
+
+    def _late(self, what: str, timeout_s: float | None) -> DeadlineExceeded:
+        return not_in_time(self._config.name, timeout_s or 0.0, what)
+
+
+def until(timeout_s: float | None) -> float:
+    """The `time.monotonic()` moment when so many seconds are over; None: never."""
+    return math.inf if timeout_s is None else time.monotonic() + timeout_s
