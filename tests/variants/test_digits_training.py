@@ -77,6 +77,7 @@ def test_the_student_is_a_tenth_and_nearly_as_good(job: Job) -> None:
     assert module_accuracy(job, module) >= module_accuracy(job, job.teacher()) - 0.02
 
 
+@pytest.mark.usefixtures("each_cpu")
 def test_training_brings_int8_closer_to_the_network(
     job: Job, weights: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tritonkit.export.job import Job
 from tritonkit.export.onnx_file import check_file, open_session, run_session
 from tritonkit.export.torch_module import run_module
 from tritonkit.export.weights import Weights
+from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_int8_qat import FORMS, make
 
 SPEC = """
@@ -79,6 +80,7 @@ def optimized_operators(file: Path) -> Counter[str]:
     return Counter(node.op_type for node in graph.node)
 
 
+@pytest.mark.usefixtures("each_cpu")
 def test_every_layer_runs_in_integer_kernels(write_model: WriteModel, tmp_path: Path) -> None:
     """All convolutions, the additions and the linear layer are fused to their 8-bit forms."""
     job = job_of(write_model, tmp_path, RESIDUAL, SPEC.replace("40", "1"))
@@ -94,6 +96,7 @@ def test_every_layer_runs_in_integer_kernels(write_model: WriteModel, tmp_path: 
     assert FORMS["onnx-int8-qat"].runtime == "onnxruntime"
 
 
+@pytest.mark.usefixtures("each_cpu")
 def test_weights_are_int8_with_a_scale_per_channel(write_model: WriteModel, tmp_path: Path) -> None:
     """The file is valid, holds no FP32 weights and no traces of Python, and keeps the batch free."""
     make(job_of(write_model, tmp_path, RESIDUAL, SPEC.replace("40", "1")), tmp_path)
@@ -106,12 +109,15 @@ def test_weights_are_int8_with_a_scale_per_channel(write_model: WriteModel, tmp_
         weight = by_output[layer.input[1]]
         assert stored[weight.input[0]].data_type == onnx.TensorProto.INT8
         assert list(stored[weight.input[1]].dims) == [stored[weight.input[0]].dims[0]]
+        largest = np.abs(onnx.numpy_helper.to_array(stored[weight.input[0]]).astype(int)).max()
+        assert largest == largest_weight(), "of what this CPU multiplies exactly, all is used"
     floats = [t for t in stored.values() if t.data_type == onnx.TensorProto.FLOAT]
     assert max(int(np.prod(tensor.dims)) for tensor in floats) <= 8, "scales alone"
     assert not any(node.metadata_props for node in model.graph.node)
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
 
 
+@pytest.mark.usefixtures("each_cpu")
 def test_the_file_gives_what_the_network_gives(write_model: WriteModel, tmp_path: Path) -> None:
     """Its outputs differ from the FP32 network's by rounding alone, at other batch sizes too."""
     job = job_of(write_model, tmp_path, RESIDUAL, SPEC.replace("40", "1"))

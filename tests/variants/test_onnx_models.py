@@ -11,6 +11,7 @@ from tritonkit.export import Cache
 from tritonkit.export.gate import judge
 from tritonkit.export.job import Job
 from tritonkit.optimize.make import build, job_of, plan
+from tritonkit.optimize.variants.int8_cpu import BITS_VARIABLE
 from tritonkit.spec import load
 
 Jobs = Callable[[str], tuple[Job, Cache]]
@@ -32,16 +33,19 @@ def jobs(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
 
 @pytest.mark.parametrize("model", ["digits", "sentences"])
 @pytest.mark.parametrize(
-    ("variant", "most"),
+    ("variant", "most", "bits"),
     [
-        ("onnx-fp16", 0.51), ("onnx-bf16", 0.51),
-        ("onnx-int8-dynamic", 0.27), ("onnx-int8-static", 0.27),
+        ("onnx-fp16", 0.51, ""), ("onnx-bf16", 0.51, ""),
+        ("onnx-int8-dynamic", 0.27, ""), ("onnx-int8-static", 0.27, ""),
+        ("onnx-int8-dynamic", 0.27, "7"), ("onnx-int8-static", 0.27, "7"),
     ],
 )  # fmt: skip
 def test_a_form_is_small_and_passes_its_gate(
-    jobs: Jobs, model: str, variant: str, most: float
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, model: str, variant: str, most: float, bits: str
 ) -> None:
-    """Share of the FP32 file, and the metric's drop on held-out data, which chose nothing."""
+    """Share of the FP32 file, and the metric's drop on held-out data, which chose nothing; INT8 for this
+    CPU, and for those without VNNI."""
+    monkeypatch.setenv(BITS_VARIABLE, bits)
     job, cache = jobs(model)
     artifact = build(plan(job.spec, cache, variant=variant), cache, job)
     assert artifact.size_bytes <= most * job.base.size_bytes

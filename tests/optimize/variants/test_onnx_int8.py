@@ -29,7 +29,7 @@ from tritonkit.optimize.variants.onnx_int8 import FORMS
 Make = Callable[[Job, Path], tuple[str, ...]]
 STATIC, DYNAMIC = FORMS["onnx-int8-static"].make, FORMS["onnx-int8-dynamic"].make
 IMAGES = random(8, 3, 8, 8, seed=9)
-SEVEN_BITS = "weights of those products within 7 bits, for CPUs without VNNI"
+SEVEN_BITS = "weights of those layers within 7 bits, for CPUs without VNNI"
 
 pytestmark = pytest.mark.usefixtures("each_cpu")
 
@@ -47,7 +47,7 @@ def test_a_convolutional_network_becomes_bytes(write_model: WriteModel, tmp_path
     notes = STATIC(make_job(write_model, residual(), [IMAGES[:5], IMAGES[5:]]), out)
     assert [file.name for file in out.iterdir()] == ["model.onnx"]
     assert notes[0] == "ranges by minmax"
-    assert "3 of 3 products of bytes" in notes
+    assert "3 of 3 layers compute in INT8" in notes
     assert cosine(run(out / "model.onnx", IMAGES), run(residual(), IMAGES)) > 0.999
 
 
@@ -66,7 +66,7 @@ def test_methods_are_tried_until_one_is_close(write_model: WriteModel, tmp_path:
     notes = STATIC(make_job(write_model, network, [x], more, optimize), folder(tmp_path))
     assert notes[0].startswith("ranges by percentile (minmax 0.")
     assert "entropy" not in notes[0]
-    assert "2 of 2 products of bytes" in notes
+    assert "2 of 2 layers compute in INT8" in notes
 
 
 def sensitive() -> tuple[onnx.ModelProto, Array]:
@@ -96,7 +96,7 @@ def test_the_layer_that_costs_most_is_left_fp32(write_model: WriteModel, tmp_pat
     out = folder(tmp_path)
     notes = STATIC(job, out)
     assert "left FP32, because they cost most closeness: two" in notes
-    assert "3 of 4 products of bytes" in notes
+    assert "3 of 4 layers compute in INT8" in notes
     assert "trying layer 4 of 4" in said
     assert cosine(run(out / "model.onnx", x), run(network, x)) > 0.992
 
@@ -107,7 +107,7 @@ def test_no_data_are_needed_for_dynamic_ranges(write_model: WriteModel, tmp_path
     out = folder(tmp_path)
     notes = DYNAMIC(make_job(write_model, perceptron(), [], optimize="{}"), out)
     narrow = (SEVEN_BITS,) if largest_weight() < 127 else ()
-    assert notes == ("2 of 2 products of bytes", *narrow)
+    assert notes == ("2 of 2 layers compute in INT8", *narrow)
     x = random(4, 32)
     assert cosine(run(out / "model.onnx", x), run(perceptron(), x)) > 0.999
 
@@ -125,7 +125,7 @@ def test_convolutions_keep_bytes_in_the_file_alone(write_model: WriteModel, tmp_
     """Of the dynamic form, the linear layer computes in bytes, and the note says what does not."""
     out = folder(tmp_path)
     notes = DYNAMIC(make_job(write_model, residual(), [IMAGES]), out)
-    assert "1 of 3 products of bytes" in notes
+    assert "1 of 3 layers compute in INT8" in notes
     assert "2 keep 8-bit weights in the file and compute in FP32" in notes
     assert cosine(run(out / "model.onnx", IMAGES), run(residual(), IMAGES)) > 0.999
 
@@ -141,10 +141,10 @@ def test_convolutions_keep_bytes_in_the_file_alone(write_model: WriteModel, tmp_
 def test_the_search_ends_only_where_it_is_close_enough(
     write_model: WriteModel, tmp_path: Path, make: Make, drop: float, note: str
 ) -> None:
-    """What no product of bytes reaches, FP32 products do; what 8-bit weights do not, FP32 weights."""
+    """What no INT8 layer reaches, FP32 layers do; what INT8 weights do not, FP32 weights."""
     out, x = folder(tmp_path), random(50, 32, seed=8)
     notes = make(make_job(write_model, perceptron(), [x], f"quality: {{max_drop: {drop}}}"), out)
-    assert "0 of 2 products of bytes" in notes
+    assert "0 of 2 layers compute in INT8" in notes
     assert note in notes
     assert not any("below" in note for note in notes)
     assert SEVEN_BITS not in notes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from tritonkit.optimize.variants import sensitivity
-from tritonkit.optimize.variants.sensitivity import leave_out
+from tritonkit.optimize.variants.sensitivity import layers_to_exclude
 
 
 def additive(costs: dict[str, float]) -> Callable[[Collection[str]], float]:
@@ -25,14 +25,14 @@ def test_the_costliest_layers_are_left_out_and_no_more(
     wanted: float, left: tuple[str, ...]
 ) -> None:
     """As few as reach the closeness wanted, in the network's order."""
-    assert leave_out(list(COSTS), additive(COSTS), additive(COSTS), wanted) == left
+    assert layers_to_exclude(list(COSTS), additive(COSTS), additive(COSTS), wanted) == left
 
 
 @pytest.mark.parametrize(("wanted", "left"), [(0.985, 3), (0.999, 4)])
 def test_as_many_are_left_out_as_it_takes(wanted: float, left: int) -> None:
     """Of four layers of equal cost three, or all."""
     costs = dict.fromkeys("abcd", 0.01)
-    found = leave_out("abcd", additive(costs), additive(costs), wanted)
+    found = layers_to_exclude("abcd", additive(costs), additive(costs), wanted)
     assert found is not None
     assert len(found) == left
 
@@ -45,7 +45,7 @@ def test_what_no_layer_can_mend_is_not_searched_for() -> None:
         tried.append(len(kept))
         return 1.0
 
-    assert leave_out("abcd", probe, lambda _: 0.9, 0.99) is None
+    assert layers_to_exclude("abcd", probe, lambda _: 0.9, 0.99) is None
     assert not tried
 
 
@@ -59,7 +59,7 @@ def test_a_deep_network_is_tried_in_groups() -> None:
         tried.append(kept)
         return additive(costs)(kept)
 
-    left = leave_out(names, probe, additive(costs), 0.99)
+    left = layers_to_exclude(names, probe, additive(costs), 0.99)
     assert left is not None
     assert "layer417" in left
     assert len(left) == 1000 // sensitivity.MOST_TRIALS

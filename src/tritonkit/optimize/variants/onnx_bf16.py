@@ -16,8 +16,8 @@ from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save
-from tritonkit.optimize.variants.onnx_layers import Layers
 from tritonkit.optimize.variants.onnx_search import Search
+from tritonkit.optimize.variants.onnx_weights import WeightLayers
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -35,7 +35,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     """
     model = need("onnx", "build").load(job.onnx)
     name_nodes(model)
-    layers = Layers(model)
+    layers = WeightLayers(model)
     if not layers.names:
         raise BuildError(
             f"{job.spec.file} network",
@@ -49,7 +49,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         search = Search(job, _WANTED)
         closeness = search.closeness(written(layers, ()))
         if closeness < _WANTED:
-            floats = search.leave_out(layers.names, lambda out: written(layers, out)) or ()
+            floats = search.layers_to_exclude(layers.names, lambda out: written(layers, out)) or ()
             closeness = search.closeness(written(layers, floats))
         notes.append(search.said(closeness))
     if floats:
@@ -61,7 +61,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
 FORMS = {"onnx-bf16": Form(make, "onnxruntime")}
 
 
-def written(layers: Layers, floats: Collection[str]) -> Any:
+def written(layers: WeightLayers, floats: Collection[str]) -> Any:
     """The model with the weights of all layers but `floats` in BF16."""
     onnx = need("onnx", "build")
     graph, nodes, constants = layers.graph, [], {}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.optimize.variants.form import Form
+from tritonkit.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.optimize.variants.onnx_half import LARGEST, Half
-from tritonkit.optimize.variants.onnx_ranges import Ranges
 from tritonkit.optimize.variants.onnx_search import Search
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     if not half.operators:
         raise _none(job, "no operator that could be FP16")
     tensors = list(dict.fromkeys(t for name in half.operators for t in half.tensors(name)))
-    ranges = Ranges(model, tensors, calibration, job.batched, where, job.say).by("minmax")
+    ranges = Calibrator(model, tensors, calibration, job.batched, where, job.say).by("minmax")
     largest = {name: max(-low, high) for name, (low, high) in ranges.items()}
     beyond = [
         name
@@ -54,7 +54,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     closeness = search.closeness(half.imitate(beyond))
     if closeness < _WANTED:
         rest = [name for name in half.operators if name not in beyond]
-        found = search.leave_out(rest, lambda out: half.imitate([*beyond, *out]))
+        found = search.layers_to_exclude(rest, lambda out: half.imitate([*beyond, *out]))
         if found is None:
             raise _none(
                 job,

@@ -1,4 +1,4 @@
-"""`onnx-int8-static` and `onnx-int8-dynamic`: 8-bit weights, and products of bytes where they are close enough."""
+"""`onnx-int8-static` and `onnx-int8-dynamic`: INT8 weights, and INT8 layers where they are close enough."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tritonkit.extras import need
 from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.int8_cpu import largest_weight
-from tritonkit.optimize.variants.onnx_bytes import Bytes, Weights
+from tritonkit.optimize.variants.onnx_calibration import Calibrator, Range
 from tritonkit.optimize.variants.onnx_fuse import fuse
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save, simplified
-from tritonkit.optimize.variants.onnx_layers import Layers
-from tritonkit.optimize.variants.onnx_ranges import Range, Ranges
+from tritonkit.optimize.variants.onnx_quantize import Int8Weights, Quantizer
 from tritonkit.optimize.variants.onnx_search import Search
+from tritonkit.optimize.variants.onnx_weights import WeightLayers
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -25,7 +25,7 @@ __all__ = ["FORMS"]
 
 
 def make_static(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write model.onnx, whose products are of bytes with ranges found on `optimize.calibration`.
+    """Write model.onnx with layers in INT8, their ranges found on `optimize.calibration`.
 
     The methods of `optimize.calibration_methods` are tried in turn until the mean cosine to the FP32
     outputs is 1 - 0.8 x `quality.max_drop`. Where none reaches it, the layers that cost most are left
@@ -35,7 +35,9 @@ def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     calibration = job.calibration  # what is wrong with it is said before anything is made
     network, search = _Network(job), Search(job)
     where = f"{job.spec.file} optimize.calibration"
-    ranges = Ranges(network.model, network.layers.tensors, calibration, job.batched, where, job.say)
+    ranges = Calibrator(
+        network.model, network.layers.tensors, calibration, job.batched, where, job.say
+    )
     tried: dict[str, float] = {}
     for method in job.spec.model.optimize.calibration_methods:
         found = ranges.by(method)
@@ -76,7 +78,7 @@ class _Network:
     def __init__(self, job: Job) -> None:
         job.say("preparing the graph")
         self.model = _prepared(job)
-        self.layers = Layers(self.model)
+        self.layers = WeightLayers(self.model)
         if not self.layers.names:
             raise BuildError(
                 f"{job.spec.file} network",
@@ -86,14 +88,14 @@ class _Network:
                 todo="choose another variant",
             )
         self._largest = largest_weight()
-        self._weights = Weights(self.layers, self._largest)
+        self._weights = Int8Weights(self.layers, self._largest)
 
     def write(
         self, ranges: dict[str, Range] | None, floats: Collection[str] = (), whole: Collection[str] = ()
     ) -> Any:  # fmt: skip
         """The model with those ranges of activations (None: dynamic), those layers FP32, and of these
         some with FP32 weights in the file."""
-        return Bytes(self.layers, self._weights, ranges, floats, whole).write()
+        return Quantizer(self.layers, self._weights, ranges, floats, whole).write()
 
     def finish(
         self, ranges: dict[str, Range] | None, closeness: float, search: Search, folder: Path
@@ -111,20 +113,20 @@ class _Network:
     ) -> tuple[Sequence[str], Sequence[str]]:
         """Layers whose products must be FP32, and those of them whose weights must be, too."""
         names = self.layers.names
-        floats = search.leave_out(names, lambda out: self.write(ranges, out))
+        floats = search.layers_to_exclude(names, lambda out: self.write(ranges, out))
         if floats is not None:
             return floats, ()
-        whole = search.leave_out(names, lambda out: self.write(ranges, names, out))
+        whole = search.layers_to_exclude(names, lambda out: self.write(ranges, names, out))
         return names, names if whole is None else whole
 
     def notes(
         self, ranges: dict[str, Range] | None, floats: Collection[str], whole: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """What computes in bytes, and what does not."""
+        """What computes in INT8, and what does not."""
         products = self.layers.products
         kinds = {node.name: node.op_type for node in self.layers.graph.nodes}
         unpacked = {n for n in products if n in floats or (ranges is None and kinds[n] == "Conv")}
-        notes = [f"{len(products) - len(unpacked)} of {len(products)} products of bytes"]
+        notes = [f"{len(products) - len(unpacked)} of {len(products)} layers compute in INT8"]
         if floats:
             notes.append(f"left FP32, because they cost most closeness: {', '.join(floats)}")
         if whole:
@@ -134,7 +136,7 @@ class _Network:
                 f"{len(unpacked - set(whole))} keep 8-bit weights in the file and compute in FP32"
             )
         if len(unpacked) < len(products) and self._largest < 127:
-            notes.append("weights of those products within 7 bits, for CPUs without VNNI")
+            notes.append("weights of those layers within 7 bits, for CPUs without VNNI")
         return tuple(notes)
 
 

@@ -1,7 +1,7 @@
 """`onnx-int8-qat`: fine-tuned with 8-bit rounding in the loop, then written as an ONNX file with QDQ operators.
 
 torch.export traces the network, torchao (PT2E) folds batch normalization and puts fake quantization where
-`int8_rules` says; what is learned are the weights, of ranges the moving averages. Weights lie in the file as int8.
+`qat_quantizer` says; what is learned are the weights, of ranges the moving averages. Weights lie in the file as int8.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, to_pairs
 from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.int8_cpu import largest_weight
-from tritonkit.optimize.variants.int8_rules import Int8Rules
 from tritonkit.optimize.variants.onnx_graph import save, tidy
+from tritonkit.optimize.variants.qat_quantizer import Int8Quantizer
 from tritonkit.spec import Spec
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def _settings(spec: Spec) -> Settings:
     )
 
 
-def _prepared(job: Job) -> tuple[Any, Int8Rules]:
+def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:
     """The network's graph with fake quantization in it, and the rules by which that was placed."""
     torch = need("torch", "build")
     spec = job.spec
     with quiet():
         pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimize")
-        rules = Int8Rules(largest_weight())
+        rules = Int8Quantizer(largest_weight())
     example = dummy_batch(spec, job.signature, 3, largest=True)
     inputs = tuple(torch.from_numpy(example[name]) for name in spec.model.network.inputs)
     shapes = dynamic_shapes(torch, spec, job.batched)

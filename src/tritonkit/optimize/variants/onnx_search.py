@@ -13,7 +13,7 @@ from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import save
-from tritonkit.optimize.variants.sensitivity import leave_out
+from tritonkit.optimize.variants.sensitivity import layers_to_exclude
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -46,14 +46,14 @@ class Search:
         """Of a model's outputs to the FP32 ones, on all calibration data."""
         return self.job.closeness(self._runner(model))
 
-    def leave_out(
+    def layers_to_exclude(
         self, layers: Sequence[str], write: Callable[[Collection[str]], Any]
     ) -> tuple[str, ...] | None:
         """The layers to leave in full precision; None where all of them are not enough.
 
         `write` makes the model in which those it is given are.
         """
-        return leave_out(
+        return layers_to_exclude(
             layers, lambda floats: self._probe(write(floats)),
             lambda floats: self.closeness(write(floats)), self.wanted, self.job.say,
         )  # fmt: skip

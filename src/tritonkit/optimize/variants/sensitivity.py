@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
-__all__ = ["leave_out"]
+__all__ = ["layers_to_exclude"]
 
 # Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
 MOST_TRIALS = 40
@@ -14,7 +14,7 @@ Closeness = Callable[[Collection[str]], float]
 """Closeness of the network when the layers given stay in full precision."""
 
 
-def leave_out(
+def layers_to_exclude(
     layers: Sequence[str],
     probe: Closeness,
     closeness: Closeness,

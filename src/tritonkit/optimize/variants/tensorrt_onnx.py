@@ -18,8 +18,8 @@ from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.extras import need
 from tritonkit.optimize.quiet import quiet
+from tritonkit.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.optimize.variants.onnx_graph import with_shapes
-from tritonkit.optimize.variants.onnx_ranges import Ranges
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -62,7 +62,7 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
     layers = _layers(job, model)
     where = f"{job.spec.file} optimize.calibration"
     read = list(dict.fromkeys(node.input[0] for node in layers))
-    ranges = Ranges(model, read, job.calibration, job.batched, where, job.say)
+    ranges = Calibrator(model, read, job.calibration, job.batched, where, job.say)
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=file.parent) as place:
         for method in methods:

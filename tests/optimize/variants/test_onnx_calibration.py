@@ -8,10 +8,10 @@ from onnx import helper
 
 from tests.optimize.variants.onnx_nets import Array, model, perceptron, random, run
 from tritonkit.errors import BuildError
-from tritonkit.optimize.variants import onnx_ranges
-from tritonkit.optimize.variants.onnx_ranges import (
+from tritonkit.optimize.variants import onnx_calibration
+from tritonkit.optimize.variants.onnx_calibration import (
     METHODS,
-    Ranges,
+    Calibrator,
     entropy_threshold,
     percentile_limits,
 )
@@ -20,7 +20,7 @@ from tritonkit.optimize.variants.onnx_ranges import (
 def found(batches: list[Array], method: str = "minmax") -> dict[str, tuple[float, float]]:
     """Ranges of a small network's input and output."""
     given = [{"x": batch} for batch in batches]
-    return Ranges(perceptron(), ["x", "y"], given, True, "here").by(method)
+    return Calibrator(perceptron(), ["x", "y"], given, True, "here").by(method)
 
 
 def test_minmax_is_over_all_batches_of_any_size() -> None:
@@ -41,9 +41,9 @@ def test_parts_of_a_batch_give_what_the_whole_gives(
     batches = [random(7, 32, seed=1), random(4, 32, seed=2)]
     whole = found(batches, method)
     item = 2 * 32 * 4  # bytes of x and y of one item
-    monkeypatch.setattr(onnx_ranges, "_BYTES", 2 * item)
+    monkeypatch.setattr(onnx_calibration, "_BYTES", 2 * item)
     sizes: list[int] = []
-    ranges = Ranges(perceptron(), ["x", "y"], [{"x": b} for b in batches], True, "here")
+    ranges = Calibrator(perceptron(), ["x", "y"], [{"x": b} for b in batches], True, "here")
     real = ranges._session
 
     class Counting:
@@ -100,7 +100,7 @@ def test_nan_of_the_network_itself_is_named() -> None:
     network = model(
         [helper.make_node("Sqrt", ["x"], ["y"], "root")], {}, ["batch", 2], ["batch", 2]
     )
-    ranges = Ranges(network, ["x", "y"], [{"x": -np.ones((1, 2), np.float32)}], True, "there")
+    ranges = Calibrator(network, ["x", "y"], [{"x": -np.ones((1, 2), np.float32)}], True, "there")
     with pytest.raises(BuildError, match="there: the FP32 network itself gives NaN in y"):
         ranges.by("minmax")
 
@@ -109,11 +109,11 @@ def test_nan_of_the_network_itself_is_named() -> None:
 def test_infinities_do_not_count(method: str) -> None:
     """A mask of minus infinity has no range; what else is in its tensor has."""
     network = model([helper.make_node("Log", ["x"], ["y"], "log")], {}, ["batch", 2], ["batch", 2])
-    ranges = Ranges(
+    ranges = Calibrator(
         network, ["y"], [{"x": np.array([[0.0, 1.0], [0.0, 2.0]], np.float32)}], True, ""
     )
     low, high = ranges.by(method)["y"]
     assert -0.01 < low <= 0
     assert high == pytest.approx(np.log(2), rel=0.01)
-    nothing = Ranges(network, ["y"], [{"x": np.zeros((3, 2), np.float32)}], True, "")
+    nothing = Calibrator(network, ["y"], [{"x": np.zeros((3, 2), np.float32)}], True, "")
     assert nothing.by(method) == {}

@@ -17,7 +17,7 @@ from tritonkit.export.onnx_file import open_session
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 
-__all__ = ["METHODS", "Ranges"]
+__all__ = ["METHODS", "Calibrator"]
 
 Range = tuple[float, float]
 
@@ -29,7 +29,7 @@ _STEP = 16  # bins between the thresholds that entropy tries
 _OUTSIDE = 1e-4  # share of values that percentile leaves outside, both ends together
 
 
-class Ranges:
+class Calibrator:
     """Ranges of the tensors `names` of a model, over `batches`.
 
     Args:
@@ -188,10 +188,10 @@ def percentile_limits(counts: Any, largest: float) -> Range:
     return largest * (first / middle - 1), largest * (min(last, len(counts)) / middle - 1)
 
 
-METHODS: dict[str, Callable[[Ranges], dict[str, Range]]] = {
-    "minmax": Ranges.minmax,
-    "entropy": Ranges.entropy,
-    "percentile": Ranges.percentile,
+METHODS: dict[str, Callable[[Calibrator], dict[str, Range]]] = {
+    "minmax": Calibrator.minmax,
+    "entropy": Calibrator.entropy,
+    "percentile": Calibrator.percentile,
 }
 
 

@@ -1,4 +1,4 @@
-"""Networks of bytes: what ONNX Runtime makes of them, and how close they stay."""
+"""INT8 networks: what ONNX Runtime makes of them, and how close they stay."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.optimize.variants.onnx_nets import (
     words,
 )  # fmt: skip
 from tritonkit.optimize.variants.int8_cpu import largest_weight
-from tritonkit.optimize.variants.onnx_bytes import Bytes, Weights
-from tritonkit.optimize.variants.onnx_layers import Layers
-from tritonkit.optimize.variants.onnx_ranges import Ranges
+from tritonkit.optimize.variants.onnx_calibration import Calibrator
+from tritonkit.optimize.variants.onnx_quantize import Int8Weights, Quantizer
+from tritonkit.optimize.variants.onnx_weights import WeightLayers
 
 pytestmark = pytest.mark.usefixtures("each_cpu")
 
@@ -34,11 +34,11 @@ def written(
     network: onnx.ModelProto, x: Array | None, floats: Collection[str] = (), whole: Collection[str] = ()
 ) -> onnx.ModelProto:  # fmt: skip
     """The network in bytes, with ranges of x; without x, dynamic ones. Whole by onnx's own check."""
-    layers = Layers(network)
+    layers = WeightLayers(network)
     ranges = None
     if x is not None:
-        ranges = Ranges(network, layers.tensors, [{"x": x}], True, "here").by("minmax")
-    made = Bytes(layers, Weights(layers, largest_weight()), ranges, floats, whole).write()
+        ranges = Calibrator(network, layers.tensors, [{"x": x}], True, "here").by("minmax")
+    made = Quantizer(layers, Int8Weights(layers, largest_weight()), ranges, floats, whole).write()
     onnx.checker.check_model(made, full_check=True)
     return made
 
@@ -53,13 +53,13 @@ INDICES = np.random.default_rng(9).integers(0, 100, (4, 7))
 def test_every_way_stays_close_to_fp32(make: MakeNet, x: Array, way: str) -> None:
     """Mean cosine above 0.999, on networks of all kinds of layers; signature and names as before."""
     network = make()
-    floats = Layers(network).products if way == "packed" else ()
+    floats = WeightLayers(network).products if way == "packed" else ()
     made = written(network, None if way == "dynamic" else x, floats)
     assert cosine(run(made, x), run(network, x)) > 0.999
     assert made.graph.input == network.graph.input
     assert made.graph.output == network.graph.output
     names = {node.name for node in made.graph.node}
-    assert {*Layers(network).names} <= names
+    assert {*WeightLayers(network).names} <= names
     assert not any(t.data_type == onnx.TensorProto.FLOAT and np.prod(t.dims) > 200
                    for t in made.graph.initializer), "large float weights are left"  # fmt: skip
 
@@ -134,7 +134,7 @@ def test_a_small_table_is_left_alone() -> None:
     network = model(
         nodes, {"table": random(2, 64)}, ["batch", 1], ["batch", 1, 64], onnx.TensorProto.INT64
     )
-    assert Layers(network).names == []
+    assert WeightLayers(network).names == []
 
 
 def test_a_product_of_two_activations_is_no_layer() -> None:
@@ -145,12 +145,12 @@ def test_a_product_of_two_activations_is_no_layer() -> None:
         node("Gemm", ["a", "w"], ["b"], "scaled", alpha=0.5),
         node("Gemm", ["b", "w"], ["y"], "transposed", transA=1),
     ]
-    assert Layers(model(nodes, {"w": random(4, 4)}, [4, 4], [4, 4])).names == []
+    assert WeightLayers(model(nodes, {"w": random(4, 4)}, [4, 4], [4, 4])).names == []
 
 
 def test_seven_bits_are_for_products_alone() -> None:
     """Where products saturate, no weight of one is beyond 64; what is only stored keeps its 8 bits."""
-    weights = Weights(Layers(perceptron()), 64)
+    weights = Int8Weights(WeightLayers(perceptron()), 64)
     assert np.abs(weights.to_multiply("w1", 1)[0]).max() == 64
     assert np.abs(weights.to_store("w1", 1)[0]).max() == 127
 

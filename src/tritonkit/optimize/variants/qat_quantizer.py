@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonkit.extras import need
 
-__all__ = ["Int8Rules"]
+__all__ = ["Int8Quantizer"]
 
 _CONVOLUTIONS = ("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
 _LINEAR = ("aten.linear.default",)
@@ -29,7 +29,7 @@ _PASSING = (
 _DROPOUT = ("aten.dropout.default", "aten.dropout_.default")
 
 
-class Int8Rules:
+class Int8Quantizer:
     """Annotates a graph for torchao's `prepare_pt2e`, as its `Quantizer` does.
 
     Weights: int8 up to `largest`, symmetric, a scale per output channel. Activations: uint8 with a zero point.

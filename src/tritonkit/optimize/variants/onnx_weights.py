@@ -1,4 +1,4 @@
-"""Which operators of an ONNX network can compute with bytes, and which tensors then exist only as bytes."""
+"""Which operators of an ONNX network can compute in INT8, and which tensors then exist only in INT8."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonkit.optimize.variants.onnx_graph import Graph
 
-__all__ = ["Layers", "channel_axis"]
+__all__ = ["WeightLayers", "channel_axis"]
 
 _CLAMPS = {"Relu", "Clip"}
 _SAME_RANGE = {
@@ -19,7 +19,7 @@ _OWN_RANGE = {"Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "Leaky
 _SMALLEST_TABLE = 4096  # elements from which an embedding table is worth three small operators more
 
 
-class Layers:
+class WeightLayers:
     """The operators of a model that hold its weights: Conv, Gemm, MatMul, and Gather of a large table.
 
     Args:
@@ -30,9 +30,9 @@ class Layers:
         self.graph = Graph(model)
         self.products = tuple(node.name for node in self.graph.nodes if self._multiplies(node))
         """Names of the nodes that multiply with constant weights, in the graph's order."""
-        self.lookups = tuple(node.name for node in self.graph.nodes if self._looks_up(node))
+        self.embeddings = tuple(node.name for node in self.graph.nodes if self._embeds(node))
         """Names of the nodes that take rows of a constant table."""
-        self._both = {*self.products, *self.lookups}
+        self._both = {*self.products, *self.embeddings}
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +102,7 @@ class Layers:
                 return False
         return node.op_type != "Gemm" or _is_plain(node)
 
-    def _looks_up(self, node: Any) -> bool:
+    def _embeds(self, node: Any) -> bool:
         """Whether a node takes rows of a large constant table [rows, width]."""
         if node.op_type != "Gather" or any(a.name == "axis" and a.i for a in node.attribute):
             return False
