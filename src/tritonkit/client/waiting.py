@@ -31,14 +31,14 @@ class Wakeup:
     that comes before the sleep is not lost: it ends the next sleep at once.
 
     Args:
-        seconds: of the next sleep, infinity allowed; may be set anew before each.
+        seconds: of the next sleep, infinity allowed; may be set before each.
     """
 
     _future: asyncio.Future[bool] | None = None
 
     def __init__(self, seconds: float = threading.TIMEOUT_MAX) -> None:
         self.seconds = seconds
-        # A raw lock, held while nobody has called: the cheapest thing a thread can sleep on.
+        # A raw lock, held until somebody calls `wake`: the cheapest thing a thread can sleep on.
         self._lock = lock = threading.Lock()
         lock.acquire()
 
@@ -48,7 +48,7 @@ class Wakeup:
         return self._future is not None
 
     def wake(self) -> None:
-        """End the sleep, or the next one if nobody sleeps now."""
+        """End the sleep, or the next one if there is none now."""
         try:
             self._lock.release()
         except RuntimeError:  # somebody was here before, and the sleeper has not gone on yet
@@ -104,7 +104,7 @@ def _set(future: asyncio.Future[bool]) -> None:
 class Event:
     """Happens once; any number of threads and tasks wait for it.
 
-    Without a lock of its own: `set` may be called in the middle of anything, as by the garbage collector.
+    Takes no lock: `set` may be called in the middle of anything, as by the garbage collector.
     """
 
     __slots__ = ("_sleepers", "is_set")

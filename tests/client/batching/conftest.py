@@ -136,12 +136,12 @@ class Room:
         return self.callers[-1]
 
     def settle(self) -> None:
-        """Everybody whose was woken looks, until nobody's is."""
+        """Those who were woken look, until there are none."""
         while any(caller.woken() for caller in self.callers):
             pass
 
     def until_sent(self) -> None:
-        """Those who are woken look; while nobody sends, time passes and everybody looks."""
+        """Those who are woken look; while none of them sends, time passes and all look."""
         self.settle()
         while not self.senders():
             self.now += 0.02

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.client.batching.conftest import Caller
+from tritonkit.client import waiting
 from tritonkit.client.batching import batcher
 from tritonkit.errors import InferenceError
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="it knows where this version looks for signals"
 )
 
-HERE = str(Path(batcher.__file__).parent)
+HERE = (str(Path(batcher.__file__).parent), waiting.__file__)
 LOOKS = {"CALL", "RESUME", "JUMP_BACKWARD", "CALL_FUNCTION_EX"}
 """After these the interpreter looks for signals."""
 
@@ -36,7 +37,7 @@ def _no_garbage() -> Iterator[None]:
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt in the batching room, at the `at`-th place where a signal may come."""
+    """Raises KeyboardInterrupt in the batching room or in its sleep, at the `at`-th place where a signal may come."""
 
     def __init__(self, at: int) -> None:
         self.at = at

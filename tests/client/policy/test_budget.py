@@ -112,7 +112,7 @@ def _nothing() -> Any:
     yield from ()
 
 
-def test_questions_earn_nothing() -> None:
+def test_admin_calls_earn_nothing() -> None:
     """Asking for metadata a thousand times does not pay for retries of inference."""
     here = World(["a:1"], lambda _: (0.001, None))
     before = here.policy.budget.tokens

@@ -63,7 +63,7 @@ def test_time_in_line_is_told() -> None:
 
 
 def test_a_full_line_sheds_at_once() -> None:
-    """One call more than places and line together is told so, with the figures."""
+    """One call more than places and line together is refused, with the figures."""
     here = World(["a:1"], lambda _: (1.0, None), limit=Limit(in_flight=2, waiting=3))
     ends: list[Any] = []
     for _ in range(6):
@@ -121,7 +121,7 @@ def test_time_over_in_line() -> None:
     assert here.policy.limiter.in_flight == 0
 
 
-def test_questions_do_not_wait_in_line() -> None:
+def test_admin_calls_do_not_wait_in_line() -> None:
     """`limited=False` passes by the line."""
     here = World(["a:1"], lambda _: (0.0, None), limit=Limit(in_flight=1, waiting=0))
     assert here.policy.limiter.try_acquire()

@@ -202,7 +202,7 @@ def test_the_deadline_is_never_passed(
 
 
 def test_no_time_left_sends_nothing() -> None:
-    """A deadline that has passed is told before anything is sent."""
+    """A deadline that has passed is an error before anything is sent."""
     here = World(["a:1"], lambda _: (0.0, None))
     with pytest.raises(DeadlineExceeded, match="before the request was sent"):
         here.call(timeout_s=-0.1)
@@ -210,7 +210,7 @@ def test_no_time_left_sends_nothing() -> None:
 
 
 def test_a_message_made_for_the_server() -> None:
-    """A message may be made when the server is known, anew for each attempt, with steps of its own."""
+    """A message may be made when the server is known, again for each attempt, in steps."""
     made: list[tuple[str, float]] = []
 
     def make(transport: Any, timeout_s: float) -> Any:

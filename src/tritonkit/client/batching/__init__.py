@@ -1,4 +1,4 @@
-"""Calls of many threads or tasks joined into one request, without a thread of its own."""
+"""Calls of many threads or tasks joined into one request, without a background thread."""
 
 from __future__ import annotations
 

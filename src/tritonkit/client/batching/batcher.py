@@ -274,7 +274,7 @@ class Batcher:
                     item.wake()
                 else:
                     self._answered.append(item)
-            if quiet:
+            if quiet and self._answered:
                 self._wake_answered()
 
     def _wake_answered(self) -> None:
@@ -340,7 +340,7 @@ class Batcher:
             self._callers.discard(item)
 
     def _give_back(self, item: Item, batch: Batch | None) -> None:
-        """Take the item from where it waits; the others of a batch it has taken wait again or are told."""
+        """Take the item from where it waits; the others of a batch it has taken wait again or get an error."""
         others = [] if batch is None else [other for other in batch.items if other is not item]
         if batch is not None and batch.state is not State.WAITING and not self._idempotent:
             for other in others:

@@ -20,10 +20,10 @@ class Adaptive:
     Attributes:
         max_batch: items in one request; the model's max_batch_size holds as well.
         target_latency_ms: what a call may take, waiting included, while that is possible: the
-            longest wait is this less the time that requests take of late, or a tenth of that
+            longest wait is this less the mean time of recent requests, or a tenth of that
             time if this is more.
-        min_wait_ms: a batch stays open this long if others were seen of late. Somebody who calls
-            alone never waits.
+        min_wait_ms: a batch stays open this long if there were other recent callers. A single
+            caller never waits.
         max_wait_ms: the longest that a batch stays open for others, in place of the one that
             follows from `target_latency_ms`.
         in_flight: batches of one kind under way at once; further callers wait and fill the next

@@ -1,4 +1,4 @@
-"""How long a batch stays open: decided from who came of late and how long requests take.
+"""How long a batch stays open: from recent arrivals and the time that requests take.
 
 No clock and no lock here: the batcher tells the moments, and holds its lock while it does.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchWindow"]
 
 _WEIGHT = 1 / 8  # of the newest observation in a moving average
-_SILENT_GAPS = 4  # so many mean gaps without an arrival: nobody comes (1 in 50 if they are random)
+_SILENT_GAPS = 4  # so many mean gaps without an arrival: no more come (1 in 50 if they are random)
 _PAUSE = 1.1  # of the largest gap worth waiting for: one beyond it counts as this much
 _LEAST_SILENCE_S = 0.0002  # a thread cannot be woken much more precisely
 _TENTH = 0.1  # of a request's time, where the target leaves none to wait
@@ -45,7 +45,7 @@ class BatchWindow:
 
     @property
     def recent_callers(self) -> int:
-        """How many callers there were at once of late."""
+        """The most callers at once in the last landings."""
         return max(self._peak, self._peak_before)
 
     @property
@@ -55,7 +55,7 @@ class BatchWindow:
 
     def arrived(self, now: float, present: int) -> None:
         """An item came; `present` items are queued or under way, it included."""
-        # A pause says that nobody came, not how fast they come now: it must not last in the mean.
+        # A pause says that no calls came, not how fast they come now: it must not last in the mean.
         gap, longest, known = now - self.arrived_at, _PAUSE * self._useful_s, self.gap_s
         if gap > longest:
             gap = longest
@@ -110,5 +110,5 @@ class BatchWindow:
         return max(spare, self._least_s)
 
     def _silence_s(self) -> float:
-        """So long without an arrival or a landing, and nobody is on the way."""
+        """So long without an arrival or a landing, and no caller is on the way."""
         return max(min(_SILENT_GAPS * self.gap_s, self.service_s / 2), _LEAST_SILENCE_S)

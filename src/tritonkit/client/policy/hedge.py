@@ -138,7 +138,7 @@ class HedgedSend:
             return memoryview(b""), error
 
     async def wait(self) -> HedgedAnswer:
-        """Each call is a task of its own."""
+        """Each call is a task."""
         first = asyncio.ensure_future(self._first.wait())
         second: asyncio.Task[memoryview] | None = None
         try:

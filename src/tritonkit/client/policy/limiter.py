@@ -28,7 +28,7 @@ class _Waiter(Wakeup):
 class ConcurrencyLimiter:
     """Places for calls, given in the order in which they were asked for.
 
-    A place that becomes free goes straight to the first in line: nobody overtakes, and a caller that
+    A place that becomes free goes straight to the first in line: no call overtakes another, and a caller that
     gave up (its time over, its task cancelled) hands on what it was given meanwhile.
     """
 
@@ -47,7 +47,7 @@ class ConcurrencyLimiter:
         return len(self._line)
 
     def try_acquire(self) -> bool:
-        """Take a place if one is free and nobody waits for it."""
+        """Take a place if one is free and no call waits for it."""
         with self._lock:
             if self.in_flight >= self._limit.in_flight or self._line:
                 return False

@@ -126,7 +126,7 @@ class Policy:
         Raises:
             Overloaded: no room in this client, or at the server whatever was tried.
             DeadlineExceeded: the time is over.
-            CircuitOpen: every server is being left alone; nothing was sent.
+            CircuitOpen: every server's circuit is open; nothing was sent.
             ClientError: what the last attempt raised.
         """
         attempts = Attempts(self, method, body, deadline, where, headers, idempotent, replica)
@@ -153,7 +153,7 @@ class Policy:
         """A server for a stream or a sequence, counted as in flight until the lease is over.
 
         Raises:
-            CircuitOpen: every server is being left alone.
+            CircuitOpen: every server's circuit is open.
             DeadlineExceeded: the time is over.
             ServerUnavailable: a DNS name has no address.
         """
@@ -217,7 +217,7 @@ class Policy:
             yield from self._close_retired()
 
     def _close_retired(self) -> Steps[None]:
-        """Close transports of servers that are no longer named; nobody waits for their errors."""
+        """Close transports of servers that are no longer named; errors are logged."""
         for transport in self.pool.take_retired():
             if self._leave is not None:
                 yield from self._leave(transport)

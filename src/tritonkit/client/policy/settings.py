@@ -1,4 +1,4 @@
-"""What a person may set: how often a call is tried, when a server is left alone, how many run at once."""
+"""What a person may set: how often a call is tried, when a circuit opens, how many run at once."""
 
 from __future__ import annotations
 
