@@ -170,11 +170,23 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
             request_id = _text(data[start:at])
     if at < end:
         raise ValueError(f"more than {len(_FIELDS)} fields")
-    parameters = read_parameters(parsed("ModelInferResponse", b"".join(given))) if given else {}
+    parameters = _parameters(b"".join(given)) if given else _NO_PARAMETERS
     outputs, in_region = _outputs(data, described, raw, in_regions)
     if not parameters and not in_regions:
         _keep_form(data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw)
-    return Answer(model, version, request_id, parameters or _NO_PARAMETERS, outputs, in_region)
+    return Answer(model, version, request_id, parameters, outputs, in_region)
+
+
+def _parameters(entries: bytes) -> Mapping[str, Parameter | None]:
+    return _short_parameters(entries) if len(entries) <= _SHORT else _read_parameters(entries)
+
+
+def _read_parameters(entries: bytes) -> Mapping[str, Parameter | None]:
+    return MappingProxyType(read_parameters(parsed("ModelInferResponse", entries)))
+
+
+_short_parameters = lru_cache(256)(_read_parameters)
+"""The messages of a stream carry the same few again and again."""
 
 
 class _Form(NamedTuple):
