@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec import Spec, Tensor
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = [
     "Artifact",
@@ -137,27 +141,14 @@ class Artifact:
         facts = unseal(text)
         if invalid := [n for n in facts["files"] if n in ("", ".", "..") or "/" in n or "\0" in n]:
             raise ValueError(f"{invalid[0]!r} is not a file of the artifact's folder")
-        signature = facts.pop("signature")
-        quality = facts.pop("quality")
-        return cls(
-            **facts | {"notes": tuple(facts["notes"])},
-            folder=folder,
-            signature=Signature(
-                inputs=tuple(map(_tensor, signature["inputs"])),
-                outputs=tuple(map(_tensor, signature["outputs"])),
-                batched=signature["batched"],
-            ),
-            quality=quality and _measured(quality),
-        )
+        return _reader().validate_python({**facts, "folder": folder})
 
 
-def _measured(facts: dict[str, Any]) -> Measured:
-    also = {name: (pair[0], pair[1]) for name, pair in facts["also"].items()}
-    return Measured(**facts | {"also": also})
+@cache
+def _reader() -> TypeAdapter[Artifact]:
+    from pydantic import TypeAdapter
 
-
-def _tensor(facts: dict[str, Any]) -> TensorInfo:
-    return TensorInfo(facts["name"], facts["dtype"], tuple(facts["shape"]), tuple(facts["axes"]))
+    return TypeAdapter(Artifact)
 
 
 def seal(facts: dict[str, Any]) -> str:
