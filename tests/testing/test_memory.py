@@ -194,8 +194,10 @@ def test_a_call_that_was_begun_can_be_given_up() -> None:
     transport = MemoryTransport({"m": model(lambda given: stuck.wait(20) and double(given))})
     try:
         begun = transport.begin("ModelInfer", request(), 60)
+        assert not begun.wait(0.001)
         begun.cancel()
         begun.cancel()
+        assert begun.wait(60)
         with pytest.raises(InferenceError, match="cancelled"):
             begun.result()
         with pytest.raises(DeadlineExceeded):

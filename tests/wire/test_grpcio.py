@@ -168,7 +168,9 @@ def test_begun_calls_overlap_and_can_be_given_up(address: str, answers: Answers)
         transport = connect(address)
         slow = transport.begin("ModelInfer", body("slow", id="5"), 20.0)
         assert data_of(transport.begin("ModelInfer", body(data=b"x"), 20.0).result()) == b"x"
+        assert not slow.wait(0.001)
         slow.cancel()
+        assert slow.wait(20.0)
         with pytest.raises(InferenceError, match="the call was cancelled"):
             slow.result()
         assert answers.cancelled.wait(20)

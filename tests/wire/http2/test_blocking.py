@@ -42,6 +42,20 @@ def test_a_call_begun_that_fails(transport: Http2Transport) -> None:
         transport.begin("ModelInfer", body("slow", id="0.3"), 0.05).result()
 
 
+def test_a_call_begun_can_be_waited_for_a_while(transport: Http2Transport) -> None:
+    """`wait` says whether it has ended, also with an error, and takes nothing away from `result`."""
+    call = transport.begin("ModelInfer", body("slow", id="0.3"), 20.0)
+    assert not call.wait(0.0)
+    assert not call.wait(0.01)
+    assert call.wait(20.0)
+    assert call.wait(0.0)
+    call.result()
+    failing = transport.begin("ModelInfer", body("ABORTED"), 20.0)
+    assert failing.wait(20.0)
+    with pytest.raises(InferenceError, match="ABORTED"):
+        failing.result()
+
+
 @pytest.mark.parametrize("others", [0, 2])
 def test_cancelling_wakes_the_thread_that_waits(
     transport: Http2Transport, answers: Answers, others: int
