@@ -1,8 +1,8 @@
 """Names of hosts, looked up beside the calls that ask for them.
 
-Nothing can end a look-up that hangs, so it runs in a thread of its own, which a call whose time is up
+Nothing can end a look-up that hangs, so it runs in a separate thread, which a call whose time is up
 leaves behind. All who ask for one name share one look-up, whatever client they use: a DNS that hangs
-costs a thread for each name, and no more than `_MOST` in all.
+costs a thread for each name, and no more than `_MAX_THREADS` in all.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Place: TypeAlias = "tuple[Any, Any, int, str, Any]"
 
 _Name: TypeAlias = "tuple[str, int]"
 
-_MOST: Final = 16
-"""Threads at once; further names wait in line."""
+_MAX_THREADS: Final = 16
+"""Threads at once; further names are queued."""
 
 
-class _LookUps:
+class _Lookups:
     """The look-ups under way in one process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._lock = threading.Lock()
         self._pending: dict[_Name, Future[list[Place]]] = {}
-        self._line: deque[_Name] = deque()
+        self._queue: deque[_Name] = deque()
         self._threads = 0
 
     def begin(self, name: _Name) -> Future[list[Place]]:
@@ -44,8 +44,8 @@ class _LookUps:
             if pending is not None:
                 return pending
             future: Future[list[Place]] = Future()
-            future.set_running_or_notify_cancel()  # nobody who waits can cancel it for the others
-            if self._threads < _MOST:
+            future.set_running_or_notify_cancel()  # no caller can cancel it for the others
+            if self._threads < _MAX_THREADS:
                 try:
                     threading.Thread(target=self._work, name="tritonkit-dns", daemon=True).start()
                 except RuntimeError as error:  # no more threads, or the interpreter is ending
@@ -53,17 +53,17 @@ class _LookUps:
                     return future
                 self._threads += 1
             self._pending[name] = future
-            self._line.append(name)
+            self._queue.append(name)
         return future
 
     def _work(self) -> None:
-        """Look up what is in line."""
+        """Look up what is queued."""
         while True:
             with self._lock:
-                if not self._line:
+                if not self._queue:
                     self._threads -= 1
                     return
-                name = self._line.popleft()
+                name = self._queue.popleft()
             found: list[Place] = []
             failed: BaseException | None = None
             try:
@@ -78,7 +78,7 @@ class _LookUps:
                 future.set_exception(failed)
 
 
-_look_ups = _LookUps()
+_lookups = _Lookups()
 
 
 def look_up(host: str, port: int) -> Future[list[Place]]:
@@ -88,15 +88,15 @@ def look_up(host: str, port: int) -> Future[list[Place]]:
         A future that cannot be cancelled; its error is `socket.gaierror` for a name that is not known,
         `UnicodeError` for one that can be none.
     """
-    global _look_ups
+    global _lookups
     place = _literal(host, port)
     if place is not None:
         done: Future[list[Place]] = Future()
         done.set_result([place])
         return done
-    if _look_ups.pid != os.getpid():  # a fork: the threads stayed with the parent
-        _look_ups = _LookUps()
-    return _look_ups.begin((host, port))
+    if _lookups.pid != os.getpid():  # a fork: the threads stayed with the parent
+        _lookups = _Lookups()
+    return _lookups.begin((host, port))
 
 
 async def look_up_async(host: str, port: int) -> list[Place]:

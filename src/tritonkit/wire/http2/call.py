@@ -138,7 +138,7 @@ class Call(Waiter):
         return memoryview(buffer)[_PREFIX_SIZE:end]
 
     def discard(self) -> None:
-        """Nobody wants what has come, and nothing more is taken."""
+        """Drop what has come; nothing more is buffered."""
         self.unread = self._complete = self._scan_at = 0
         self._buffer = bytearray()
 

@@ -1,4 +1,4 @@
-"""Blocking sockets: reaching a server, and TLS over bytes that somebody else moves."""
+"""Reaching a server: names, sockets, TLS and the peer's SETTINGS, for threads and for tasks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 import errno
 import os
 import socket
-import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tritonkit.wire.http2.channel import ChannelConfig
 from tritonkit.wire.http2.connection import Connection
 from tritonkit.wire.http2.status import unreachable
+from tritonkit.wire.http2.tls_layer import TLSLayer, received
 from tritonkit.wire.names import Place, look_up
 
 if TYPE_CHECKING:
-    import ssl
+    pass
 
-__all__ = ["TLSLayer", "connect", "connect_async", "reason", "tuned", "unresolved"]
+__all__ = ["connect", "connect_async", "reason", "tuned", "unresolved"]
 
 _CHUNK = 64 * 2**10
 _NEXT_S: Final = 0.25
@@ -61,72 +61,13 @@ def tuned(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class TLSLayer:
-    """TLS between bytes of the application and bytes of the socket; safe between threads."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
-        import ssl
-
-        self._again = ssl.SSLWantReadError
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
-        self._lock = threading.Lock()
-
-    def handshake(self, sock: socket.socket, deadline: float) -> None:
-        """Agree on keys and on HTTP/2; raises `OSError`, of which `ssl.SSLError` is one."""
-        while True:
-            try:
-                self._tls.do_handshake()
-                done = True
-            except self._again:
-                done = False
-            finally:
-                # After an error this tells the peer which.
-                sock.settimeout(max(deadline - time.monotonic(), 0.001))
-                sock.sendall(self._outgoing.read())
-            if done:
-                break
-            self._incoming.write(_some(sock))
-        if self._tls.selected_alpn_protocol() not in ("h2", None):
-            raise OSError(0, "TLS speaks another protocol than HTTP/2 there")
-
-    def encrypt(self, pieces: Iterable[bytes | memoryview]) -> bytes:
-        """What to send for these pieces."""
-        with self._lock:
-            for piece in pieces:
-                while piece:
-                    piece = piece[self._tls.write(piece) :]
-            return self._outgoing.read()
-
-    def decrypt(self, data: bytes) -> bytes:
-        """What has come; TLS's own answers to it go out with the next `seal`, see `waiting`."""
-        plain = []
-        with self._lock:
-            self._incoming.write(data)
-            try:
-                while more := self._tls.read(_CHUNK):
-                    plain.append(more)
-            except self._again:
-                pass
-            except OSError:
-                # What came before the end counts; the end is told again.
-                if not plain:
-                    raise
-            return b"".join(plain)
-
-    @property
-    def pending(self) -> bool:
-        """Whether TLS itself has something to send."""
-        return self._outgoing.pending > 0
-
-
 def connect(
     target: ChannelConfig, timeout_s: float, core: Connection
 ) -> tuple[socket.socket, TLSLayer | None]:
     """Reach the server and hear its SETTINGS.
 
     Raises:
-        ServerUnavailable: nobody answers there in time, or not in HTTP/2.
+        ServerUnavailable: no server answers there in time, or not in HTTP/2.
     """
     deadline = time.monotonic() + timeout_s
     sock = _reached(target, deadline)
@@ -186,17 +127,10 @@ def _greet(sock: socket.socket, sealed: TLSLayer | None, core: Connection, deadl
             return
         if time.monotonic() >= deadline:
             raise TimeoutError
-        data = _some(sock)
+        data = received(sock)
         if sealed is not None:
             data = sealed.decrypt(data)
         core.receive(data)
-
-
-def _some(sock: socket.socket) -> bytes:
-    data = sock.recv(_CHUNK)
-    if not data:
-        raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-    return data
 
 
 async def connect_async(places: Sequence[Place]) -> socket.socket:
@@ -238,6 +172,6 @@ async def _connected(place: Place) -> socket.socket:
 
 
 def _discard(task: asyncio.Task[socket.socket]) -> None:
-    """Nobody wants the connection of this one any more."""
+    """Close what this task has connected or will have."""
     if not task.cancel() and not task.cancelled() and task.exception() is None:
         task.result().close()

@@ -178,7 +178,7 @@ class Connection:
         return woken
 
     def busy(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Whether an answer is waited for."""
         return len(self.calls) > len(self.cancelled)
 
     def ping(self) -> None:
@@ -385,7 +385,7 @@ class Connection:
         return woken + self._admit() if self._queue else woken
 
     def _admit(self) -> list[Waiter]:
-        """Those at the head of the line for whom there is room; all, if no call may begin."""
+        """Those at the head of the queue for whom there is room; all, if no call may begin."""
         woken = []
         while self._queue and (
             self.draining or len(self.calls) + self._reserved < self._max_streams

@@ -8,12 +8,12 @@ import socket
 import struct
 from typing import Final
 
-from tritonkit.wire.http2.connect import TLSLayer
+from tritonkit.wire.http2.tls_layer import TLSLayer
 
 __all__ = ["SLICE_S", "SocketIO"]
 
 SLICE_S: Final = 1.0
-"""How long a read sleeps in one go: setting a socket's time limit anew costs more than waking."""
+"""How long a read sleeps in one go: another time limit for the socket costs more than waking."""
 
 _CHUNK: Final = 64 * 2**10
 _PIECES: Final = 512
@@ -80,7 +80,7 @@ class SocketIO:
 
         Args:
             left: seconds to wait at most; it may be less.
-            listening: whether `ring` is to end the wait.
+            listening: whether `wake_reader` ends the wait.
         """
         must_ask = listening or self.unsent or self._gevent
         if must_ask and not self._readable(left, listening):
@@ -101,7 +101,7 @@ class SocketIO:
         return self._read(socket.MSG_DONTWAIT)
 
     def enable_wakeup(self) -> None:
-        """Get ready for `ring`."""
+        """Get ready for `wake_reader`."""
         if self._wakeup is None:
             ends = socket.socketpair()
             for end in ends:
@@ -135,15 +135,15 @@ class SocketIO:
         return self._sealed.decrypt(data) or None
 
     def _readable(self, left: float, listening: bool) -> bool:
-        """Whether there is something to read, after waiting for that, for room and for the bell."""
+        """Whether there is something to read, after waiting for that, for room and for `wake_reader`."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if self.unsent else 0))
-        bell = self._wakeup[0] if listening and self._wakeup is not None else None
-        if bell is not None:
-            poll.register(bell, select.POLLIN)
+        wakeup = self._wakeup[0] if listening and self._wakeup is not None else None
+        if wakeup is not None:
+            poll.register(wakeup, select.POLLIN)
         ready = dict(poll.poll(min(left, SLICE_S) * 1000))
-        if bell is not None and bell.fileno() in ready:
-            bell.recv(_CHUNK)
+        if wakeup is not None and wakeup.fileno() in ready:
+            wakeup.recv(_CHUNK)
         return bool(ready.get(self._sock.fileno(), 0) & ~select.POLLOUT)
 
 

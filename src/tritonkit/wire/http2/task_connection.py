@@ -17,7 +17,7 @@ from tritonkit.wire.transport import Body, Headers
 __all__ = ["TaskConnection"]
 
 _WATCH_S: Final = 5.0
-"""How often silence is looked for while calls are under way."""
+"""How often keepalive is looked after while calls are under way."""
 _LINGER_S: Final = 0.5
 _LATE_S: Final = 0.001
 
@@ -278,7 +278,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self._timer, self._timer_at = None, math.inf
 
     def _tick(self) -> None:
-        """Wake those whose time is up, and look whether the peer has gone silent."""
+        """Wake those whose time is up, and look after keepalive."""
         self._timer, self._timer_at = None, math.inf
         now = time.monotonic()
         next_at = math.inf

@@ -148,7 +148,7 @@ class ThreadConnection(SharedConnection):
         self.mark_idle()
 
     def _reset_later(self) -> None:
-        """See to it that calls given up are reset also if nobody uses the connection."""
+        """See to it that cancelled calls are reset also on an idle connection."""
         if self._resetting is None and self.core.cancelled:
             self._resetting = threading.Timer(GRACE_S + _LATE_S, self._reset_cancelled)
             self._resetting.daemon = True
@@ -156,7 +156,7 @@ class ThreadConnection(SharedConnection):
                 self._resetting.start()
 
     def _reset_cancelled(self) -> None:
-        self._poll()  # an answer may be there that nobody has read
+        self._poll()  # an answer may be there that was not read
         with self._lock:
             self._resetting = None
             self._wake(self.core.reset_cancelled(time.monotonic()))
@@ -214,13 +214,13 @@ class ThreadConnection(SharedConnection):
                 if reads:
                     self._has_reader = True
                 else:
-                    bell = waiter.sleeper = threading.Lock()
-                    bell.acquire()
+                    asleep = waiter.sleeper = threading.Lock()
+                    asleep.acquire()
                     self._sleepers[waiter] = None
             if reads:
                 self._read_until(waiter, deadline, listening)
             else:
-                self._sleep(waiter, bell, left)
+                self._sleep(waiter, asleep, left)
 
     def _read_until(self, waiter: Waiter, deadline: float, listening: bool) -> None:
         """Read for all until `waiter` is ready or its time is up."""
@@ -232,19 +232,19 @@ class ThreadConnection(SharedConnection):
         finally:
             self._release_reader()
 
-    def _sleep(self, waiter: Waiter, bell: threading.Lock, left: float) -> None:
-        """Sleep until somebody rings."""
+    def _sleep(self, waiter: Waiter, asleep: threading.Lock, left: float) -> None:
+        """Sleep until the thread that reads releases the lock."""
         try:
             if self._socket.unsent:
                 self._socket.wait_writable(min(left, _BLOCKED_S))
                 self.flush()
             else:
-                bell.acquire(True, min(left, threading.TIMEOUT_MAX))
+                asleep.acquire(True, min(left, threading.TIMEOUT_MAX))
         finally:
             with self._lock:
                 waiter.sleeper = None
                 self._sleepers.pop(waiter, None)
-                # It may be this thread that was woken to lead.
+                # It may be this thread that was woken to read.
                 if not self._has_reader:
                     self._call_next()
 
@@ -256,19 +256,19 @@ class ThreadConnection(SharedConnection):
             self._release()
 
     def _call_next(self) -> None:
-        """Wake the one who has waited longest: its answer is likely the next, and it can lead."""
+        """Wake the one who has waited longest: its answer is likely the next, and it can read."""
         for waiter in self._sleepers:
             if waiter.sleeper is not None:
                 self._wake((waiter,))
                 return
 
     def _wake(self, woken: Iterable[Waiter]) -> None:
-        """Ring for these; the caller holds `_lock`, for nobody is to be rung for twice."""
+        """Release their locks; the caller holds `_lock`, for none may be released twice."""
         for waiter in woken:
-            bell = waiter.sleeper
-            if bell is not None:
+            asleep = waiter.sleeper
+            if asleep is not None:
                 waiter.sleeper = None
-                bell.release()
+                asleep.release()
 
     def _wait_in_queue(self, place: Waiter, deadline: float) -> bool:
         """Wait for a place among the calls that the peer allows at once; False if time is up."""
@@ -304,7 +304,7 @@ class ThreadConnection(SharedConnection):
     def _wait_writable(self, left: float) -> None:
         """Wait a while until the socket takes more, and send it.
 
-        If nobody reads, this thread does: a peer that waits for us to read might itself not read.
+        If no thread reads, this one does: a peer that waits for us to read might itself not read.
         """
         with self._lock:
             reads = not self._has_reader and not self._closed
@@ -347,7 +347,7 @@ class ThreadConnection(SharedConnection):
             self.flush()
 
     def _poll(self) -> None:
-        """Take in what came while nobody read: an idle connection may have been closed."""
+        """Take in what came while no thread read: an idle connection may have been closed."""
         with self._lock:
             if self._has_reader or self._closed:
                 return
@@ -378,7 +378,7 @@ class ThreadConnection(SharedConnection):
             self.flush()
 
     def _release(self) -> None:
-        """Free the socket once nobody uses it: the thread that reads does that itself when it stops."""
+        """Free the socket once no thread uses it: the thread that reads does that itself when it stops."""
         with self._sending, self._lock:
             if not self._has_reader:
                 self._socket.close()
