@@ -1,4 +1,4 @@
-"""What the client costs and saves beside tritonclient: processor time, joined calls, kept answers."""
+"""What the client costs and saves beside tritonclient: processor time, joined calls, cached answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAIRS = {
 
 
 def run(setting: Setting) -> Report:
-    """Processor time of a call, calls per second of 64 threads, and kept answers, over tritonclient's."""
+    """Processor time of a call, calls per second of 64 threads, and cached answers, over tritonclient's."""
     with _sink(setting) as sink:
         sizes = {name: [_calls(sink, name) for _ in range(setting.rounds)] for name in SIZES}
         rest = [_rest(sink) for _ in range(setting.rounds)]
