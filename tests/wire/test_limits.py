@@ -15,7 +15,7 @@ from tests.wire.fields import sized
 from tritonkit.client import Client, ModelSignature, TensorSpec
 from tritonkit.errors import InferenceError, UsageError
 from tritonkit.wire.answer import decode
-from tritonkit.wire.limits import ANSWER_BYTES, QUESTION_BYTES, AnswerLimit
+from tritonkit.wire.limits import ANSWER_BYTES, ADMIN_BYTES, AnswerLimit
 from tritonkit.wire.messages import parse
 from tritonkit.wire.signature import signature_from
 
@@ -51,7 +51,7 @@ def test_what_a_model_declares_is_allowed(signature: ModelSignature, wanted: int
     assert limit.of("ModelInfer") == limit.of("ModelStreamInfer") == wanted
     limit.learn(model(1, small=("FP32", (1,))))
     assert limit.of("ModelInfer") == wanted
-    assert limit.of("ModelMetadata") == QUESTION_BYTES
+    assert limit.of("ModelMetadata") == ADMIN_BYTES
 
 
 def test_what_the_user_says_holds() -> None:

@@ -47,7 +47,7 @@ class AdminCalls:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a fork of the process that made the client: its locks may be held for ever."""
+        """Whether this is a fork of the process that made the client: its locks may never be released."""
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
@@ -163,10 +163,10 @@ class AdminCalls:
 
 
 def unconfigured(where: str, what: str, todo: str) -> Unsupported:
-    """The error of a feature that needs a model's configuration, at a server that does not tell it."""
+    """The error of a feature that needs a model's configuration, at a server that does not report it."""
     return Unsupported(
         where,
-        found=f"{what}, and a server that does not tell how its models are configured",
+        found=f"{what}, and a server that does not report how its models are configured",
         wanted="a server with Triton's extension of the protocol `ModelConfig`",
         todo=todo,
     )

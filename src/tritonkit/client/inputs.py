@@ -46,7 +46,7 @@ class Inputs:
     """`checked_inputs` for call after call of one model: a shape that has passed passes again.
 
     That holds for the usual call, of one array that is already of the model's type; others are
-    checked anew each time.
+    checked each time.
     """
 
     __slots__ = ("_dtype", "_name", "_passed", "_signature")
@@ -162,7 +162,7 @@ def assumed_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, TensorSpec
     """What a model takes whose server does not say it: inputs as they are given, of any size.
 
     Raises:
-        InvalidInput: no inputs, or one that tells no datatype: Python's numbers have many.
+        InvalidInput: no inputs, or one without a datatype: Python's numbers have many.
     """
     if not inputs:
         raise InvalidInput(where, found="no inputs", wanted="at least one")

@@ -18,7 +18,7 @@ __all__ = ["Options"]
 
 
 class Options(TypedDict, total=False):
-    """What `Client` and `AsyncClient` can be told beside where to call; each has a default."""
+    """The settings of `Client` and `AsyncClient` beside the address; each has a default."""
 
     timeout_s: float
     """Seconds each call may take where it says nothing else, retries and waiting included; 30."""
@@ -40,12 +40,12 @@ class Options(TypedDict, total=False):
     shared_memory: SharedMemory | bool
     """Hand tensors over in shared memory to a server on this machine. False."""
     observers: Sequence[Observer]
-    """Told of every call: `PrometheusMetrics`, `OpenTelemetryTracing`. None."""
+    """Notified of every call: `PrometheusMetrics`, `OpenTelemetryTracing`. None."""
     wire: Literal["http2", "grpcio"]
     """What carries the calls: HTTP/2 of tritonkit's, or gRPC's library, for proxies and xDS; it comes with the
     extra `grpcio` and costs more processor time. "http2"."""
     tls: TLS | bool | None
-    """True for TLS with the system's authorities, a `TLS` for others or a certificate of one's own. None."""
+    """True for TLS with the system's authorities, a `TLS` for others or a client certificate. None."""
     api_key: Secret | None
     """Sent with each call as `x-api-key`. None."""
     bearer: Secret | None
@@ -55,5 +55,5 @@ class Options(TypedDict, total=False):
     allow_plaintext_credentials: bool
     """Send keys and tokens without TLS also to a host other than this one. False: a `UsageError`."""
     max_response_bytes: int | None
-    """Bytes of one message of a server that are taken in. None: 4 MiB for questions; for inference 64 MiB,
+    """Bytes of one message of a server that are taken in. None: 4 MiB for all but inference; for inference 64 MiB,
     and more if a model that is called declares outputs for which that is little."""

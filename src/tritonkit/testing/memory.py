@@ -230,7 +230,7 @@ class _Messages:
             except Empty:
                 raise _late(timeout_s) from None
             if request is None:
-                # Left for the next read, which is told the same.
+                # Left for the next read, which ends alike.
                 self._written.put(None)
                 return None
             self._answers = self._server.stream(request)

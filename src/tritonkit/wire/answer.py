@@ -26,7 +26,7 @@ from tritonkit.wire.varint import Data, fields, read_field
 __all__ = ["Answer", "Placed", "decode", "stream_response"]
 
 Placed: TypeAlias = tuple[str, tuple[int, ...], int]
-"""An output that lies in shared memory: datatype, shape, and bytes (0 if only its content tells)."""
+"""An output that lies in shared memory: datatype, shape, and bytes (0 if only its content says)."""
 
 _NO_PARAMETERS: Mapping[str, Parameter | None] = MappingProxyType({})
 
@@ -46,10 +46,10 @@ class Answer(NamedTuple):
 
 
 _COPIED = 64 * 1024
-"""Bytes up to which an answer is copied into bytes of its own: cheaper to read than a view."""
+"""Bytes up to which an answer is copied into a bytes object: cheaper to read than a view."""
 
 _SHORT = 256
-"""Bytes up to which the description of an output is kept."""
+"""Bytes up to which the description of an output is cached."""
 
 _FIELDS = range(16 * 1024)
 _OUTPUT_FIELDS = 1024
@@ -126,7 +126,7 @@ def _unreadable(error: Exception) -> InferenceError:
 
 
 class _Output(NamedTuple):
-    """The description of one output; `size` is what its bytes must be, -1 if their content tells."""
+    """The description of one output; `size` is what its bytes must be, -1 if only their content says."""
 
     name: str
     datatype: str
@@ -173,7 +173,9 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
     parameters = _parameters(b"".join(given)) if given else _NO_PARAMETERS
     outputs, in_region = _outputs(data, described, raw, in_regions)
     if not parameters and not in_regions:
-        _keep_form(data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw)
+        _cache_form(
+            data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw
+        )
     return Answer(model, version, request_id, parameters, outputs, in_region)
 
 
@@ -215,15 +217,15 @@ class _Form(NamedTuple):
 _forms: dict[int, _Form] = {}
 """The last form seen of each length in bytes."""
 
-_KEPT_FORMS = 1024
+_MOST_FORMS = 1024
 _LONGEST_FORM = 4096
-"""Bytes around the values of an answer whose form is kept."""
+"""Bytes around the values of an answer whose form is cached."""
 
 
-def _keep_form(
+def _cache_form(
     data: Data, bare: Answer, described: Sequence[_Output], raw: Sequence[tuple[int, int]]
 ) -> None:
-    """Remember an answer whose values all have a size that its description tells."""
+    """Remember an answer whose values all have a size that its description says."""
     if type(data) is not bytes or len(raw) != len(described):
         return
     if any(output.dtype is None or output.region_size is not None for output in described):
@@ -238,7 +240,7 @@ def _keep_form(
     fixed = [(at, end, data[at:end]) for at, end in zip(starts, ends, strict=True)]
     if sum(len(text) for _, _, text in fixed) > _LONGEST_FORM:
         return
-    if len(_forms) >= _KEPT_FORMS:
+    if len(_forms) >= _MOST_FORMS:
         _forms.clear()
     _forms[len(data)] = _Form(fixed, bare, outputs)
 
@@ -274,7 +276,7 @@ def _is_elsewhere(output: _Output, place: tuple[int, int] | None) -> bool:
 def _matched(
     described: Sequence[_Output], raw: Sequence[tuple[int, int]], in_regions: Container[str]
 ) -> Iterator[tuple[int, int] | None]:
-    """Which bytes belong to which output where not every output has some of its own."""
+    """Which bytes belong to which output where not every output has any."""
     left = iter(raw)
     for output in described:
         elsewhere = output.region_size is not None or output.name in in_regions
@@ -298,7 +300,7 @@ def _array(data: Data, output: _Output, place: tuple[int, int] | None) -> NDArra
 
 
 def _described(entry: bytes) -> _Output:
-    return _kept(entry) if len(entry) <= _SHORT else _read_output(entry)
+    return _cached(entry) if len(entry) <= _SHORT else _read_output(entry)
 
 
 def _read_output(entry: bytes) -> _Output:
@@ -322,7 +324,7 @@ def _read_output(entry: bytes) -> _Output:
     )
 
 
-_kept = lru_cache(1024)(_read_output)
+_cached = lru_cache(1024)(_read_output)
 
 
 def _region_size(parameters: Mapping[str, Parameter | None]) -> int | None:

@@ -71,7 +71,7 @@ class AsyncGrpcioTransport:
         return memoryview(answer)
 
     async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:
-        """See `AsyncTransport.stream`; that nobody answers is said by the first read."""
+        """See `AsyncTransport.stream`; a server that is not there is reported by the first read."""
         return _AsyncStream(self, self._begun("stream_stream", STREAM, headers))
 
     async def close(self) -> None:

@@ -11,14 +11,14 @@ from tritonkit.wire.tensors import FIXED
 if TYPE_CHECKING:
     from tritonkit.wire.signature import ModelSignature, TensorSpec
 
-__all__ = ["ANSWER_BYTES", "QUESTION_BYTES", "AnswerLimit"]
+__all__ = ["ADMIN_BYTES", "ANSWER_BYTES", "AnswerLimit"]
 
 _LONGEST: Final = 2**31 - 1
 """Protobuf's limit in bytes."""
 
 ANSWER_BYTES: Final = 64 * 2**20
 """Of an inference's answer, unless a model declares outputs for which this is little."""
-QUESTION_BYTES: Final = 4 * 2**20
+ADMIN_BYTES: Final = 4 * 2**20
 """Of every other answer, such as a model's metadata: gRPC's own default."""
 
 _SPARE: Final = 4
@@ -27,7 +27,7 @@ _OPEN_BYTES: Final = 64 * 2**20
 """What an output of numbers counts whose shape is open."""
 
 _MOST_AXES: Final = 64
-"""Numpy's; the product of a million sizes would be under way for ever."""
+"""Numpy's; the product of a million sizes would never end."""
 
 _INFERENCE: Final = frozenset({"ModelInfer", "ModelStreamInfer"})
 
@@ -52,11 +52,11 @@ class AnswerLimit:
             )
         self._fixed = bytes_ is not None
         self._inference = min(bytes_ or ANSWER_BYTES, _LONGEST)
-        self._question = min(bytes_ or QUESTION_BYTES, _LONGEST)
+        self._admin = min(bytes_ or ADMIN_BYTES, _LONGEST)
 
     def of(self, method: str) -> int:
         """The most bytes of a message that answers this call."""
-        return self._inference if method in _INFERENCE else self._question
+        return self._inference if method in _INFERENCE else self._admin
 
     def learn(self, signature: ModelSignature) -> None:
         """Allow what a model declares; a limit that the user has set stays as it is."""

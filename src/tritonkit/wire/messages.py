@@ -39,7 +39,7 @@ def parse(method: Method, body: bytes | memoryview) -> Any:
     """The response message of a call.
 
     Raises:
-        InferenceError: the bytes are no such message, or one of more fields than any server has to tell.
+        InferenceError: the bytes are no such message, or it has more fields than any server needs.
     """
     if len(body) > _SHORT:
         _check_fields(method, memoryview(body))
@@ -63,7 +63,7 @@ def _check_fields(method: Method, body: memoryview) -> None:
         raise InferenceError(
             method,
             found=f"an answer of {len(body)} bytes with more than {_MOST_FIELDS} fields",
-            wanted="what a server has to tell: names, shapes, counters",
+            wanted="what a server reports: names, shapes, counters",
         )
 
 

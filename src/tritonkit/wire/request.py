@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Prepared", "Region"]
 
 _LARGE = 16 * 1024
-"""Bytes from which a tensor is a piece of its own: copying less is cheaper than one more piece."""
+"""Bytes from which a tensor is a separate piece: copying less is cheaper than one more piece."""
 
 _MOST_SHAPES = 256
 
@@ -83,7 +83,7 @@ class Prepared:
         Args:
             arrays: every input, already checked against the signature; any byte order and strides.
             timeout_s: sent as Triton's `timeout` parameter, in microseconds, so that a scheduler may
-                drop the request when nobody waits for it any more.
+                drop the request when it is no longer waited for.
             priority: sent as Triton's parameter of that name; 0 is the model's default.
             request_id: comes back in the answer.
             parameters: others by name, such as `sequence_id`.

@@ -50,7 +50,7 @@ class ModelSignature:
     idempotent: bool = False
     """Whether its configuration declares that a request may run twice."""
     configured: bool = True
-    """Whether the server told the configuration: Triton's extension. Without it no axis is known to be a
+    """Whether the server gave the model's configuration, an extension of Triton's. Without it no axis is known to be a
     batch's, and nothing of sequences and streams; without names too, any inputs are sent as they are given."""
 
 

@@ -74,7 +74,7 @@ class ThreadsTransport:
         future = self._start(work)
         try:
             return future.result()
-        except BaseException:  # an interrupt: nobody waits any more
+        except BaseException:  # an interrupt
             future.cancel()
             raise
 

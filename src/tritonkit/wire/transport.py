@@ -1,7 +1,7 @@
 """The one thing a client needs of a wire: carry a message there, bring the answer, in time.
 
 Messages are protobuf bytes: a transport knows calls, deadlines and failures, and no tensors. It opens
-its connection at the first call and makes it anew after a loss; it never repeats a call that a
+its connection at the first call and makes a new one after a loss; it never repeats a call that a
 server may have seen, and never waits for a server that is not there: that is the policy's.
 """
 
@@ -104,11 +104,11 @@ class Transport(Protocol):
         Args:
             method: which call.
             body: the request message.
-            timeout_s: seconds to wait for the answer; the server is told too.
+            timeout_s: seconds to wait for the answer; the server gets them as the deadline.
             headers: metadata for this call beside the transport's own.
 
         Raises:
-            ServerUnavailable: nobody answers there, or the connection broke.
+            ServerUnavailable: no server answers there, or the connection broke.
             Overloaded: the server answered that it has no room.
             DeadlineExceeded: no answer in time.
             ModelNotFound: the server does not serve that model or version.

@@ -21,7 +21,7 @@ from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.call import BadMessage, Call
 from tritonkit.wire.http2.connection import Connection
 from tritonkit.wire.http2.headers import LARGEST_LIST, RequestHeaders
-from tritonkit.wire.limits import ANSWER_BYTES, QUESTION_BYTES, AnswerLimit
+from tritonkit.wire.limits import ANSWER_BYTES, ADMIN_BYTES, AnswerLimit
 
 from .conftest import Peer, Script, prefixed
 
@@ -226,11 +226,11 @@ def test_questions_are_answered_in_less(connect: Connect, play: Play) -> None:
     def script(peer: Peer, number: int) -> None:
         peer.greet()
         stream = peer.request()
-        start = struct.pack(">BL", 0, QUESTION_BYTES + 1)
+        start = struct.pack(">BL", 0, ADMIN_BYTES + 1)
         peer.send(peer.headers(stream, status="200") + frames.frame(frames.DATA, 0, stream, start))
         peer.request()
 
-    with pytest.raises(InferenceError, match=f"an answer of {QUESTION_BYTES + 1} bytes"):
+    with pytest.raises(InferenceError, match=f"an answer of {ADMIN_BYTES + 1} bytes"):
         connect(play(script)).send("ModelMetadata", [b"\x0a\x01m"], 20.0)
 
 
