@@ -12,6 +12,7 @@ import yaml
 
 from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import run
+from tests.parts import program
 from tests.server.models import ModelText, write_repository
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import plan, read_models
@@ -83,6 +84,15 @@ def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
     for name in ("triton", "locust", "prometheus", "triton-gpu"):
         assert services[name]["read_only"], name
         assert services[name]["cap_drop"] == ["ALL"], name
+
+
+@pytest.mark.needs("promtool")
+def test_prometheus_reads_its_configuration(project: Path) -> None:
+    """Prometheus' own tool finds no fault."""
+    tool = program("promtool")
+    assert tool is not None
+    done = run(tool, "check", "config", str(project / "deploy/prometheus/prometheus.yml"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_image_has_a_pinned_default(project: Path) -> None:

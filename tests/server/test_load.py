@@ -64,7 +64,7 @@ def test_two_workers_share_a_load(options: list[str], tmp_path: Path) -> None:
     try:
         done = locust(
             *options, "--master", "--master-bind-host", "127.0.0.1", "--master-bind-port",
-            str(port), "--expect-workers", "2", "--run-time", "10s", "--csv", str(tmp_path / "r"),
+            str(port), "--expect-workers", "2", "--run-time", "20s", "--csv", str(tmp_path / "r"),
         )  # fmt: skip
         said = [worker.communicate(timeout=PATIENCE_S)[1] for worker in workers]
     finally:
