@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 from tritonkit.client.policy.breaker import CircuitBreaker
@@ -163,10 +162,7 @@ class Replica:
 
 
 class ReplicaLease:
-    """One server held for longer than a message, by a stream or a sequence.
-
-    End it with `finish`, or use it as a context manager.
-    """
+    """One server held for longer than a message, by a stream or a sequence, until `finish`."""
 
     def __init__(self, attempt: Attempt, clock: Callable[[], float]) -> None:
         self._attempt = attempt
@@ -195,14 +191,3 @@ class ReplicaLease:
             if self._only_holds:
                 error = _SAYS_NOTHING
             self.replica.end(self._attempt, self._clock(), error, stream=True)
-
-    def __enter__(self) -> ReplicaLease:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.finish(error)
