@@ -68,7 +68,8 @@ test: optimize
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)
-OLDEST_TESTS = tests/wire $(addprefix tests/client/,shm streams test_aio.py test_many.py test_sync.py \
+OLDEST_TESTS = tests/wire --ignore=tests/wire/interop --ignore=tests/wire/fuzz --ignore=tests/wire/http2 \
+	$(addprefix tests/client/,shm streams test_aio.py test_many.py test_sync.py \
 	test_tritonclient.py) tests/server/test_client.py
 WITH_OLDEST = TRITONCLIENT=$(OLDEST) PYTHONPATH=$(CURDIR)/.venv-oldest $(BIN)/python
 
