@@ -82,7 +82,7 @@ oldest: setup .venv-oldest/.ready
 	@$(BIN)/python $(PIP_INSTALL) --no-deps --target .venv-oldest tritonclient==$(OLDEST)
 	@touch $@
 
-# Servers of the Open Inference Protocol that are no Triton, for tests/client/test_oip.py.
+# Servers of the Open Inference Protocol that are no Triton; tests/client/test_oip.py calls them.
 mlserver kserve: %: .venv-%/.ready
 
 .venv-mlserver/.ready .venv-kserve/.ready: .venv-%/.ready:
