@@ -52,7 +52,7 @@ print(json.dumps([program, list(sys.version_info[:2]), platform.python_version()
 """
 
 # As pip and uv announce a download of a megabyte or more.
-_LARGE = re.compile(r" *Downloading (?P<name>\w+)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
+_LARGE = re.compile(r" *Downloading (?P<name>\w+(?:-[A-Za-z]\w*)*)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
 
 Say = Callable[[str], object]
 
