@@ -167,10 +167,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """One line at the very end that says what was not tested and what to install."""
     yield
-    skipped = terminalreporter.getreports("skipped")
-    absent = Counter(
-        name for report in skipped for key, name in report.user_properties if key == "absent"
-    )
+    # A whole module that is skipped has a report without properties.
+    skipped = [
+        getattr(each, "user_properties", []) for each in terminalreporter.getreports("skipped")
+    ]
+    absent = Counter(name for given in skipped for key, name in given if key == "absent")
     if absent:
         parts = "; ".join(
             f"{PARTS[name].title} ({count} skipped): {PARTS[name].install}"

@@ -104,6 +104,13 @@ def test_an_absent_part_is_a_failure_in_ci(run: Run) -> None:
     assert run(variables={"CI": "true"}, test_one=NEEDS, conftest=allowed).returncode == 0
 
 
+def test_a_module_that_skips_itself_gives_no_test(run: Run) -> None:
+    """It is a file without tests: a mark on each of them shows how many were skipped."""
+    done = run(test_one=TEST, test_two='import pytest\npytest.importorskip("no_such_module")\n')
+    assert done.returncode == 1
+    assert re.search("no test was collected from .*test_two.py", done.stdout)
+
+
 def test_a_part_that_the_table_lacks_is_a_mistake(run: Run) -> None:
     """A name written wrong does not skip anything."""
     assert run(test_one=NEEDS).returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.render import plan_models
 from tritonkit.spec import Spec
 
-pytest.importorskip(
-    "litert_torch", reason="the extra `tflite` is not installed", exc_type=ImportError
+pytestmark = pytest.mark.skipif(
+    find_spec("litert_torch") is None, reason="the extra `tflite` is not installed"
 )
 
 TEXT = """
