@@ -14,6 +14,9 @@ from tritonkit.optimize.make import build, job_of, plan
 from tritonkit.optimize.variants.int8_cpu import BITS_VARIABLE
 from tritonkit.spec import load
 
+# Each is tried layer by layer, on cores that may be shared.
+pytestmark = pytest.mark.timeout(1800)
+
 Jobs = Callable[[str], tuple[Job, Cache]]
 
 
