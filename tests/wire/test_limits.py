@@ -15,7 +15,7 @@ from tests.wire.fields import sized
 from tritonkit.client import Client, ModelSignature, TensorSpec
 from tritonkit.errors import InferenceError, UsageError
 from tritonkit.wire.answer import decode
-from tritonkit.wire.limits import ANSWER_BYTES, ADMIN_BYTES, AnswerLimit
+from tritonkit.wire.limits import ADMIN_BYTES, ANSWER_BYTES, AnswerLimit
 from tritonkit.wire.messages import parse
 from tritonkit.wire.signature import signature_from
 

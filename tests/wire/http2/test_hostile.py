@@ -21,7 +21,7 @@ from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.call import BadMessage, Call
 from tritonkit.wire.http2.connection import Connection
 from tritonkit.wire.http2.headers import LARGEST_LIST, RequestHeaders
-from tritonkit.wire.limits import ANSWER_BYTES, ADMIN_BYTES, AnswerLimit
+from tritonkit.wire.limits import ADMIN_BYTES, ANSWER_BYTES, AnswerLimit
 
 from .conftest import Peer, Script, prefixed
 
