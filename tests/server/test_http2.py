@@ -22,6 +22,10 @@ TEXT = """backend: "python"
 input { name: "x" data_type: TYPE_STRING dims: [1] }
 output { name: "y" data_type: TYPE_STRING dims: [1] }
 """
+LARGE = f"""backend: "python"
+input {{ name: "x" data_type: TYPE_UINT8 dims: [{16 * MIB}] }}
+output {{ name: "y" data_type: TYPE_UINT8 dims: [{16 * MIB}] }}
+"""
 ECHO = """import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -32,6 +36,9 @@ class TritonPythonModel:
         answers = []
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            if x.dtype == np.uint8:
+                answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+                continue
             if x[0] == b"wait":
                 time.sleep(0.5)
             if x[0] == b"fail":
@@ -45,9 +52,10 @@ class TritonPythonModel:
 
 @pytest.fixture(scope="module")
 def endpoint(project: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A server of one model, which answers what it is sent."""
+    """A server of two models, which answer what they are sent; one declares that it is large."""
     folder = tmp_path_factory.mktemp("wire") / "repository"
-    write_repository(folder, {"echo": ModelText(TEXT, ECHO)})
+    models = {"echo": ModelText(TEXT, ECHO), "large": ModelText(LARGE, ECHO)}
+    write_repository(folder, models)
     with serve(folder, grpc_port=0, metrics_port=0, root=project) as running:
         yield running
 
@@ -79,12 +87,24 @@ def call(transport: Any, data: bytes = b"x", timeout_s: float = 60.0) -> bytes:
     return service_pb2.ModelInferResponse.FromString(answer).raw_output_contents[0][4:]
 
 
-@pytest.mark.parametrize("size", [0, 1, 16 * 2**10, MIB, 16 * MIB])
+@pytest.mark.parametrize("size", [0, 1, 16 * 2**10, MIB])
 def test_a_message_of_any_size(transport: Any, size: int) -> None:
     """Both ways, and small calls before and after it on the same connection."""
     data = (bytes(range(256)) * (size // 256 + 1))[:size]
     for each in (b"first", data, b"last"):
         assert call(transport, each) == each
+
+
+def test_messages_of_16_mib(transport: Any) -> None:
+    """Both ways, to a model whose configuration says so: its server has planned for them."""
+    data = bytes(range(256)) * (16 * MIB // 256)
+    request = service_pb2.ModelInferRequest(model_name="large")
+    request.inputs.add(name="x", datatype="UINT8", shape=[len(data)])
+    request.raw_input_contents.append(data)
+    for _ in range(2):
+        answer = bytes(transport.send("ModelInfer", [request.SerializeToString()], 60.0))
+        assert service_pb2.ModelInferResponse.FromString(answer).raw_output_contents[0] == data
+        assert call(transport) == b"x"
 
 
 def test_many_calls_at_once(transport: Any) -> None:
