@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any
 
 from tritonkit.errors import ServerUnavailable, UsageError
 from tritonkit.wire.http2.base import BaseStream, BaseTransport, until
@@ -23,8 +22,7 @@ __all__ = ["AsyncHttp2Transport"]
 class AsyncHttp2Transport(BaseTransport):
     """See `BaseTransport`; for the tasks of the event loop that makes the first call."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def _prepare(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: TaskConnection | None = None
         self._old: list[TaskConnection] = []

@@ -62,6 +62,10 @@ class BaseTransport:
         self._connect_timeout_s = connect_timeout_s
         self._limit = limit or AnswerLimit()
         self._closed = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Where a transport's own attributes are made: all take the same arguments."""
 
     @property
     def address(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any
 
 from tritonkit.errors import ServerUnavailable
 from tritonkit.wire.http2.base import BaseStream, BaseTransport, until
@@ -31,8 +30,7 @@ class _Attempt:
 class Http2Transport(BaseTransport):
     """See `BaseTransport`; threads share it, processes do not."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def _prepare(self) -> None:
         self._lock = threading.Lock()
         self._connection: ThreadConnection | None = None
         self._old: list[ThreadConnection] = []

@@ -140,11 +140,11 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
             self.flush()
         if call.unsent_bytes:
             try:
-                not_in_time = await self.push(call, deadline)
+                in_time = await self.push(call, deadline)
             except BaseException:
                 self.cancel(call)
                 raise
-            if not not_in_time:
+            if not in_time:
                 self.cancel(call)
                 return None
         return call
