@@ -16,6 +16,9 @@ __all__ = ["ThreadsTransport"]
 
 T = TypeVar("T")
 
+_END_S = 5.0
+"""For what is under way to end when the transport is closed."""
+
 
 class _Callee(Protocol):
     """Whom the transport calls: see `ChannelConfig`."""
@@ -66,8 +69,17 @@ class ThreadsTransport:
         with self._lock:
             closed, self._closed, loop = self._closed, True, self._loop
         if loop is not None and not closed:
-            asyncio.run_coroutine_threadsafe(self._transport.close(), loop).result()
+            asyncio.run_coroutine_threadsafe(self._end(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
+
+    async def _end(self) -> None:
+        """Close the transport, and let the calls that this ends reach the threads that wait for them."""
+        await self._transport.close()
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            _, late = await asyncio.wait(others, timeout=_END_S)
+            for task in late:
+                task.cancel()
+            await asyncio.sleep(0)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do `work` in the loop and wait for it."""
