@@ -62,7 +62,8 @@ def pytest_collection_modifyitems(
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Add the outcomes of this run to the file that TEST_COUNTS names."""
     file = os.environ.get("TEST_COUNTS")
-    if not file:
+    # The processes of pytest-xdist report to the one that started them, which counts.
+    if not file or hasattr(terminalreporter.config, "workerinput"):
         return
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for outcome in OUTCOMES:

@@ -117,10 +117,11 @@ def test_a_part_that_the_table_lacks_is_a_mistake(run: Run) -> None:
 
 
 def test_numbers_by_folder(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs add up; a file that no run had is named, with exit code 1."""
+    """Runs add up, one in several processes counts once; a file that no run had is named, with exit code 1."""
     counts = tmp_path / "counts"
-    for _ in range(2):
-        assert run(variables={"TEST_COUNTS": str(counts)}, wire__test_one=TEST).returncode == 0
+    for options in ((), ("--numprocesses", "2")):
+        done = run(*options, variables={"TEST_COUNTS": str(counts)}, wire__test_one=TEST)
+        assert done.returncode == 0
     assert main(counts) == 1
     printed = capsys.readouterr().out
     assert "tests/test_collection.py" in printed.splitlines()[-1]
