@@ -40,11 +40,11 @@ def run(setting: Setting) -> Report:
         rest = [_rest(sink) for _ in range(setting.rounds)]
     with _shipped(setting) as address, _redis() as redis:
         crowd = [_crowd(address, setting.seconds, turn) for turn in range(setting.rounds)]
-        kept = [output(_python(), "bench.kept", address, "--redis", redis) for _ in crowd]
+        cached = [output(_python(), "bench.cached", address, "--redis", redis) for _ in crowd]
     return Report(
         "client",
         "each client in a process of its own, taking turns; the server shares the cores",
-        [*_costs(sizes), *_crowded(crowd), *_kept(kept), _rest_ratio(rest)],
+        [*_costs(sizes), *_crowded(crowd), *_cached(cached), _rest_ratio(rest)],
     )
 
 
@@ -120,17 +120,17 @@ def _crowded(rounds: Sequence[Mapping[str, Any]]) -> list[Ratio]:
     ]
 
 
-def _kept(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
+def _cached(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
     last = {name: round(value, 1) for name, value in rounds[-1].items()}
     return [
         Ratio(
-            "kept in this process / served sentences",
+            "cached in this process / served sentences",
             [each["l1_us"] / each["served_us"] for each in rounds],
             at_most=0.02,
             facts={"microseconds": last},
         ),
         Ratio(
-            "kept in Redis / served sentences",
+            "cached in Redis / served sentences",
             [each["l2_us"] / each["served_us"] for each in rounds],
             at_most=0.5,
         ),

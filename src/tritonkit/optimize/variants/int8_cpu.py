@@ -3,8 +3,8 @@
 x86 CPUs without VNNI multiply uint8 by int8 with VPMADDUBSW, which adds each two products in 16 bits and
 saturates there: 2 x 255 x 127 is too large. Weights within 7 bits (-64 to 64, as `reduce_range` of
 onnxruntime.quantization has them) cannot get that far. ONNX Runtime (1.32) also has kernels for uint8
-weights, which are exact; on AVX2 they took 1.1 to 1.3 times as long in the networks that ship, and the few
-layers that 7 bits leave FP32 beyond those that 8 bits do cost less than that.
+weights, which are exact; on AVX2 they took longer with digits and all-MiniLM-L6-v2, although 7 bits leave a few
+more layers FP32.
 https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
 """
 

@@ -1,4 +1,4 @@
-"""A kept answer against a served one: `python -m bench.kept ADDRESS --redis URL`, JSON out."""
+"""A cached answer against a served one: `python -m bench.cached ADDRESS --redis URL`, JSON out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WARM = 20
 
 
 def main() -> None:
-    """Seconds at the median of a call that is served, kept here, and kept in Redis."""
-    parser = argparse.ArgumentParser(prog="python -m bench.kept", description=__doc__)
+    """Seconds at the median of a call that is served, cached here, and cached in Redis."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cached", description=__doc__)
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("--redis", required=True, metavar="URL")
     parser.add_argument("--calls", type=int, default=200)
