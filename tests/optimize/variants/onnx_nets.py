@@ -29,6 +29,13 @@ def given():
 """
 
 
+def folder(tmp_path: Path) -> Path:
+    """An empty one."""
+    made = tmp_path / "made"
+    made.mkdir()
+    return made
+
+
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
     """float32 normal numbers."""
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)

@@ -14,6 +14,7 @@ from tests.conftest import WriteModel
 from tests.optimize.variants.onnx_nets import (
     Array,
     cosine,
+    folder,
     kinds,
     make_job,
     model,
@@ -33,13 +34,6 @@ BF16 = onnx_bf16.FORMS["onnx-bf16"].make
 IMAGES = random(8, 3, 8, 8, seed=9)
 ROWS = random(16, 32, seed=9)
 INDICES = np.random.default_rng(9).integers(0, 100, (4, 7))
-
-
-def folder(tmp_path: Path) -> Path:
-    """An empty one."""
-    made = tmp_path / "made"
-    made.mkdir()
-    return made
 
 
 @pytest.mark.parametrize("make", [FP16, BF16])

@@ -14,6 +14,7 @@ from tests.conftest import WriteModel
 from tests.optimize.variants.onnx_nets import (
     Array,
     cosine,
+    folder,
     make_job,
     model,
     perceptron,
@@ -32,13 +33,6 @@ IMAGES = random(8, 3, 8, 8, seed=9)
 SEVEN_BITS = "weights of those layers within 7 bits, for CPUs without VNNI"
 
 pytestmark = pytest.mark.usefixtures("each_cpu")
-
-
-def folder(tmp_path: Path) -> Path:
-    """An empty one."""
-    made = tmp_path / "made"
-    made.mkdir()
-    return made
 
 
 def test_a_convolutional_network_becomes_bytes(write_model: WriteModel, tmp_path: Path) -> None:
