@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tritonkit.errors import UsageError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.timing import batch_of
 from tritonkit.machine import cores
 from tritonkit.optimize import plan
@@ -28,7 +28,7 @@ def main() -> None:
     """Print the median milliseconds of each batch size."""
     options = _parser().parse_args()
     spec = load(ROOT / "models" / options.model, ROOT)
-    cache = Cache(ROOT / ".tritonkit" / "cache")
+    cache = BuildCache(ROOT / ".tritonkit" / "cache")
     artifact = plan(spec, cache, variant=options.variant).cached
     runtime = parse(options.variant, "bench").runtime
     if artifact is None or runtime is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.report import Ratio, Report
 from tritonkit.errors import BuildError, UsageError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.timing import batch_of
 from tritonkit.extras import need
 from tritonkit.machine import cores
@@ -50,7 +50,7 @@ def run(setting: Setting) -> Report:
     missing: dict[str, str] = {}
     for name in MODELS:
         spec = load(ROOT / "models" / name, ROOT)
-        job = job_of(spec, Cache(ROOT / ".tritonkit" / "cache"), threads=cores())
+        job = job_of(spec, BuildCache(ROOT / ".tritonkit" / "cache"), threads=cores())
         contenders = _contenders(spec, job, missing)
         for size in BATCHES:
             if size <= (spec.model.serving.max_batch_size or size):
@@ -72,7 +72,7 @@ def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
             found[name] = _onnxruntime(job, provider)
         except BuildError as reason:
             missing[name] = reason.found
-    cache = Cache(ROOT / ".tritonkit" / "cache")
+    cache = BuildCache(ROOT / ".tritonkit" / "cache")
     for result in evaluate(spec, PLANS, cache, threads=cores()):
         if result.artifact is None or "model.plan" not in result.artifact.files:
             problem = result.problem

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bench.programs import output
 from bench.report import Ratio, Report
 from tritonkit.errors import GateError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.machine import cores
 from tritonkit.optimize.results import Result, evaluate
 from tritonkit.spec import load
@@ -76,7 +76,7 @@ class _Round:
 def _built(model: str, variants: Sequence[str]) -> tuple[Result, ...]:
     """From the cache where they are there; the rest is built, which takes minutes."""
     spec = load(ROOT / "models" / model, ROOT)
-    cache = Cache(ROOT / ".tritonkit" / "cache")
+    cache = BuildCache(ROOT / ".tritonkit" / "cache")
     results = evaluate(spec, variants, cache, threads=cores(), timed=True)
     for result in results:
         if result.problem is not None:

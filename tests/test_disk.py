@@ -16,7 +16,7 @@ from tests.conftest import WriteModel
 from tests.optimize.test_make import LINEAR, TORCH
 from tritonkit.disk import try_writing, write_whole
 from tritonkit.errors import BuildError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.timing import VariantTiming
 from tritonkit.optimize import evaluate
 from tritonkit.optimize.variants import FORMS, Form
@@ -27,7 +27,7 @@ LIMITED = """
 import json, resource, signal, sys
 from pathlib import Path
 import torch, torch._inductor
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import evaluate
 from tritonkit.spec import load
 
@@ -35,7 +35,7 @@ def pack(program, *, package_path, inductor_configs):
     torch.save(torch.zeros(5000), package_path)
 
 root, variant = Path(sys.argv[1]), sys.argv[2]
-spec, cache = load(root / "models" / "net", root), Cache(root / "cache")
+spec, cache = load(root / "models" / "net", root), BuildCache(root / "cache")
 evaluate(spec, ["onnx-fp32"], cache)
 torch._inductor.aoti_compile_and_package = pack
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -94,7 +94,7 @@ def test_a_library_that_does_not_load_later_is_no_full_disk(
 
     monkeypatch.setitem(FORMS, "stumbling", Form(make, "onnxruntime"))
     spec = write_model(TORCH, network__py=LINEAR)
-    _, bad = evaluate(spec, ["onnx-fp32", "stumbling"], Cache(root / "cache"))
+    _, bad = evaluate(spec, ["onnx-fp32", "stumbling"], BuildCache(root / "cache"))
     assert bad.problem is not None
     assert bad.problem.found.startswith("it cannot be made: OSError: libtbb.so.12")
 
@@ -103,7 +103,7 @@ def test_figures_that_cannot_be_recorded_are_still_shown(
     write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The artifact is in the cache by then; the times are measured again next time."""
-    spec, cache = write_model(TORCH, network__py=LINEAR), Cache(root / "cache")
+    spec, cache = write_model(TORCH, network__py=LINEAR), BuildCache(root / "cache")
     evaluate(spec, ["onnx-fp32"], cache)
     monkeypatch.setattr(Path, "write_text", fill)
     (result,) = evaluate(spec, ["onnx-fp32"], cache, timed=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, SpecError, UsageError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import build, plan
 from tritonkit.scaffold import new_from_onnx, new_from_torch, parse_input
 from tritonkit.spec import load
@@ -19,7 +19,7 @@ def test_an_onnx_folder_builds(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "relu.onnx"
     file.write_bytes(onnx_file(RELU, ["batch", 4]))
     spec = load(new_from_onnx(root, "relu", file), root)
-    cache = Cache(root / "cache")
+    cache = BuildCache(root / "cache")
     assert build(plan(spec, cache), cache).signature.batched
 
 
@@ -43,7 +43,7 @@ def test_a_torch_folder_from_a_file_here_builds(root: Path, tmp_path: Path) -> N
     assert outputs["output_0"].shape == (3,)
     assert outputs["output_1"].dtype == "INT64"
     assert outputs["output_1"].shape == ("length",)
-    cache = Cache(root / "cache")
+    cache = BuildCache(root / "cache")
     assert build(plan(spec, cache), cache).signature.outputs[1].shape == (-1,)
 
 

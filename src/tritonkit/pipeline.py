@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError
-from tritonkit.export import Artifact, Cache
+from tritonkit.export import Artifact, BuildCache
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
@@ -132,7 +132,7 @@ def _make_variants(
     return evaluate(
         spec,
         wanted,
-        Cache.of_project(root, progress.warn),
+        BuildCache.of_project(root, progress.warn),
         threads=machine_cores(),
         force=force,
         timed=len(wanted) > 1,  # several are compared by their speed too

@@ -11,7 +11,7 @@ from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
 from tests.optimize.test_make import RELU, onnx_file
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import evaluate
 
 
@@ -20,7 +20,7 @@ def built(root: Path, write_model: WriteModel) -> Path:
     """A project whose one model is built."""
     file = onnx_file(RELU, ["batch", 4])
     spec = write_model("name: relu\nnetwork: {onnx: relu.onnx}\n", "relu", relu__onnx=file)
-    evaluate(spec, ("onnx-fp32",), Cache(root / ".tritonkit" / "cache"))
+    evaluate(spec, ("onnx-fp32",), BuildCache(root / ".tritonkit" / "cache"))
     return root
 
 

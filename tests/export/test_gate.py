@@ -25,9 +25,9 @@ def advice(write_model: WriteModel, variant: str, value: float, reference: float
     spec = write_model(TEXT, network__py="")
     measured = Measured("accuracy", value, reference, 0.1, 100, against="PyTorch")
     artifact = Artifact("net", variant, Path(), {}, Signature((), (), True), measured, "", {})
-    verdict = judge(spec, artifact)
-    assert refuse(spec, artifact, verdict).todo == verdict.misses[0].todo
-    return {miss.field.removeprefix("quality."): miss.todo for miss in verdict.misses}
+    outcome = judge(spec, artifact)
+    assert refuse(spec, artifact, outcome).todo == outcome.misses[0].todo
+    return {miss.field.removeprefix("quality."): miss.todo for miss in outcome.misses}
 
 
 def test_a_reference_below_the_bar_wants_training(write_model: WriteModel) -> None:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError, GateError, SpecError, TritonkitError
-from tritonkit.export import Artifact, Cache
+from tritonkit.export import Artifact, BuildCache
 from tritonkit.optimize import build, evaluate, plan
 from tritonkit.optimize.results import choose, wanted_variants
 from tritonkit.spec import Spec
@@ -37,17 +37,17 @@ def module(body: str) -> str:
 
 
 @pytest.fixture
-def cache(root: Path) -> Cache:
+def cache(root: Path) -> BuildCache:
     """An empty cache in the test's project."""
-    return Cache(root / "cache")
+    return BuildCache(root / "cache")
 
 
-def built(spec: Spec, cache: Cache) -> Artifact:
+def built(spec: Spec, cache: BuildCache) -> Artifact:
     """Plan and build in one."""
     return build(plan(spec, cache), cache)
 
 
-def refused(spec: Spec, cache: Cache, kind: type[TritonkitError]) -> TritonkitError:
+def refused(spec: Spec, cache: BuildCache, kind: type[TritonkitError]) -> TritonkitError:
     """The error of a build that must fail, leaving nothing behind."""
     with pytest.raises(kind) as caught:
         built(spec, cache)
@@ -57,7 +57,7 @@ def refused(spec: Spec, cache: Cache, kind: type[TritonkitError]) -> TritonkitEr
     return caught.value
 
 
-def kept_out(spec: Spec, cache: Cache) -> GateError:
+def kept_out(spec: Spec, cache: BuildCache) -> GateError:
     """The error of a variant that was built and measured, and may not be published."""
     results = evaluate(spec, wanted_variants(spec, ()), cache)
     with pytest.raises(GateError) as caught:
@@ -83,7 +83,9 @@ def onnx_file(
 RELU = [helper.make_node("Relu", ["x"], ["y"])]
 
 
-def test_a_torch_network_becomes_a_checked_onnx_file(write_model: WriteModel, cache: Cache) -> None:
+def test_a_torch_network_becomes_a_checked_onnx_file(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
     """Names and shapes are the spec's, the batch is free, and the difference to PyTorch is small."""
     artifact = built(write_model(TORCH, network__py=LINEAR), cache)
     assert [t.name for t in artifact.signature.inputs] == ["x"]
@@ -95,7 +97,7 @@ def test_a_torch_network_becomes_a_checked_onnx_file(write_model: WriteModel, ca
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
 
 
-def test_an_unchanged_spec_comes_from_the_cache(write_model: WriteModel, cache: Cache) -> None:
+def test_an_unchanged_spec_comes_from_the_cache(write_model: WriteModel, cache: BuildCache) -> None:
     """The second build finds the first one's artifact, equal in every fact."""
     spec = write_model(TORCH, network__py=LINEAR)
     first = built(spec, cache)
@@ -104,7 +106,9 @@ def test_an_unchanged_spec_comes_from_the_cache(write_model: WriteModel, cache: 
 
 
 @pytest.mark.parametrize("what", ["code", "tolerance"])
-def test_what_goes_in_changes_the_hash(write_model: WriteModel, cache: Cache, what: str) -> None:
+def test_what_goes_in_changes_the_hash(
+    write_model: WriteModel, cache: BuildCache, what: str
+) -> None:
     """Code of the folder and the spec's network and quality count."""
     before = plan(write_model(TORCH, network__py=LINEAR), cache).source_hash
     text = TORCH + ("quality: {tolerance: {absolute: 0.1}}" if what == "tolerance" else "")
@@ -112,14 +116,14 @@ def test_what_goes_in_changes_the_hash(write_model: WriteModel, cache: Cache, wh
     assert plan(write_model(text, network__py=code), cache).source_hash != before
 
 
-def test_serving_alone_does_not_build_again(write_model: WriteModel, cache: Cache) -> None:
+def test_serving_alone_does_not_build_again(write_model: WriteModel, cache: BuildCache) -> None:
     """Another queue delay is another configuration, not another network."""
     before = plan(write_model(TORCH, network__py=LINEAR), cache).source_hash
     text = TORCH + "serving: {dynamic_batching: {max_queue_delay: 3ms}}"
     assert plan(write_model(text, network__py=LINEAR), cache).source_hash == before
 
 
-def test_a_damaged_artifact_is_built_again(write_model: WriteModel, cache: Cache) -> None:
+def test_a_damaged_artifact_is_built_again(write_model: WriteModel, cache: BuildCache) -> None:
     """A cached file whose hash is wrong is not used."""
     spec = write_model(TORCH, network__py=LINEAR)
     artifact = built(spec, cache)
@@ -128,7 +132,7 @@ def test_a_damaged_artifact_is_built_again(write_model: WriteModel, cache: Cache
     assert built(spec, cache).files == artifact.files
 
 
-def test_a_free_axis_stays_free(write_model: WriteModel, cache: Cache) -> None:
+def test_a_free_axis_stays_free(write_model: WriteModel, cache: BuildCache) -> None:
     """An axis named in the spec takes any size in the exported file."""
     text = """
 name: net
@@ -143,7 +147,7 @@ network:
     assert artifact.signature.inputs[0].axes == ("length", "")
 
 
-def test_two_models_may_both_have_a_network_py(write_model: WriteModel, cache: Cache) -> None:
+def test_two_models_may_both_have_a_network_py(write_model: WriteModel, cache: BuildCache) -> None:
     """Files of one folder are not found from another."""
     first = built(write_model(TORCH, network__py=LINEAR), cache)
     other = write_model(
@@ -161,14 +165,14 @@ def test_training_is_repeatable(write_model: WriteModel, root: Path) -> None:
     code = "import torch\ndef train(net):\n    with torch.no_grad():\n        net.weight.add_(torch.randn(2, 4))\n"
     text = TORCH.replace("build\n", "build\n  train: train:train\n", 1)
     files = [
-        built(write_model(text, network__py=LINEAR, train__py=code), Cache(root / name)).files
+        built(write_model(text, network__py=LINEAR, train__py=code), BuildCache(root / name)).files
         for name in ("one", "two")
     ]
     assert files[0] == files[1]
 
 
 def test_weights_come_from_safetensors_and_checkpoints(
-    write_model: WriteModel, cache: Cache, tmp_path: Path
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path
 ) -> None:
     """Both kinds of file give the module its weights."""
     import torch
@@ -196,7 +200,9 @@ def onnx_outputs(artifact: Artifact, x: np.ndarray) -> np.ndarray:
     return np.asarray(session.run(None, {"x": x})[0])
 
 
-def test_a_checkpoint_with_code_in_it_is_refused(write_model: WriteModel, cache: Cache) -> None:
+def test_a_checkpoint_with_code_in_it_is_refused(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
     """A pickle that would run something on loading does not get to."""
     import pickle
 
@@ -210,7 +216,7 @@ def test_a_checkpoint_with_code_in_it_is_refused(write_model: WriteModel, cache:
 
 
 def test_weights_of_other_names_are_refused(
-    write_model: WriteModel, cache: Cache, tmp_path: Path
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path
 ) -> None:
     """Missing and unknown names are listed."""
     import torch
@@ -225,21 +231,21 @@ def test_weights_of_other_names_are_refused(
 
 
 def test_an_output_shape_that_depends_on_data_is_refused(
-    write_model: WriteModel, cache: Cache
+    write_model: WriteModel, cache: BuildCache
 ) -> None:
     """A PyTorch network with nonzero in it cannot be batched."""
     spec = write_model(TORCH, network__py=module("return x[x > 0]"))
     assert "depends on the data" in refused(spec, cache, BuildError).found
 
 
-def test_control_flow_on_values_is_refused(write_model: WriteModel, cache: Cache) -> None:
+def test_control_flow_on_values_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """What torch.export cannot trace ends in its own words, not in a traceback."""
     spec = write_model(TORCH, network__py=module("return x if x.sum() > 0 else -x"))
     error = refused(spec, cache, BuildError)
     assert "network.torch" in error.where
 
 
-def test_a_failing_hook_shows_its_last_calls(write_model: WriteModel, cache: Cache) -> None:
+def test_a_failing_hook_shows_its_last_calls(write_model: WriteModel, cache: BuildCache) -> None:
     """An exception in a person's code names the hook, the exception and the line."""
     spec = write_model(TORCH, network__py="def build():\n    raise RuntimeError('no such thing')\n")
     error = refused(spec, cache, BuildError)
@@ -247,13 +253,17 @@ def test_a_failing_hook_shows_its_last_calls(write_model: WriteModel, cache: Cac
     assert "network.py" in error.details
 
 
-def test_a_missing_function_is_the_specs_mistake(write_model: WriteModel, cache: Cache) -> None:
+def test_a_missing_function_is_the_specs_mistake(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
     """A hook that names nothing is a mistake in the spec."""
     error = refused(write_model(TORCH, network__py="x = 1"), cache, SpecError)
     assert "no function 'build'" in error.found
 
 
-def test_a_metric_below_the_bar_is_not_published(write_model: WriteModel, cache: Cache) -> None:
+def test_a_metric_below_the_bar_is_not_published(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
     """The gate names the metric, its value and the bar."""
     text = TORCH + "quality: {metric: data:score, at_least: 0.9}\n"
     spec = write_model(
@@ -264,7 +274,9 @@ def test_a_metric_below_the_bar_is_not_published(write_model: WriteModel, cache:
     assert error.wanted == "at least 0.9"
 
 
-def test_a_drop_below_the_reference_is_not_published(write_model: WriteModel, cache: Cache) -> None:
+def test_a_drop_below_the_reference_is_not_published(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
     """The candidate may lie max_drop below the reference and no more."""
     text = TORCH + "quality: {metric: data:score}\n"
     code = "def score(outputs, reference): return 1.0 if outputs is reference else 0.98"
@@ -272,7 +284,7 @@ def test_a_drop_below_the_reference_is_not_published(write_model: WriteModel, ca
     assert "0.0200 below" in error.found
 
 
-def test_an_onnx_file_is_taken_as_it_is(write_model: WriteModel, cache: Cache) -> None:
+def test_an_onnx_file_is_taken_as_it_is(write_model: WriteModel, cache: BuildCache) -> None:
     """The artifact holds the same bytes, and its signature is read from them."""
     content = onnx_file(RELU, ["batch", 4])
     artifact = built(write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=content), cache)
@@ -280,7 +292,7 @@ def test_an_onnx_file_is_taken_as_it_is(write_model: WriteModel, cache: Cache) -
     assert artifact.signature.inputs[0].shape == (4,)
 
 
-def test_a_truncated_onnx_file_is_refused(write_model: WriteModel, cache: Cache) -> None:
+def test_a_truncated_onnx_file_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """A file that stops in the middle is not whole."""
     content = onnx_file(RELU, ["batch", 4])
     spec = write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=content[: len(content) // 2])
@@ -296,7 +308,7 @@ def test_a_truncated_onnx_file_is_refused(write_model: WriteModel, cache: Cache)
     ],
 )
 def test_inputs_that_differ_from_the_file_are_the_specs_mistake(
-    write_model: WriteModel, cache: Cache, inputs: str, said: str
+    write_model: WriteModel, cache: BuildCache, inputs: str, said: str
 ) -> None:
     """Names, dtypes and shapes of the spec are held against the file."""
     text = f"name: net\nnetwork: {{onnx: m.onnx, inputs: {inputs}}}\n"
@@ -305,7 +317,7 @@ def test_inputs_that_differ_from_the_file_are_the_specs_mistake(
 
 
 def test_an_onnx_file_without_a_free_batch_axis_says_what_to_do(
-    write_model: WriteModel, cache: Cache
+    write_model: WriteModel, cache: BuildCache
 ) -> None:
     """A fixed first axis needs max_batch_size 0, and works with it."""
     content = onnx_file(RELU, [1, 4], [1, 4])
@@ -318,7 +330,7 @@ def test_an_onnx_file_without_a_free_batch_axis_says_what_to_do(
 
 
 def test_an_onnx_file_whose_output_shape_depends_on_data_is_refused(
-    write_model: WriteModel, cache: Cache
+    write_model: WriteModel, cache: BuildCache
 ) -> None:
     """Other values of one shape may not change the shape of an output."""
     nodes = [
@@ -333,7 +345,7 @@ def test_an_onnx_file_whose_output_shape_depends_on_data_is_refused(
     assert "depends on the data" in refused(spec, cache, BuildError).found
 
 
-def test_a_python_model_is_copied(write_model: WriteModel, cache: Cache) -> None:
+def test_a_python_model_is_copied(write_model: WriteModel, cache: BuildCache) -> None:
     """A model.py for the Python backend is described by the spec alone."""
     text = """
 name: net
@@ -351,7 +363,7 @@ network:
     assert artifact.signature.inputs[0].dtype == "BYTES"
 
 
-def test_old_artifacts_are_forgotten(write_model: WriteModel, cache: Cache) -> None:
+def test_old_artifacts_are_forgotten(write_model: WriteModel, cache: BuildCache) -> None:
     """The cache keeps a few artifacts of each variant, not all there ever were."""
     text = "name: net\nnetwork: {onnx: m.onnx}\n"
     for width in range(3, 9):
@@ -383,7 +395,7 @@ SAMPLES = TORCH + "quality: {samples: data:samples}\n"
     ],
 )
 def test_samples_that_do_not_fit_are_refused(
-    write_model: WriteModel, cache: Cache, code: str, said: str
+    write_model: WriteModel, cache: BuildCache, code: str, said: str
 ) -> None:
     """Names, dtypes and shapes of a person's samples are held against the network's inputs."""
     spec = write_model(
@@ -394,13 +406,13 @@ def test_samples_that_do_not_fit_are_refused(
     assert error.where.endswith("quality.samples")
 
 
-def test_samples_may_be_views(write_model: WriteModel, cache: Cache) -> None:
+def test_samples_may_be_views(write_model: WriteModel, cache: BuildCache) -> None:
     """Negative strides and read-only memory are copied before PyTorch sees them."""
     code = "import numpy as np\ndef samples(): return [{'x': np.zeros((4, 3), 'f').T[:, ::-1]}]\n"
     assert built(write_model(SAMPLES, network__py=LINEAR, data__py=code), cache).quality is not None
 
 
-def test_a_hook_may_change_sys_path(write_model: WriteModel, cache: Cache) -> None:
+def test_a_hook_may_change_sys_path(write_model: WriteModel, cache: BuildCache) -> None:
     """What a hook does to the search path is undone after it."""
     import sys
 
@@ -412,7 +424,7 @@ def test_a_hook_may_change_sys_path(write_model: WriteModel, cache: Cache) -> No
 
 @pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "None"])
 def test_a_metric_that_is_no_finite_number_is_refused(
-    write_model: WriteModel, cache: Cache, value: str
+    write_model: WriteModel, cache: BuildCache, value: str
 ) -> None:
     """NaN is below no bar: it must not slip through the gate."""
     text = TORCH + "quality: {metric: data:score, at_least: 0.9}\n"
@@ -422,13 +434,13 @@ def test_a_metric_that_is_no_finite_number_is_refused(
     assert refused(spec, cache, BuildError).wanted.startswith("a finite number")
 
 
-def test_a_network_that_gives_nan_is_refused(write_model: WriteModel, cache: Cache) -> None:
+def test_a_network_that_gives_nan_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """Two NaN compare as nothing, so they prove nothing."""
     spec = write_model(TORCH, network__py=module("return x[:, :2] * float('nan')"))
     assert "gives NaN in 2 of 2" in refused(spec, cache, BuildError).found
 
 
-def test_equal_infinities_agree(write_model: WriteModel, cache: Cache) -> None:
+def test_equal_infinities_agree(write_model: WriteModel, cache: BuildCache) -> None:
     """A masked output may hold infinities, and the figures stay finite."""
     quality = built(
         write_model(TORCH, network__py=module("return x[:, :2] - float('inf')")), cache
@@ -446,14 +458,16 @@ def test_equal_infinities_agree(write_model: WriteModel, cache: Cache) -> None:
     ],
 )
 def test_outputs_that_are_no_tensors_are_told_before_the_export(
-    write_model: WriteModel, cache: Cache, body: str, said: str
+    write_model: WriteModel, cache: BuildCache, body: str, said: str
 ) -> None:
     """The module's own mistake is named, not the exporter's words for it."""
     assert said in refused(write_model(TORCH, network__py=module(body)), cache, BuildError).found
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_small_max_batch_size_exports(write_model: WriteModel, cache: Cache, size: int) -> None:
+def test_a_small_max_batch_size_exports(
+    write_model: WriteModel, cache: BuildCache, size: int
+) -> None:
     """The file does not depend on max_batch_size, not even where the example is larger."""
     spec = write_model(TORCH + f"serving: {{max_batch_size: {size}}}\n", network__py=LINEAR)
     assert built(spec, cache).signature.batched
@@ -461,7 +475,7 @@ def test_a_small_max_batch_size_exports(write_model: WriteModel, cache: Cache, s
 
 @pytest.mark.parametrize("state", ["tensor", "list", "empty"])
 def test_a_checkpoint_without_names_is_refused(
-    write_model: WriteModel, cache: Cache, state: str
+    write_model: WriteModel, cache: BuildCache, state: str
 ) -> None:
     """A tensor, a list or an empty file is no state_dict."""
     import io
@@ -476,14 +490,14 @@ def test_a_checkpoint_without_names_is_refused(
     assert "w.pt" in refused(spec, cache, BuildError).found
 
 
-def test_a_shape_beyond_memory_is_refused(write_model: WriteModel, cache: Cache) -> None:
+def test_a_shape_beyond_memory_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """No data of two thousand million numbers is made up."""
     spec = write_model(TORCH.replace("[4]", "[2000000000]"), network__py=module("return x[:, :2]"))
     assert "at most" in refused(spec, cache, BuildError).wanted
 
 
 def test_external_weights_are_refused(
-    write_model: WriteModel, cache: Cache, tmp_path: Path
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path
 ) -> None:
     """An ONNX file that keeps its weights beside it says how to make it one file."""
     weight = onnx.numpy_helper.from_array(np.ones((4, 400), "f"), "w")
@@ -502,7 +516,7 @@ def test_external_weights_are_refused(
 
 
 def test_a_spec_names_and_narrows_the_axes_of_an_onnx_file(
-    write_model: WriteModel, cache: Cache
+    write_model: WriteModel, cache: BuildCache
 ) -> None:
     """free_axes of the spec describe the file's axis whatever the file calls it; a fixed size is kept."""
     content = onnx_file(RELU, ["batch", "seq"], ["batch", "seq"])
@@ -512,7 +526,7 @@ def test_a_spec_names_and_narrows_the_axes_of_an_onnx_file(
     assert built(write_model(fixed, m__onnx=content), cache).signature.inputs[0].shape == (8,)
 
 
-def test_files_of_one_name_are_refused(write_model: WriteModel, cache: Cache) -> None:
+def test_files_of_one_name_are_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """All files of a python model lie in one folder: none may hide another, or the manifest."""
     text = PYTHON.replace("s.py\n", "s.py\n  files: [manifest.json]\n")
     spec = write_model(text, s__py="", manifest__json="{}")
@@ -520,13 +534,15 @@ def test_files_of_one_name_are_refused(write_model: WriteModel, cache: Cache) ->
 
 
 def test_a_python_model_that_cannot_be_compiled_is_refused(
-    write_model: WriteModel, cache: Cache
+    write_model: WriteModel, cache: BuildCache
 ) -> None:
     """A syntax error is found here, not by a server that does not start."""
     assert "SyntaxError" in refused(write_model(PYTHON, s__py="def ("), cache, BuildError).found
 
 
-def test_what_a_killed_build_left_goes_with_the_next(write_model: WriteModel, cache: Cache) -> None:
+def test_what_a_killed_build_left_goes_with_the_next(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
     """Half a build is swept away, not kept for ever."""
     left = cache.folder / "net" / ".building-old"
     left.mkdir(parents=True)
@@ -538,7 +554,7 @@ def test_what_a_killed_build_left_goes_with_the_next(write_model: WriteModel, ca
 
 
 def test_prints_of_a_hook_do_not_reach_standard_output(
-    write_model: WriteModel, cache: Cache, capsys: pytest.CaptureFixture[str]
+    write_model: WriteModel, cache: BuildCache, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Standard output belongs to the command: --json must stay JSON."""
     built(write_model(TORCH, network__py=LINEAR + "print('loud')\n"), cache)

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import WriteModel
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, GateError, SpecError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.gate import judge
 from tritonkit.export.timing import VariantTiming
 from tritonkit.optimize import evaluate, plan
@@ -57,9 +57,9 @@ def few(outputs, reference):
 
 
 @pytest.fixture
-def cache(root: Path) -> Cache:
+def cache(root: Path) -> BuildCache:
     """An empty cache in the test's project."""
-    return Cache(root / "cache")
+    return BuildCache(root / "cache")
 
 
 def write(write_model: WriteModel, tmp_path: Path, more: str = "") -> Spec:
@@ -74,7 +74,7 @@ def fail(job: object, folder: Path) -> tuple[str, ...]:
 
 
 def test_a_variant_that_cannot_be_made_is_a_result(
-    write_model: WriteModel, tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are made, and the table can say what was wrong with this one."""
     monkeypatch.setitem(FORMS, "stumbling", Form(fail, "onnxruntime"))
@@ -87,12 +87,12 @@ def test_a_variant_that_cannot_be_made_is_a_result(
 
 
 def test_training_happens_once_for_all_variants(
-    write_model: WriteModel, tmp_path: Path, cache: Cache
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """Trained weights are kept: another export of the same network does not train again."""
     spec = write(write_model, tmp_path)
     evaluate(spec, ("onnx-fp32",), cache)
-    evaluate(spec, ("onnx-fp32",), Cache(cache.folder))
+    evaluate(spec, ("onnx-fp32",), BuildCache(cache.folder))
     cached = plan(spec, cache).cached
     assert cached is not None
     (cached.folder / "model.onnx").unlink()
@@ -103,7 +103,7 @@ def test_training_happens_once_for_all_variants(
 
 
 def test_a_drop_within_chance_is_said_to_be_so(
-    write_model: WriteModel, tmp_path: Path, cache: Cache
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """One item of eight is lost: too much for the bar, and no more than chance gives."""
     spec = write(write_model, tmp_path, "quality: {metric: data:score}\n")
@@ -111,15 +111,15 @@ def test_a_drop_within_chance_is_said_to_be_so(
     assert result.artifact is not None
     assert result.artifact.quality is not None
     assert result.artifact.quality.drop == pytest.approx(1 / result.artifact.quality.samples)
-    assert result.verdict is not None
-    assert result.verdict.within_noise
+    assert result.outcome is not None
+    assert result.outcome.within_noise
     with pytest.raises(GateError, match="chance gives"):
         choose(spec, (result,))
 
 
 @pytest.mark.parametrize(("bar", "passes"), [(0.01, True), (0.009, False)])
 def test_a_drop_as_large_as_the_bar_passes(
-    write_model: WriteModel, tmp_path: Path, cache: Cache, bar: float, passes: bool
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache, bar: float, passes: bool
 ) -> None:
     """1 - 0.99 is 0.01, though not in binary fractions."""
     spec = write(write_model, tmp_path, f"quality: {{metric: data:nearly, max_drop: {bar}}}\n")
@@ -129,7 +129,7 @@ def test_a_drop_as_large_as_the_bar_passes(
 
 @pytest.mark.parametrize(("hook", "said"), [("broken", "nan"), ("few", "3 scores for 8 items")])
 def test_a_metric_must_give_numbers_for_the_items(
-    write_model: WriteModel, tmp_path: Path, cache: Cache, hook: str, said: str
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache, hook: str, said: str
 ) -> None:
     """NaN and a wrong count are the metric's mistake, not the variant's."""
     spec = write(write_model, tmp_path, f"quality: {{metric: data:{hook}}}\n")
@@ -139,7 +139,7 @@ def test_a_metric_must_give_numbers_for_the_items(
 
 
 def test_the_sample_budget_counts_items(
-    write_model: WriteModel, tmp_path: Path, cache: Cache
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """`max_samples` cuts real samples, also within a batch."""
     data = "import numpy as np\ndef given():\n    return [{'x': np.ones((4, 4), np.float32)}] * 3\n"
@@ -154,29 +154,29 @@ def test_the_sample_budget_counts_items(
 
 
 def test_size_and_latency_are_held_against_fp32(
-    write_model: WriteModel, tmp_path: Path, cache: Cache
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """A variant must be as much smaller and faster as the spec asks, and the refusal says by how much."""
     bars = "quality: {max_size_ratio: 0.5, max_latency_ratio: 0.8}\n"
     spec = write(write_model, tmp_path, bars)
     (base,) = evaluate(spec, ("onnx-fp32",), cache)
     assert base.artifact is not None
-    (other,) = evaluate(spec, ("onnx-fp32",), Cache(cache.folder))
+    (other,) = evaluate(spec, ("onnx-fp32",), BuildCache(cache.folder))
     assert other.artifact is not None
-    verdict = judge(
+    outcome = judge(
         spec,
         other.artifact,
         base.artifact,
         VariantTiming(1, 9.0, 1, 9.0),
         VariantTiming(1, 10.0, 1, 10.0),
     )
-    fields = {miss.field: miss.found for miss in verdict.misses}
+    fields = {miss.field: miss.found for miss in outcome.misses}
     assert set(fields) == {"quality.max_size_ratio", "quality.max_latency_ratio"}
     assert "0.90 times" in fields["quality.max_latency_ratio"]
 
 
 def timed(
-    spec: Spec, cache: Cache, variant: str, ms: float, runtime: str | None = "onnxruntime"
+    spec: Spec, cache: BuildCache, variant: str, ms: float, runtime: str | None = "onnxruntime"
 ) -> Result:
     """The network under another variant's name, as fast as that, run by that engine."""
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
@@ -184,7 +184,7 @@ def timed(
 
 
 def test_auto_takes_the_fastest_that_passes(
-    write_model: WriteModel, tmp_path: Path, cache: Cache
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """Faster ones that cannot be made, or that no server runs, do not count."""
     spec = write(write_model, tmp_path, "serving: {variant: auto}\n")
@@ -199,7 +199,7 @@ def test_auto_takes_the_fastest_that_passes(
 
 
 def test_auto_without_a_choice_says_what_each_lost(
-    write_model: WriteModel, tmp_path: Path, cache: Cache
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """None passes: the error names the bar that each missed."""
     more = "quality: {metric: data:score}\nserving: {variant: auto}\n"
@@ -219,7 +219,9 @@ def test_names_are_resolved(write_model: WriteModel, tmp_path: Path) -> None:
         wanted_variants(spec, ("onnx-fp23",))
 
 
-def test_progress_is_told_in_order(write_model: WriteModel, tmp_path: Path, cache: Cache) -> None:
+def test_progress_is_told_in_order(
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache
+) -> None:
     """Start, phrases, done; a second build is done at once."""
     said: list[str] = []
 
@@ -253,15 +255,15 @@ def make_ahead(job: object, folder: Path) -> tuple[str, ...]:
 
 
 def test_what_was_not_measured_has_not_passed(
-    write_model: WriteModel, tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    write_model: WriteModel, tmp_path: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan that cannot run here is made and kept, and neither refused nor passed."""
     monkeypatch.setitem(FORMS, "ahead", Form(make_ahead, None))
     spec = write(write_model, tmp_path)
     _, ahead = evaluate(spec, ("onnx-fp32", "ahead"), cache, timed=True)
     assert ahead.problem is None
-    assert ahead.verdict is not None
-    assert not ahead.verdict.misses
+    assert ahead.outcome is not None
+    assert not ahead.outcome.misses
     assert not ahead.measured
     assert not ahead.passed
     assert ahead.to_dict()["passed"] is False
@@ -269,7 +271,7 @@ def test_what_was_not_measured_has_not_passed(
 
 @pytest.mark.parametrize("variant", ["teacher", "pruned", "distilled"])
 def test_an_onnx_file_has_no_other_network(
-    write_model: WriteModel, cache: Cache, variant: str
+    write_model: WriteModel, cache: BuildCache, variant: str
 ) -> None:
     """A copy of the file under a transform's name would pass for what it is not."""
     spec = write_model(

@@ -21,10 +21,10 @@ from tests.optimize.test_make import LINEAR, RELU, TORCH, onnx_file
 from tests.publish.damaging import flip
 from tests.publish.test_publish import rendered
 from tritonkit.errors import BuildError, PublishError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.onnx_file import check_file
 from tritonkit.export.timing import find_timing
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.optimize import build, plan
 from tritonkit.publish.publish import publish
 from tritonkit.spec import Spec
@@ -45,20 +45,20 @@ def test_trained_weights_with_a_flipped_bit_are_not_used(
     spec = write_model(TORCH, network__py=LINEAR)
     folder = tmp_path / "cached"
     folder.mkdir()
-    Weights(folder, spec).store("network", {"weight": torch.ones(64)})
+    WeightCache(folder, spec).store("network", {"weight": torch.ones(64)})
     [file] = folder.iterdir()
     data = bytearray(file.read_bytes())
     place = data.index(b"\x00\x00\x80\x3f" * 64)
     data[place + 3] ^= 0x40
     file.write_bytes(data)
     assert torch.load(file, weights_only=True)["weight"][0] > 1e38
-    assert Weights(folder, spec).find("network") is None
+    assert WeightCache(folder, spec).find("network") is None
     reported: list[str] = []
-    again = Weights(folder, spec, warn=reported.append)
+    again = WeightCache(folder, spec, warn=reported.append)
     assert again.find("network") is None
     assert reported == [f"{file} is damaged and not used: its content is not what its hash says"]
     again.store("network", {"weight": torch.ones(64)})
-    found = Weights(folder, spec).find("network")
+    found = WeightCache(folder, spec).find("network")
     assert found is not None
     assert found["weight"].tolist() == [1.0] * 64
     assert len(list(folder.iterdir())) == 1
@@ -68,7 +68,7 @@ def test_trained_weights_with_a_flipped_bit_are_not_used(
 def test_a_damaged_artifact_is_named_and_made_again(spec: Spec, root: Path, name: str) -> None:
     """A flipped bit in the weights or in the record of how good they are."""
     reported: list[str] = []
-    cache = Cache(root / "cache")
+    cache = BuildCache(root / "cache")
     cache.warn = reported.append
     first = build(plan(spec, cache), cache)
     assert plan(spec, cache).cached is not None
@@ -110,7 +110,7 @@ def test_a_build_tells_of_damage_on_standard_error(root: Path, tmp_path: Path) -
 
 def test_damaged_timings_are_measured_again(spec: Spec, root: Path) -> None:
     """A digit of a time decides which variant is served."""
-    cache = Cache(root / "cache")
+    cache = BuildCache(root / "cache")
     artifact = build(plan(spec, cache), cache)
     from tritonkit.optimize.results import evaluate
 
@@ -125,7 +125,7 @@ def test_damaged_timings_are_measured_again(spec: Spec, root: Path) -> None:
 def test_an_artifact_names_files_of_its_own_folder_alone(spec: Spec, root: Path, name: str) -> None:
     """A record with a path would have publishing write it anywhere; even with a hash that fits it is not used."""
     reported: list[str] = []
-    cache = Cache(root / "cache")
+    cache = BuildCache(root / "cache")
     cache.warn = reported.append
     artifact = build(plan(spec, cache), cache)
     record = artifact.folder / "artifact.json"

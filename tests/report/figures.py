@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonkit.export import Artifact, Measured, Signature
-from tritonkit.export.gate import Miss, Verdict
+from tritonkit.export.gate import GateOutcome, Miss
 from tritonkit.export.timing import VariantTiming
 from tritonkit.optimize import Result
 from tritonkit.optimize.runtimes import OperatorTime
@@ -66,7 +66,7 @@ def result(
             ),
         )  # fmt: skip
     timing = VariantTiming(2, one_ms, 8, batch_ms)
-    return Result("net", variant, True, artifact, timing, Verdict(misses, value == 0.9833))
+    return Result("net", variant, True, artifact, timing, GateOutcome(misses, value == 0.9833))
 
 
 def report(results: tuple[Result, ...], operators: Operators | None = None) -> ModelReport:

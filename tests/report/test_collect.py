@@ -10,7 +10,7 @@ from tests.conftest import WriteModel
 from tests.optimize.test_make import RELU, onnx_file
 from tests.report.figures import result
 from tritonkit.errors import UsageError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import evaluate
 from tritonkit.report import collect
 from tritonkit.report.collect import pareto
@@ -26,13 +26,13 @@ def relu(write_model: WriteModel, root: Path) -> Path:
     write_model(TEXT.format(name="other", more=""), "other", relu__onnx=other)
     spec = write_model(TEXT.format(name="net", more=""), relu__onnx=onnx_file(RELU, ["batch", 4]))
     evaluate(
-        spec, ("onnx-fp32",), Cache(root / ".tritonkit" / "cache"), threads=THREADS, timed=True
+        spec, ("onnx-fp32",), BuildCache(root / ".tritonkit" / "cache"), threads=THREADS, timed=True
     )
     return root
 
 
 def test_what_was_built_is_read_with_its_figures(relu: Path) -> None:
-    """Quality, timing and verdict of the variant, a real profile of it, and the others as not built."""
+    """Quality, timing and outcome of the variant, a real profile of it, and the others as not built."""
     (report,) = collect(relu, threads=THREADS)
     assert (report.model, report.description) == ("net", "A ReLU")
     (found,) = report.results
@@ -85,8 +85,8 @@ def test_the_gate_is_applied_as_the_spec_is_now(relu: Path, write_model: WriteMo
     """Raising a limit builds nothing again, and the report refuses what misses it."""
     write_model(TEXT.format(name="net", more="quality: {at_least: 1.5}\n"))
     (report,) = collect(relu, threads=THREADS)
-    assert report.results[0].verdict is not None
-    assert [miss.field for miss in report.results[0].verdict.misses] == ["quality.at_least"]
+    assert report.results[0].outcome is not None
+    assert [miss.field for miss in report.results[0].outcome.misses] == ["quality.at_least"]
     assert report.served is None
     assert report.front == ()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.report.figures import CROWD, MACHINE, crowd, report, result
 from tritonkit.export import Artifact, Signature
-from tritonkit.export.gate import Verdict
+from tritonkit.export.gate import GateOutcome
 from tritonkit.optimize import Result
 from tritonkit.report import Machine, Operators, render, this_machine
 
@@ -76,7 +76,7 @@ def test_the_page_needs_nothing_else(html: str) -> None:
 
 
 def test_every_variant_stands_in_the_table_with_its_figures(html: str) -> None:
-    """Size, quality, drop with its interval, times, throughput, speed-up and verdict."""
+    """Size, quality, drop with its interval, times, throughput, speed-up and outcome."""
     rows = re.findall(r"<tr.*?</tr>", html.partition('class="operators"')[0], re.DOTALL)[1:]
     texts = [" ".join(Outline(row).text.split()) for row in rows]
     assert len(texts) == len(CROWD)
@@ -153,7 +153,7 @@ def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Pa
         "0" * 64, {}, ("kept beside, never served",),
     )  # fmt: skip
     html = render(
-        [report((Result("net", "tensorrt-fp16", True, artifact, None, Verdict(())),))], MACHINE, "now"
+        [report((Result("net", "tensorrt-fp16", True, artifact, None, GateOutcome(())),))], MACHINE, "now"
     )  # fmt: skip
     text = " ".join(Outline(html).text.split())
     assert "not measured here" in text

@@ -16,7 +16,7 @@ from tritonkit.export.job import Job
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch
 from tritonkit.export.torch_module import run_module
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.transforms import distilled, pruned
 from tritonkit.optimize.transforms.loop import parameter_count
 from tritonkit.optimize.variants import onnx_int8_qat
@@ -40,7 +40,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(project: Path, weights: Path) -> Job:
     """The shipped spec."""
     spec = load(project / "models" / "digits", project)
-    return Job(spec, Weights(weights, spec), no_artifact)
+    return Job(spec, WeightCache(weights, spec), no_artifact)
 
 
 def accuracy(job: Job, run: Callable[[Batch], Batch]) -> float:
@@ -84,7 +84,7 @@ def test_training_brings_int8_closer_to_the_network(
     """At most 0.01 is lost, in three tenths of the FP32 weights' bytes; without steps it lies farther away."""
     still = job.spec.model.optimize.model_copy(update={"learning_rate": 1e-9})
     spec = replace(job.spec, model=job.spec.model.model_copy(update={"optimize": still}))
-    untrained = Job(spec, Weights(weights, spec), no_artifact)
+    untrained = Job(spec, WeightCache(weights, spec), no_artifact)
     wanted = [run_module(job.spec, job.module(), batch)["logits"] for batch in job.samples]
     errors = []
     for made in (job, untrained):

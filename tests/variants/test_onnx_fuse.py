@@ -9,7 +9,7 @@ import onnx
 
 from tests.conftest import WriteModel
 from tests.optimize.variants.onnx_nets import random, run
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize.make import job_of
 from tritonkit.optimize.variants.onnx_fuse import FORMS, fuse
 from tritonkit.optimize.variants.onnx_graph import tidy
@@ -46,7 +46,7 @@ def build():
 def test_attention_as_pytorch_exports_it_is_fused(write_model: WriteModel, tmp_path: Path) -> None:
     """The file has one operator for it, gives the same at other sizes, and keeps its free axes."""
     spec = write_model(SPEC, network__py=NETWORK)
-    cache = Cache(tmp_path / "cache")
+    cache = BuildCache(tmp_path / "cache")
     job = job_of(spec, cache)
     out = tmp_path / "made"
     out.mkdir()

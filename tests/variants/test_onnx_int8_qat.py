@@ -17,7 +17,7 @@ from tritonkit.export.artifact import Artifact
 from tritonkit.export.job import Job
 from tritonkit.export.onnx_file import check_file, open_session, run_session
 from tritonkit.export.torch_module import run_module
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_int8_qat import FORMS, make
 
@@ -67,7 +67,7 @@ def job_of(write_model: WriteModel, folder: Path, network: str, spec: str = SPEC
         raise AssertionError("the FP32 file is not needed")
 
     written = write_model(spec, network__py=network, data__py=DATA)
-    return Job(written, Weights(folder, written), no_artifact)
+    return Job(written, WeightCache(folder, written), no_artifact)
 
 
 def optimized_operators(file: Path) -> Counter[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.gate import judge
 from tritonkit.export.job import Job
 from tritonkit.optimize.make import build, job_of, plan
@@ -17,16 +17,16 @@ from tritonkit.spec import load
 # Each is tried layer by layer, on cores that may be shared.
 pytestmark = pytest.mark.timeout(1800)
 
-Jobs = Callable[[str], tuple[Job, Cache]]
+Jobs = Callable[[str], tuple[Job, BuildCache]]
 
 
 @pytest.fixture(scope="module")
 def jobs(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     """The job of a model that ships; each trained or exported once for this file."""
-    cache = Cache(tmp_path_factory.mktemp("cache"))
+    cache = BuildCache(tmp_path_factory.mktemp("cache"))
     made: dict[str, Job] = {}
 
-    def job(name: str) -> tuple[Job, Cache]:
+    def job(name: str) -> tuple[Job, BuildCache]:
         if name not in made:
             made[name] = job_of(load(project / "models" / name, project), cache, threads=2)
         return made[name], cache
@@ -52,8 +52,8 @@ def test_a_form_is_small_and_passes_its_gate(
     job, cache = jobs(model)
     artifact = build(plan(job.spec, cache, variant=variant), cache, job)
     assert artifact.size_bytes <= most * job.base.size_bytes
-    verdict = judge(job.spec, artifact, job.base)
-    assert verdict.passed, (verdict.misses, artifact.notes)
+    outcome = judge(job.spec, artifact, job.base)
+    assert outcome.passed, (outcome.misses, artifact.notes)
     assert artifact.quality is not None
     assert artifact.quality.drop <= 0.01
     assert any("to FP32 on the calibration data" in note for note in artifact.notes)

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact
-from tritonkit.export.cache import Cache
+from tritonkit.export.cache import BuildCache
 from tritonkit.export.job import Job
 from tritonkit.optimize.make import build, job_of, plan
 from tritonkit.optimize.runtimes.openvino_cpu import open_runner
@@ -57,7 +57,7 @@ def make_job(
     spec = write_model(
         texts.get("spec", SPEC), network__py=network, data__py=texts.get("data", DATA)
     )
-    return job_of(spec, Cache(folder / "cache"), threads=2)
+    return job_of(spec, BuildCache(folder / "cache"), threads=2)
 
 
 def size(folder: Path) -> int:
@@ -120,7 +120,7 @@ def test_files_say_what_they_are_computed_in(write_model: WriteModel, tmp_path: 
 def test_int8_is_built_measured_and_kept(write_model: WriteModel, tmp_path: Path) -> None:
     """Through the build itself: measured by OpenVINO against the reference, notes in the artifact."""
     spec = write_model(SPEC, network__py=CONVOLUTIONS, data__py=DATA)
-    cache = Cache(tmp_path / "cache")
+    cache = BuildCache(tmp_path / "cache")
     job = job_of(spec, cache, "openvino-int8", threads=2)
     artifact = build(plan(spec, cache, variant="openvino-int8"), cache, job)
     assert isinstance(artifact, Artifact)

@@ -17,7 +17,7 @@ from tests.models.conftest import MODELS, folder_module
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.torch_module import load_trained, make_module
 from tritonkit.export.torch_onnx import export_onnx
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.spec import load
 
 FOLDER = MODELS / "resnet50"
@@ -99,7 +99,7 @@ def test_a_checkpoint_replaces_the_random_weights(
         network__py=(FOLDER / "network.py").read_text(),
         resnet50__pth=(tmp_path / "checkpoint.pth").read_bytes(),
     )
-    loaded = load_trained(spec, Weights(tmp_path, spec), lambda _: None)
+    loaded = load_trained(spec, WeightCache(tmp_path, spec), lambda _: None)
     assert not loaded.training
     torch.testing.assert_close(loaded.state_dict(), state)
 

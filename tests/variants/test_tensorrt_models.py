@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import evaluate
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.variants.tensorrt_plan import read_plan_profiles
@@ -33,7 +33,7 @@ PROFILES = {
 def test_a_plan_holds_the_profiles_of_the_spec(model: str, project: Path, tmp_path: Path) -> None:
     """The profiles that the builder's configuration held are the spec's."""
     spec = load(project / "models" / model, project)
-    (result,) = evaluate(spec, ["tensorrt-fp16"], Cache(tmp_path), threads=2)
+    (result,) = evaluate(spec, ["tensorrt-fp16"], BuildCache(tmp_path), threads=2)
     assert result.problem is None
     assert result.artifact is not None
     plan = result.artifact.folder / "model.rtxplan"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.errors import RenderError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import Result, evaluate
 from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.render import plan_models
@@ -64,7 +64,7 @@ def spec_of(write_model: WriteModel, network: str = CONVOLUTION, shape: str = "[
 
 def built(spec: Spec, root: Path, variant: str) -> Result:
     """What building one variant gave."""
-    (result,) = evaluate(spec, [variant], Cache(root / "cache"))
+    (result,) = evaluate(spec, [variant], BuildCache(root / "cache"))
     return result
 
 

@@ -12,7 +12,7 @@ from tests.conftest import WriteModel
 from tests.parts import SERVER
 from tritonkit.client import Client
 from tritonkit.errors import ServerStartError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import evaluate
 from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.pipeline import build_repository
@@ -77,7 +77,7 @@ def test_a_compiled_package_gives_what_the_module_gives(
 ) -> None:
     """At batch sizes and lengths other than those it was compiled with; its fused kernels are profiled."""
     spec = write_model(TEXT.replace("VARIANT", "torch-compile"), network__py=NETWORK)
-    (result,) = evaluate(spec, ["torch-compile"], Cache(root / "cache"))
+    (result,) = evaluate(spec, ["torch-compile"], BuildCache(root / "cache"))
     assert result.problem is None
     assert result.passed
     assert result.artifact is not None

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
     from tritonkit.pipeline import Repository
 
-__all__ = ["Target", "command", "print_build"]
+__all__ = ["TargetChoice", "command", "print_build"]
 
 
-class Target(StrEnum):
+class TargetChoice(StrEnum):
     """Where the repository will be served."""
 
     cpu = "cpu"
@@ -37,7 +37,7 @@ Names = Annotated[
         metavar="[MODEL]...", help="Folders of models/; all by default.", show_default=False
     ),
 ]
-TargetOption = Annotated[Target, typer.Option("--target", help="Where it will be served.")]
+TargetOption = Annotated[TargetChoice, typer.Option("--target", help="Where it will be served.")]
 Out = Annotated[
     Path | None,
     typer.Option(help="The repository to write; model_repository/ by default.", show_default=False),
@@ -75,7 +75,7 @@ Force = Annotated[bool, typer.Option("--force", help="Build again what is in the
 
 def command(
     names: Names = None,
-    target: TargetOption = Target.cpu,
+    target: TargetOption = TargetChoice.cpu,
     out: Out = None,
     cores: Cores = None,
     dry_run: DryRun = False,
@@ -158,7 +158,7 @@ def _left(shown: Announcing, root: Path) -> str:
 
 def _print_commands(root: Path, repository: Repository) -> None:
     """How NVIDIA's own tool would build the plans."""
-    from tritonkit.export import Cache
+    from tritonkit.export import BuildCache
     from tritonkit.optimize.make import job_of
     from tritonkit.optimize.variants.tensorrt_plan import trtexec_command
     from tritonkit.spec import load
@@ -167,7 +167,7 @@ def _print_commands(root: Path, repository: Repository) -> None:
         form = result.variant.rpartition("+")[2]
         if form.startswith("tensorrt-"):
             spec = load(root / "models" / result.model, root)
-            signature = job_of(spec, Cache(root / ".tritonkit" / "cache")).signature
+            signature = job_of(spec, BuildCache(root / ".tritonkit" / "cache")).signature
             # FP32 needs no typed copy of the network.
             file = Path("model.onnx" if form == "tensorrt-fp32" else "network.onnx")
             words = trtexec_command(spec, signature, form, file)

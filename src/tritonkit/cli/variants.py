@@ -90,13 +90,13 @@ def _drop(quality: Measured | None) -> str:
 
 
 def _gate(result: Result) -> str:
-    if result.verdict is None:
+    if result.outcome is None:
         return "in the cache"
     if not result.measured:
         return "not measured"
     if not result.passed:
         return "refused"
-    return "passed, within noise" if result.verdict.within_noise else "passed"
+    return "passed, within noise" if result.outcome.within_noise else "passed"
 
 
 def _in_a_line(problem: TritonkitError) -> str:
@@ -109,10 +109,10 @@ def _in_a_line(problem: TritonkitError) -> str:
 
 def _remarks(result: Result) -> list[str]:
     lines = list(result.artifact.notes) if result.artifact else []
-    if result.verdict:
+    if result.outcome:
         lines += [
             f"refused: {miss.found}; wanted {miss.wanted}; {miss.todo}"
-            for miss in result.verdict.misses
+            for miss in result.outcome.misses
         ]
     if result.problem is not None:
         lines.append(_in_a_line(result.problem))

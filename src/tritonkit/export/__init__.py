@@ -1,12 +1,12 @@
 """From a `Spec` to a checked ONNX `Artifact`: trained or loaded, exported, compared with the reference."""
 
 from tritonkit.export.artifact import Artifact, Measured, Signature, TensorInfo, sha256_file
-from tritonkit.export.cache import Cache
+from tritonkit.export.cache import BuildCache
 from tritonkit.export.hooks import load_hook
 
 __all__ = [
     "Artifact",
-    "Cache",
+    "BuildCache",
     "Measured",
     "Signature",
     "TensorInfo",

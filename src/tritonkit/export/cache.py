@@ -13,14 +13,14 @@ from tritonkit.disk import sync, sync_tree, unwritable
 from tritonkit.export.artifact import Artifact, sha256_file
 from tritonkit.text import first_line
 
-__all__ = ["Cache"]
+__all__ = ["BuildCache"]
 
 RECORD = "artifact.json"
 _RETAINED = 3
 _HASH = "[0-9a-f]" * 16
 
 
-class Cache:
+class BuildCache:
     """A folder of artifacts, `<model>/<variant>-<hash>/`; the newest few of each variant stay."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None] = lambda text: None) -> None:
@@ -29,7 +29,7 @@ class Cache:
         """Called for what lies here and is damaged."""
 
     @classmethod
-    def of_project(cls, root: Path, warn: Callable[[str], None] = lambda text: None) -> Cache:
+    def of_project(cls, root: Path, warn: Callable[[str], None] = lambda text: None) -> BuildCache:
         """The cache of a project's folder."""
         return cls(root / ".tritonkit" / "cache", warn)
 

@@ -9,7 +9,7 @@ from tritonkit.export.artifact import Artifact, Measured, below
 from tritonkit.export.timing import VariantTiming
 from tritonkit.spec import Spec
 
-__all__ = ["Miss", "Verdict", "judge", "refuse"]
+__all__ = ["GateOutcome", "Miss", "judge", "refuse"]
 
 
 _DATA = "give more or other calibration data (optimize.calibration)"
@@ -39,7 +39,7 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateOutcome:
     """Passed where nothing was missed. `within_noise`: the metric's drop is no larger than chance."""
 
     misses: tuple[Miss, ...]
@@ -57,7 +57,7 @@ def judge(
     base: Artifact | None = None,
     timing: VariantTiming | None = None,
     base_timing: VariantTiming | None = None,
-) -> Verdict:
+) -> GateOutcome:
     """Compare a variant's figures with the limits of the spec.
 
     `base` is the onnx-fp32 variant; size and latency are judged where both sides are known.
@@ -82,19 +82,19 @@ def judge(
         if timing is not None and base_timing is not None:
             times = (timing.batch1_ms, base_timing.batch1_ms)
             misses += _ratio("quality.max_latency_ratio", "ms", times, limits.max_latency_ratio)
-    return Verdict(tuple(misses), noise)
+    return GateOutcome(tuple(misses), noise)
 
 
-def refuse(spec: Spec, artifact: Artifact, verdict: Verdict) -> GateError:
+def refuse(spec: Spec, artifact: Artifact, outcome: GateOutcome) -> GateError:
     """The error for a variant that may not be published."""
-    first = verdict.misses[0]
+    first = outcome.misses[0]
     return GateError(
         f"{spec.file} {first.field}",
         found=f"{artifact.variant}: {first.found}",
         wanted=first.wanted,
         todo=first.todo,
         details="\n".join(
-            f"also {m.field}: {m.found}; wanted {m.wanted}" for m in verdict.misses[1:]
+            f"also {m.field}: {m.found}; wanted {m.wanted}" for m in outcome.misses[1:]
         ),
     )
 

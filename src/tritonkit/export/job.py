@@ -16,7 +16,7 @@ from tritonkit.export.reference import Reference
 from tritonkit.export.samples import Batch, batches, hook_batches, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained
 from tritonkit.export.transform import Transform
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.spec import Spec, resolve_file
 
 __all__ = ["Job"]
@@ -37,7 +37,7 @@ class Job:
     def __init__(
         self,
         spec: Spec,
-        weights: Weights,
+        weights: WeightCache,
         base: Callable[[], Artifact],
         *,
         threads: int = 1,

@@ -10,7 +10,7 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors, load_hook
 from tritonkit.export.samples import Batch
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
@@ -20,7 +20,7 @@ __all__ = ["SEED", "load_teacher", "load_trained", "make_module", "run_module", 
 SEED = 0
 
 
-def load_trained(spec: Spec, weights: Weights, say: Callable[[str], None]) -> Any:
+def load_trained(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -> Any:
     """The network in evaluation mode: made by its factory, then trained or given its weights."""
     network = spec.model.network
     assert network.torch is not None  # noqa: S101  the caller chose this source
@@ -31,7 +31,7 @@ def load_trained(spec: Spec, weights: Weights, say: Callable[[str], None]) -> An
     return _trained(spec, module, network.train, "network", weights, say).eval()
 
 
-def load_teacher(spec: Spec, weights: Weights, say: Callable[[str], None]) -> Any:
+def load_teacher(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -> Any:
     """`optimize.teacher` in evaluation mode, trained."""
     teacher = spec.model.optimize.teacher
     assert teacher is not None  # noqa: S101  the caller has looked
@@ -54,7 +54,7 @@ def make_module(spec: Spec, hook: str, field: str) -> Any:
 
 
 def _trained(
-    spec: Spec, module: Any, hook: str | None, name: str, weights: Weights, say: Callable[[str], None]
+    spec: Spec, module: Any, hook: str | None, name: str, weights: WeightCache, say: Callable[[str], None]
 ) -> Any:  # fmt: skip
     if hook is None:
         return module

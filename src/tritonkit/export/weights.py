@@ -17,10 +17,10 @@ from tritonkit.extras import need
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
 
-__all__ = ["Weights"]
+__all__ = ["WeightCache"]
 
 
-class Weights:
+class WeightCache:
     """The weights of one spec's modules, as files of tensors alone; each file's name ends with its SHA-256.
 
     Args:

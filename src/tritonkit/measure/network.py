@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import checked_inputs
 from tritonkit.errors import TritonkitError, UsageError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.samples import Batch
 from tritonkit.export.timing import batch_of
 from tritonkit.machine import cores
@@ -142,7 +142,7 @@ def _sample(spec: Spec, root: Path) -> Batch:
     """The first of the network's own samples."""
     if spec.model.network.python:
         return {}
-    job = job_of(spec, Cache.of_project(root))
+    job = job_of(spec, BuildCache.of_project(root))
     with contextlib.redirect_stdout(sys.stderr):
         samples = job.samples
     return batch_of(samples, 1) if job.batched else samples[0]

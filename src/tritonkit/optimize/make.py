@@ -14,13 +14,13 @@ from pathlib import Path
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.export.artifact import Artifact, Signature, sha256_file
-from tritonkit.export.cache import Cache
+from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.job import Job
 from tritonkit.export.onnx_file import check_against_spec, check_file, read_signature
 from tritonkit.export.quality import measure
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.optimize.variants import PLAIN, Form, Variant, variant_of
@@ -59,7 +59,7 @@ class BuildPlan:
 
 
 def plan(
-    spec: Spec, cache: Cache, force: bool = False, variant: str | Variant | None = None
+    spec: Spec, cache: BuildCache, force: bool = False, variant: str | Variant | None = None
 ) -> BuildPlan:
     """Decide without doing: which variant (the served one by default), under which hash, and whether
     it lies in the cache."""
@@ -85,12 +85,12 @@ def plan(
 
 
 def job_of(
-    spec: Spec, cache: Cache, variant: str | Variant = PLAIN, *, threads: int = 1, fresh: bool = False,
+    spec: Spec, cache: BuildCache, variant: str | Variant = PLAIN, *, threads: int = 1, fresh: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Job:  # fmt: skip
     """What the variants of a spec are made from; those of a transform share one, too."""
     variant = variant_of(spec, variant)
-    weights = Weights(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
+    weights = WeightCache(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
     job: Job
 
     def base() -> Artifact:
@@ -100,7 +100,7 @@ def job_of(
     return job
 
 
-def build(what: BuildPlan, cache: Cache, job: Job | None = None) -> Artifact:
+def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifact:
     """The planned artifact, measured against its reference. Whether it is good enough is the gate's to say.
 
     BuildError where it cannot be made or does not do what the reference does.

@@ -8,8 +8,8 @@ from typing import Any
 
 from tritonkit.errors import GateError, TritonkitError
 from tritonkit.export.artifact import Artifact
-from tritonkit.export.cache import Cache
-from tritonkit.export.gate import Verdict, judge, refuse
+from tritonkit.export.cache import BuildCache
+from tritonkit.export.gate import GateOutcome, judge, refuse
 from tritonkit.export.job import Job
 from tritonkit.export.timing import VariantTiming, find_timing, time_runner
 from tritonkit.optimize.make import BuildPlan, build, job_of, plan
@@ -41,7 +41,7 @@ class Result:
     cached: bool
     artifact: Artifact | None = None
     timing: VariantTiming | None = None
-    verdict: Verdict | None = None
+    outcome: GateOutcome | None = None
     problem: TritonkitError | None = None
     runtime: str | None = None
     """The engine that runs it here."""
@@ -49,7 +49,7 @@ class Result:
     @property
     def passed(self) -> bool:
         """Whether it was made, measured where there is something to measure, and may be published."""
-        return self.measured and self.verdict is not None and self.verdict.passed
+        return self.measured and self.outcome is not None and self.outcome.passed
 
     @property
     def measured(self) -> bool:
@@ -74,11 +74,11 @@ class Result:
             }
         if self.timing is not None:
             facts["timing"] = {**asdict(self.timing), "per_s": self.timing.per_s}
-        if self.verdict is not None:
+        if self.outcome is not None:
             facts["passed"] = self.passed
             facts["measured"] = self.measured
-            facts["within_noise"] = self.verdict.within_noise
-            facts["misses"] = [asdict(miss) for miss in self.verdict.misses]
+            facts["within_noise"] = self.outcome.within_noise
+            facts["misses"] = [asdict(miss) for miss in self.outcome.misses]
         if self.problem is not None:
             facts["problem"] = str(self.problem)
         return facts
@@ -104,7 +104,7 @@ def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
 
 
 def evaluate(
-    spec: Spec, variants: Sequence[str | Variant], cache: Cache, *, threads: int = 1, force: bool = False,
+    spec: Spec, variants: Sequence[str | Variant], cache: BuildCache, *, threads: int = 1, force: bool = False,
     timed: bool = False, dry_run: bool = False, progress: Progress | None = None,
 ) -> tuple[Result, ...]:  # fmt: skip
     """Make and measure each variant; one that cannot be made is a result with its problem.
@@ -149,14 +149,19 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     if result.problem is not None:
         raise result.problem
     assert result.artifact is not None  # noqa: S101  made, as there is no problem
-    assert result.verdict is not None  # noqa: S101
-    if not result.verdict.passed:
-        raise refuse(spec, result.artifact, result.verdict)
+    assert result.outcome is not None  # noqa: S101
+    if not result.outcome.passed:
+        raise refuse(spec, result.artifact, result.outcome)
     return result.artifact
 
 
 def _evaluate(
-    what: BuildPlan, cache: Cache, job: Job, timed: bool, base: Result | None, progress: Progress
+    what: BuildPlan,
+    cache: BuildCache,
+    job: Job,
+    timed: bool,
+    base: Result | None,
+    progress: Progress,
 ) -> Result:
     spec, cached = what.spec, what.cached is not None
     try:
@@ -167,7 +172,7 @@ def _evaluate(
         timing = _timing(what, artifact, job, progress) if timed else None
     except TritonkitError as problem:
         return Result(spec.name, what.variant.name, cached, problem=problem)
-    verdict = judge(
+    outcome = judge(
         spec, artifact, base.artifact if base else None, timing, base.timing if base else None
     )
     return Result(
@@ -176,7 +181,7 @@ def _evaluate(
         cached,
         artifact,
         timing,
-        verdict,
+        outcome,
         runtime=what.variant.runtime,
     )
 
@@ -200,7 +205,7 @@ def _fastest(spec: Spec, results: Sequence[Result]) -> Artifact:
     able = [result for result in results if result.passed and result.runtime in SERVED_RUNTIMES]
     if not able:
         tried = "\n".join(
-            f"{r.variant}: {r.problem or (r.verdict and r.verdict.misses and r.verdict.misses[0].found)}"
+            f"{r.variant}: {r.problem or (r.outcome and r.outcome.misses and r.outcome.misses[0].found)}"
             for r in results
         )
         raise GateError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonkit.errors import GateError, SpecError, UsageError
 from tritonkit.export.artifact import Artifact
-from tritonkit.export.cache import Cache
+from tritonkit.export.cache import BuildCache
 from tritonkit.export.gate import judge
 from tritonkit.export.timing import VariantTiming, find_timing
 from tritonkit.optimize.make import plan
@@ -85,7 +85,7 @@ def collect(
     Raises:
         UsageError: nothing is built, of all models or of a named one.
     """
-    cache = Cache.of_project(root, say)
+    cache = BuildCache.of_project(root, say)
     specs = load_all(root, tuple(names)) if names else load_every(root)
     reports = []
     for spec in specs:
@@ -117,7 +117,7 @@ def pareto(results: Iterable[Result]) -> tuple[str, ...]:
     return tuple(front)
 
 
-def _read(spec: Spec, cache: Cache, threads: int, say: Callable[[str], None]) -> ModelReport:
+def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None]) -> ModelReport:
     results: list[Result] = []
     missing: dict[str, str] = {}
     base: Artifact | None = None
@@ -131,10 +131,10 @@ def _read(spec: Spec, cache: Cache, threads: int, say: Callable[[str], None]) ->
         timing = find_timing(artifact, threads)
         if variant.name == PLAIN:
             base, base_timing = artifact, timing
-        verdict = judge(spec, artifact, base, timing, base_timing)
+        outcome = judge(spec, artifact, base, timing, base_timing)
         results.append(
             Result(
-                spec.name, variant.name, True, artifact, timing, verdict, runtime=variant.runtime
+                spec.name, variant.name, True, artifact, timing, outcome, runtime=variant.runtime
             )
         )
     operators = None
@@ -168,7 +168,7 @@ def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
     return tuple({variant.name: variant for variant in variants}.values())
 
 
-def _cached_variants(cache: Cache, model: str) -> set[str]:
+def _cached_variants(cache: BuildCache, model: str) -> set[str]:
     """Variants of which some state lies in the cache."""
     found = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
     return {match[1] for match in found if match}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tritonkit.errors import TritonkitError
-from tritonkit.export.cache import Cache
+from tritonkit.export.cache import BuildCache
 from tritonkit.export.timing import batch_of
 from tritonkit.optimize.make import job_of
 from tritonkit.optimize.results import Result
@@ -44,7 +44,7 @@ def slowest(results: Iterable[Result]) -> Result | None:
     return max(timed, key=lambda r: r.timing.batch1_ms if r.timing else 0.0, default=None)
 
 
-def profile_variant(spec: Spec, cache: Cache, result: Result, threads: int) -> Operators:
+def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int) -> Operators:
     """Run the variant on the first held-out item under its runtime's profiler."""
     assert result.artifact is not None  # noqa: S101  the caller has looked
     assert result.timing is not None  # noqa: S101

@@ -30,9 +30,9 @@ def rows(report: ModelReport) -> list[Row]:
 
 
 def _row(result: Result, base: Result | None) -> Row:
-    artifact, timing, verdict = result.artifact, result.timing, result.verdict
+    artifact, timing, outcome = result.artifact, result.timing, result.outcome
     assert artifact is not None  # noqa: S101  only what is built is reported
-    quality, misses = artifact.quality, verdict.misses if verdict else ()
+    quality, misses = artifact.quality, outcome.misses if outcome else ()
     plain = base.artifact if base else None
     before = base.timing if base else None
     return {
@@ -50,7 +50,7 @@ def _row(result: Result, base: Result | None) -> Row:
         "batch_detail": f"{timing.best_batch} in {figure(timing.best_batch_ms)}" if timing else "",
         "per_s": f"{timing.per_s:,.0f}" if timing else _NONE,
         "speedup": f"{timing.per_s / before.per_s:.2f}" if timing and before else _NONE,
-        "verdict": _verdict(result),
+        "outcome": _outcome(result),
         # The limits it misses, by their names in model.yaml.
         "missed": dict.fromkeys(miss.field.rpartition(".")[2] for miss in misses),
         "reasons": [f"{m.found}; wanted {m.wanted}; {m.todo}" for m in misses],
@@ -79,10 +79,10 @@ def _kind(result: Result) -> str:
     return "passed" if result.passed else "refused"
 
 
-def _verdict(result: Result) -> str:
+def _outcome(result: Result) -> str:
     kind = _kind(result)
     if kind == "unmeasured":
         return "not measured here"
-    if kind == "passed" and result.verdict is not None and result.verdict.within_noise:
+    if kind == "passed" and result.outcome is not None and result.outcome.within_noise:
         return "passed, within noise"
     return kind

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.export.artifact import Artifact
 from tritonkit.export.job import Job
-from tritonkit.export.weights import Weights
+from tritonkit.export.weights import WeightCache
 
 MakeJob = Callable[..., Job]
 
@@ -25,6 +25,6 @@ def make_job(write_model: WriteModel, tmp_path: Path) -> MakeJob:
 
         spec = write_model(text, **files)
         say = (lambda _: None) if said is None else said.append
-        return Job(spec, Weights(tmp_path, spec), no_artifact, say=say)
+        return Job(spec, WeightCache(tmp_path, spec), no_artifact, say=say)
 
     return make

@@ -14,7 +14,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import WriteModel
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.export.job import Job
 from tritonkit.optimize.make import job_of
 
@@ -147,7 +147,7 @@ def make_job(
     spec = write_model(
         spec_text, net__onnx=network.SerializeToString(), data__py=DATA, given__npz=file.getvalue()
     )
-    return job_of(spec, Cache(spec.folder.parent.parent / "cache"))
+    return job_of(spec, BuildCache(spec.folder.parent.parent / "cache"))
 
 
 MakeNet = Callable[[], onnx.ModelProto]

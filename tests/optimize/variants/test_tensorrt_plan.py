@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import WriteModel
 from tritonkit.errors import RenderError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import Result, evaluate
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.variants import tensorrt_library
@@ -86,7 +86,7 @@ def spec_of(write_model: WriteModel, more: str = "", network: bytes | None = Non
 
 def built(spec: Spec, root: Path, variant: str) -> Result:
     """What building one variant gave, with its FP32 file built before it."""
-    (result,) = evaluate(spec, [variant], Cache(root / "cache"))
+    (result,) = evaluate(spec, [variant], BuildCache(root / "cache"))
     return result
 
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
-from tritonkit.export import Cache
+from tritonkit.export import BuildCache
 from tritonkit.optimize import Result, evaluate
 from tritonkit.optimize.make import job_of
 from tritonkit.optimize.runtimes import RUNTIMES
@@ -58,7 +58,7 @@ def spec_of(
 
 def built(spec: Spec, root: Path) -> Result:
     """What building torchscript gave."""
-    (result,) = evaluate(spec, ["torchscript"], Cache(root / "cache"))
+    (result,) = evaluate(spec, ["torchscript"], BuildCache(root / "cache"))
     return result
 
 
@@ -67,7 +67,7 @@ def refused(spec: Spec, root: Path, variant: str = "torchscript") -> BuildError:
     folder = root / "folder"
     folder.mkdir()
     with pytest.raises(BuildError) as caught:
-        FORMS[variant].make(job_of(spec, Cache(root / "cache")), folder)
+        FORMS[variant].make(job_of(spec, BuildCache(root / "cache")), folder)
     assert list(folder.iterdir()) == []
     return caught.value
 
