@@ -11,10 +11,9 @@ from tests.conftest import WriteModel
 from tests.optimize.variants.onnx_nets import random, run
 from tritonkit.export import BuildCache
 from tritonkit.optimize.make import job_of
-from tritonkit.optimize.variants.onnx_fuse import FORMS, fuse
+from tritonkit.optimize.variants.onnx_fuse import fuse, make
 from tritonkit.optimize.variants.onnx_graph import tidy
 
-MAKE = FORMS["onnx-fp32-fused"].make
 SPEC = """
 name: net
 network:
@@ -50,7 +49,7 @@ def test_attention_as_pytorch_exports_it_is_fused(write_model: WriteModel, tmp_p
     job = job_of(spec, cache)
     out = tmp_path / "made"
     out.mkdir()
-    (note,) = MAKE(job, out)
+    (note,) = make(job, out)
     assert note.startswith("fused: 1 x attention")
     fused, plain = onnx.load(out / "model.onnx"), onnx.load(job.onnx)
     assert "MultiHeadAttention" in {node.op_type for node in fused.graph.node}

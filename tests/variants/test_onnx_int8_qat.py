@@ -19,7 +19,7 @@ from tritonkit.export.onnx_file import check_file, open_session, run_session
 from tritonkit.export.torch_module import run_module
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.variants.int8_cpu import largest_weight
-from tritonkit.optimize.variants.onnx_int8_qat import FORMS, make
+from tritonkit.optimize.variants.onnx_int8_qat import make
 
 SPEC = """
 name: net
@@ -93,7 +93,6 @@ def test_every_layer_runs_in_integer_kernels(write_model: WriteModel, tmp_path: 
     assert found["QGemm"] == 1
     assert not found.keys() & {"Conv", "Gemm", "MatMul", "Add", "BatchNormalization", "Relu"}
     assert found["QuantizeLinear"] == 1, "only the input is rounded on its own"
-    assert FORMS["onnx-int8-qat"].runtime == "onnxruntime"
 
 
 @pytest.mark.usefixtures("each_cpu")

@@ -15,7 +15,6 @@ from tritonkit.export.onnx_file import check_against_spec, check_file, read_sign
 from tritonkit.export.reference import Reference
 from tritonkit.export.samples import Batch, batches, hook_batches, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained
-from tritonkit.export.transform import Transform
 from tritonkit.export.weights import WeightCache
 from tritonkit.spec import Spec, resolve_file
 
@@ -31,7 +30,7 @@ class Job:
         base: gives the FP32 ONNX artifact of this job's network, built if need be.
         threads: cores the measurements may use.
         say: called with short phrases about what is being done.
-        transform: what makes another network of the spec's, from which this job's variants are made.
+        transform: makes another network of the spec's, from which this job's variants are made, and notes.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Job:
         *,
         threads: int = 1,
         say: Callable[[str], None] = lambda _: None,
-        transform: Transform | None = None,
+        transform: Callable[[Job], tuple[Any, tuple[str, ...]]] | None = None,
     ) -> None:
         self.spec = spec
         self.threads = threads
@@ -101,7 +100,7 @@ class Job:
     @cached_property
     def _transformed_module(self) -> Any:
         assert self._transform is not None  # noqa: S101  the caller has looked
-        module, self.notes = self._transform.make(self)
+        module, self.notes = self._transform(self)
         return module
 
     def teacher(self) -> Any:

@@ -96,7 +96,8 @@ def job_of(
     def base() -> Artifact:
         return build(plan(spec, cache, variant=variant.base), cache, job)
 
-    job = Job(spec, weights, base, threads=threads, say=say, transform=variant.transform)
+    transform = variant.transform.make if variant.transform else None
+    job = Job(spec, weights, base, threads=threads, say=say, transform=transform)
     return job
 
 

@@ -10,7 +10,7 @@ from onnx import helper
 from tests.conftest import WriteModel
 from tests.optimize.variants.onnx_nets import make_job, model, random
 from tritonkit.errors import BuildError
-from tritonkit.optimize.variants.onnx_fuse import FORMS
+from tritonkit.optimize.variants.onnx_fuse import make
 
 
 def test_a_network_without_attention_is_refused(write_model: WriteModel, tmp_path: Path) -> None:
@@ -21,4 +21,4 @@ def test_a_network_without_attention_is_refused(write_model: WriteModel, tmp_pat
     ]
     network = model(nodes, {"w": random(8, 4)}, ["batch", 8], ["batch", 4])
     with pytest.raises(BuildError, match="no attention that ONNX Runtime has an operator for"):
-        FORMS["onnx-fp32-fused"].make(make_job(write_model, network, [random(2, 8)]), tmp_path)
+        make(make_job(write_model, network, [random(2, 8)]), tmp_path)

@@ -29,8 +29,8 @@ from tritonkit.export.job import Job
 from tritonkit.optimize.variants import onnx_bf16, onnx_fp16
 from tritonkit.optimize.variants.onnx_half import Half
 
-FP16 = onnx_fp16.FORMS["onnx-fp16"].make
-BF16 = onnx_bf16.FORMS["onnx-bf16"].make
+FP16 = onnx_fp16.make
+BF16 = onnx_bf16.make
 IMAGES = random(8, 3, 8, 8, seed=9)
 ROWS = random(16, 32, seed=9)
 INDICES = np.random.default_rng(9).integers(0, 100, (4, 7))

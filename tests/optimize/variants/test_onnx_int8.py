@@ -25,10 +25,10 @@ from tests.optimize.variants.onnx_nets import (
 from tritonkit.errors import BuildError
 from tritonkit.export.job import Job
 from tritonkit.optimize.variants.int8_cpu import largest_weight
-from tritonkit.optimize.variants.onnx_int8 import FORMS
+from tritonkit.optimize.variants.onnx_int8 import make_dynamic, make_static
 
 Make = Callable[[Job, Path], tuple[str, ...]]
-STATIC, DYNAMIC = FORMS["onnx-int8-static"].make, FORMS["onnx-int8-dynamic"].make
+STATIC, DYNAMIC = make_static, make_dynamic
 IMAGES = random(8, 3, 8, 8, seed=9)
 SEVEN_BITS = "weights of those layers within 7 bits, for CPUs without VNNI"
 

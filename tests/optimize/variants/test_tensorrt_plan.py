@@ -16,9 +16,10 @@ from tritonkit.errors import RenderError
 from tritonkit.export import BuildCache
 from tritonkit.optimize import Result, evaluate
 from tritonkit.optimize.gpu import find_gpu
-from tritonkit.optimize.variants import tensorrt_library
+from tritonkit.optimize.variants import FORMS, tensorrt_library
 from tritonkit.optimize.variants.tensorrt_build import build_plan
-from tritonkit.optimize.variants.tensorrt_plan import FORMS, read_plan_profiles, trtexec_command
+from tritonkit.optimize.variants.tensorrt_onnx import PRECISIONS
+from tritonkit.optimize.variants.tensorrt_plan import read_plan_profiles, trtexec_command
 from tritonkit.optimize.variants.tensorrt_profiles import profiles
 from tritonkit.render import plan_models
 from tritonkit.spec import Spec
@@ -237,7 +238,7 @@ def test_trtexec_command(write_model: WriteModel, root: Path) -> None:
 
 def test_the_forms_do_not_run_here() -> None:
     """Without a GPU no plan is measured: there is no runtime for it."""
-    assert {form.runtime for form in FORMS.values()} == {None}
+    assert {FORMS[f"tensorrt-{precision}"].runtime for precision in PRECISIONS} == {None}
 
 
 @pytest.mark.parametrize("left", [b"", b"no timing cache"])

@@ -16,7 +16,7 @@ from tritonkit.export import BuildCache
 from tritonkit.optimize import Result, evaluate
 from tritonkit.optimize.make import job_of
 from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants.torch_export import FORMS
+from tritonkit.optimize.variants import FORMS
 from tritonkit.spec import Spec
 
 TEXT = """

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.torch_module import make_module
-from tritonkit.export.transform import Transform
 from tritonkit.extras import need
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, parameter_count, to_pairs
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["TRANSFORMS", "make"]
+__all__ = ["make"]
 
 
 def make(job: Job) -> tuple[Any, tuple[str, ...]]:
@@ -62,6 +61,3 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     return student.eval(), (
         f"parameters: {small:,}, the teacher's {large:,} ({small / large:.3f} of them)",
     )
-
-
-TRANSFORMS = {"distilled": Transform(make)}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
-from tritonkit.export.transform import Transform
 from tritonkit.extras import need
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, parameter_count, to_pairs
 from tritonkit.spec import Spec
@@ -23,7 +22,7 @@ from tritonkit.text import first_line
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["TRANSFORMS", "make", "remove_channels"]
+__all__ = ["make", "remove_channels"]
 
 # Between an operator and its weight autograd may have these alone.
 _VIEWS_OF_WEIGHTS = ("TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward")
@@ -156,6 +155,3 @@ def _refused(spec: Spec, why: str) -> BuildError:
         wanted="a network with convolutions or linear layers in a row, whose shapes follow from its weights",
         todo="choose another variant, such as distilled or an int8 one",
     )
-
-
-TRANSFORMS = {"pruned": Transform(make, extra="optimize")}

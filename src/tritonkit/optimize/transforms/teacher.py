@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.transform import Transform
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["TRANSFORMS"]
+__all__ = ["make"]
 
 
 def make(job: Job) -> tuple[Any, tuple[str, ...]]:
@@ -23,6 +22,3 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
             todo="name its factory: teacher: {torch: teacher:build, train: teacher:train}",
         )
     return job.teacher(), ()
-
-
-TRANSFORMS = {"teacher": Transform(make)}

@@ -1,15 +1,19 @@
-"""The optimized forms a network can be built in, in a table: a module for each family.
+"""The optimized forms a network can be built in, and the changes of the network itself, in two tables.
 
 A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-fp32` (`pruned`), or both
-(`distilled+onnx-int8-static`). A new form is a line in its module's FORMS.
+(`distilled+onnx-int8-static`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tritonkit.errors import SpecError
-from tritonkit.optimize.transforms import TRANSFORMS, Transform
+from tritonkit.export.job import Job
+from tritonkit.optimize.transforms import distilled, pruned, teacher
 from tritonkit.optimize.variants import (
     onnx_bf16,
     onnx_fp16,
@@ -18,11 +22,11 @@ from tritonkit.optimize.variants import (
     onnx_int8,
     onnx_int8_qat,
     openvino_ir,
+    tensorrt_library,
     tensorrt_plan,
     tflite,
     torch_export,
 )
-from tritonkit.optimize.variants.form import Form
 from tritonkit.spec import Spec
 from tritonkit.spec.document import nearest
 
@@ -32,7 +36,9 @@ __all__ = [
     "MODEL_PY",
     "PLAIN",
     "PYTHON",
+    "TRANSFORMS",
     "Form",
+    "Transform",
     "Variant",
     "parse",
     "variant_names",
@@ -46,17 +52,56 @@ PLAIN = "onnx-fp32"
 PYTHON = "python"
 """The only variant of a spec with `network.python`: its model.py."""
 
+
+@dataclass(frozen=True)
+class Form:
+    """How a form is made, and through what it runs."""
+
+    make: Callable[[Job, Path], tuple[str, ...]]
+    """Writes the files into an empty folder and returns notes for people."""
+    runtime: str | None
+    """The key of `RUNTIMES` that measures it and will serve it; None where it cannot run on this machine."""
+    extra: str = "build"
+    """The pip extra that has what both need."""
+    lossless: bool = False
+    """Held to `quality.tolerance` besides the metric."""
+    by_cpu: bool = False
+    """Depends on the kind of CPU it is made on."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Another network made of the spec's, from which any form can be made; held against `Job.teacher`."""
+
+    make: Callable[[Job], tuple[Any, tuple[str, ...]]]
+    """A trained torch.nn.Module in evaluation mode, and notes for people."""
+    extra: str = "build"
+
+
+_PLANS = "tensorrt" if tensorrt_library.serves_here() else None
 FORMS: dict[str, Form] = {
-    **onnx_fp32.FORMS,
-    **onnx_fuse.FORMS,
-    **onnx_fp16.FORMS,
-    **onnx_bf16.FORMS,
-    **onnx_int8.FORMS,
-    **onnx_int8_qat.FORMS,
-    **openvino_ir.FORMS,
-    **torch_export.FORMS,
-    **tensorrt_plan.FORMS,
-    **tflite.FORMS,
+    "onnx-fp32": Form(onnx_fp32.make, "onnxruntime", lossless=True),
+    "onnx-fp32-fused": Form(onnx_fuse.make, "onnxruntime", lossless=True),
+    "onnx-fp16": Form(onnx_fp16.make, "onnxruntime"),
+    "onnx-bf16": Form(onnx_bf16.make, "onnxruntime"),
+    "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", by_cpu=True),
+    "onnx-int8-static": Form(onnx_int8.make_static, "onnxruntime", by_cpu=True),
+    "onnx-int8-qat": Form(onnx_int8_qat.make, "onnxruntime", extra="optimize", by_cpu=True),
+    "openvino-fp32": Form(openvino_ir.make_fp32, "openvino", extra="optimize", lossless=True),
+    "openvino-bf16": Form(openvino_ir.make_bf16, "openvino", extra="optimize"),
+    "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize"),
+    "torchscript": Form(torch_export.make_torchscript, "torch", lossless=True),
+    "torch-compile": Form(torch_export.make_compiled, "torch", lossless=True),
+    "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt"),
+    "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt"),
+    "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt"),
+    "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
+    "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite"),
+}
+TRANSFORMS: dict[str, Transform] = {
+    "teacher": Transform(teacher.make),
+    "pruned": Transform(pruned.make, extra="optimize"),
+    "distilled": Transform(distilled.make),
 }
 
 

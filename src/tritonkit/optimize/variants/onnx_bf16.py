@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.optimize.variants.onnx_search import Search
 from tritonkit.optimize.variants.onnx_weights import WeightLayers
@@ -22,7 +21,7 @@ from tritonkit.optimize.variants.onnx_weights import WeightLayers
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS"]
+__all__ = ["make"]
 
 _WANTED = 0.999
 
@@ -56,9 +55,6 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         notes.append(f"weights left FP32, because they cost most closeness: {', '.join(floats)}")
     save(written(layers, floats), folder / "model.onnx")
     return tuple(notes)
-
-
-FORMS = {"onnx-bf16": Form(make, "onnxruntime")}
 
 
 def written(layers: WeightLayers, floats: Collection[str]) -> Any:

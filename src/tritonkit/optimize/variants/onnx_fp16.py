@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.optimize.variants.onnx_half import LARGEST, Half
@@ -19,7 +18,7 @@ from tritonkit.optimize.variants.onnx_search import Search
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS"]
+__all__ = ["make"]
 
 _WANTED = 0.999
 """Mean cosine to FP32: half precision is to be as good as FP32, whatever max_drop allows."""
@@ -75,9 +74,6 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     if imprecise:
         notes.insert(2, f"FP32, because they cost most closeness: {', '.join(imprecise)}")
     return tuple(notes)
-
-
-FORMS = {"onnx-fp16": Form(make, "onnxruntime")}
 
 
 def _hold_to_loading(job: Job, file: Path) -> None:

@@ -12,13 +12,12 @@ from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_module import run_module
 from tritonkit.export.torch_onnx import export_onnx
 from tritonkit.extras import need
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.onnx_graph import save, tidy
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS"]
+__all__ = ["make"]
 
 FILE = "model.onnx"
 
@@ -38,9 +37,6 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     tidy(model)  # the exporter's notes name files of this machine
     save(model, folder / FILE)
     return ()
-
-
-FORMS = {"onnx-fp32": Form(make, "onnxruntime", lossless=True)}
 
 
 def _hold_to_static_outputs(job: Job, file: Path) -> None:

@@ -17,13 +17,12 @@ from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch, dummy_batch
 from tritonkit.extras import need
 from tritonkit.optimize.quiet import quiet
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.onnx_graph import save, tidy, with_shapes
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS", "fuse"]
+__all__ = ["fuse", "make"]
 
 _SAME = 1e-4  # largest difference that fusing may make, of the largest output element
 _LABELS = {
@@ -65,9 +64,6 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
             todo="serve onnx-fp32",
         )
     return ("fused: " + ", ".join(f"{count} x {label}" for label, count in counts.items()),)
-
-
-FORMS = {"onnx-fp32-fused": Form(make, "onnxruntime", lossless=True)}
 
 
 def fuse(model: Any) -> tuple[Any, dict[str, int]]:

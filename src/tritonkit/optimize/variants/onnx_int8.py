@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.optimize.quiet import quiet
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_calibration import Calibrator, Range
 from tritonkit.optimize.variants.onnx_fuse import fuse
@@ -21,7 +20,7 @@ from tritonkit.optimize.variants.onnx_weights import WeightLayers
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS"]
+__all__ = ["make_dynamic", "make_static"]
 
 
 def make_static(job: Job, folder: Path) -> tuple[str, ...]:
@@ -64,12 +63,6 @@ def make_dynamic(job: Job, folder: Path) -> tuple[str, ...]:
         return network.notes(None, ())
     search = Search(job)
     return network.finish(None, search.closeness(network.write(None)), search, folder)
-
-
-FORMS = {
-    "onnx-int8-dynamic": Form(make_dynamic, "onnxruntime", by_cpu=True),
-    "onnx-int8-static": Form(make_static, "onnxruntime", by_cpu=True),
-}
 
 
 class _Network:

@@ -18,7 +18,6 @@ from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
 from tritonkit.extras import need
 from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, to_pairs
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_graph import save, tidy
 from tritonkit.optimize.variants.qat_quantizer import Int8Quantizer
@@ -27,7 +26,7 @@ from tritonkit.spec import Spec
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS", "make"]
+__all__ = ["make"]
 
 # The network is trained already: its weights move a little, to where rounding hurts less. On digits, longer or
 # larger steps came no closer to the reference, and true targets beside its outputs led away from it.
@@ -117,6 +116,3 @@ def _hold_ranges(student: Any, done: float) -> None:
     """Stop the moving averages once that share of the epochs is over."""
     if done >= _RANGES_STAND_STILL_AFTER:
         student.apply(need("torchao.quantization.pt2e", "optimize").disable_observer)
-
-
-FORMS = {"onnx-int8-qat": Form(make, "onnxruntime", extra="optimize", by_cpu=True)}

@@ -9,10 +9,9 @@ from tritonkit.errors import BuildError
 from tritonkit.export.job import Job
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import PRECISION_ENTRY, first_reason, open_core
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.openvino_int8 import quantize
 
-__all__ = ["FORMS", "read_onnx"]
+__all__ = ["make_bf16", "make_fp32", "make_int8", "read_onnx"]
 
 FILE = "model.xml"
 # What Triton's openvino backend carries (openvino_utils.cc, ConvertToOpenVINOElement).
@@ -42,13 +41,6 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
     model, notes = quantize(job, read_onnx(job))
     _save(model, folder, "f32")
     return notes
-
-
-FORMS: dict[str, Form] = {
-    "openvino-fp32": Form(make_fp32, runtime="openvino", extra="optimize", lossless=True),
-    "openvino-bf16": Form(make_bf16, runtime="openvino", extra="optimize"),
-    "openvino-int8": Form(make_int8, runtime="openvino", extra="optimize"),
-}
 
 
 def read_onnx(job: Job) -> Any:

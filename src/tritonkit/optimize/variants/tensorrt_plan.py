@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
-from tritonkit.optimize.variants.form import Form
 from tritonkit.optimize.variants.tensorrt_build import Plan, build_plan
 from tritonkit.optimize.variants.tensorrt_library import Library, choose_library, serves_here
 from tritonkit.optimize.variants.tensorrt_onnx import PRECISIONS, typed_network
@@ -24,13 +23,14 @@ if TYPE_CHECKING:
     from tritonkit.export.artifact import Signature
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS", "read_plan_profiles", "trtexec_command"]
+__all__ = ["make_fp16", "make_fp32", "make_int8", "read_plan_profiles", "trtexec_command"]
 
 RECORD = "plan.json"
 NETWORK = "network.onnx"
+_VARIANTS = tuple(f"tensorrt-{precision}" for precision in PRECISIONS)
 
 
-def make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
+def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     """Write the plan, and plan.json that says what it is for; without a GPU also network.onnx, from
     which the real plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
     library = choose_library()
@@ -51,14 +51,19 @@ def make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     return (*_notes(spec, library, plan, precision), *notes)
 
 
-def _form(precision: str) -> Form:
-    def make_one(job: Job, folder: Path) -> tuple[str, ...]:
-        return make(job, folder, precision)
-
-    return Form(make_one, "tensorrt" if serves_here() else None, extra="tensorrt")
+def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan of the network as it is."""
+    return _make(job, folder, "fp32")
 
 
-FORMS = {f"tensorrt-{precision}": _form(precision) for precision in PRECISIONS}
+def make_fp16(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan in half precision, with FP32 inputs and outputs."""
+    return _make(job, folder, "fp16")
+
+
+def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan with layers in INT8, their ranges found on `optimize.calibration`."""
+    return _make(job, folder, "int8")
 
 
 def _notes(spec: Spec, library: Library, plan: Plan, precision: str) -> tuple[str, ...]:
@@ -121,9 +126,9 @@ def trtexec_command(
 
     Sizes of the memory limit are in bytes ("B"; trtexec's samples/common/sampleOptions.cpp).
     """
-    if variant not in FORMS:
+    if variant not in _VARIANTS:
         raise BuildError(
-            f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(FORMS)
+            f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(_VARIANTS)
         )
     asked = spec.model.optimize.tensorrt
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--stronglyTyped"]

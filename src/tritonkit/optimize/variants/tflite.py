@@ -14,13 +14,12 @@ from tritonkit.export.samples import Batch, count_items, dummy_batch
 from tritonkit.extras import need
 from tritonkit.optimize.quiet import silenced
 from tritonkit.optimize.runtimes.litert import open_interpreter
-from tritonkit.optimize.variants.form import Form
 from tritonkit.text import first_line
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FILE", "FORMS"]
+__all__ = ["FILE", "make_fp32", "make_int8"]
 
 FILE = "model.tflite"
 EXTRA = "tflite"
@@ -30,7 +29,7 @@ _WIDE = {"INT64", "FP64"}
 _ITEMS = 128
 
 
-def make_tflite(job: Job, folder: Path) -> tuple[str, ...]:
+def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.tflite: FP32, one item at a time."""
     _convert(job, folder / FILE)
     return (_for_whom(job),)
@@ -52,12 +51,6 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
             todo="choose tflite, which keeps it FP32",
         )
     return (_for_whom(job), f"calibrated on {len(given)} items")
-
-
-FORMS = {
-    "tflite": Form(make_tflite, "litert", extra=EXTRA, lossless=True),
-    "tflite-int8": Form(make_int8, "litert", extra=EXTRA),
-}
 
 
 def _for_whom(job: Job) -> str:

@@ -22,7 +22,6 @@ from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_onnx import dynamic_shapes, explain
 from tritonkit.extras import need
 from tritonkit.optimize.quiet import quiet
-from tritonkit.optimize.variants.form import Form
 from tritonkit.resources import shipped
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
@@ -30,7 +29,7 @@ from tritonkit.text import first_line
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["FORMS", "TENSORS"]
+__all__ = ["TENSORS", "make_compiled", "make_torchscript"]
 
 TENSORS = "tensors.json"
 """Names of the inputs and outputs in the order of forward, which neither file knows."""
@@ -93,11 +92,6 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
         " it runs under that version, on such processors",
     )
 
-
-FORMS = {
-    "torchscript": Form(make_torchscript, "torch", lossless=True),
-    "torch-compile": Form(make_compiled, "torch", lossless=True),
-}
 
 _CONFIG = {
     # Weights are constants: normalization folds into them, and they are packed once.
