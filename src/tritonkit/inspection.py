@@ -129,7 +129,7 @@ def _model_facts(plan: ModelPlan) -> dict[str, Any]:
         "name": plan.name,
         "backend": plan.backend or "ensemble",
         "max_batch_size": plan.max_batch_size,
-        "instances": sum(group.count for group in plan.instances),
+        "instances": sum(group.count or 0 for group in plan.instances),
         "inputs": [str(tensor) for tensor in plan.inputs],
         "outputs": [str(tensor) for tensor in plan.outputs],
         "notes": list(plan.notes),

@@ -5,7 +5,6 @@ from tritonkit.render.config import check_text, render_config
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import (
     EnsembleStep,
-    InstancePlan,
     ModelPlan,
     Target,
     TensorPlan,
@@ -16,7 +15,6 @@ from tritonkit.render.values import (
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
     "EnsembleStep",
-    "InstancePlan",
     "ModelPlan",
     "Target",
     "TensorPlan",

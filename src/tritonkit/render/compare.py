@@ -16,7 +16,8 @@ def first_difference(text: Any, spec: Any) -> str | None:
     Says `dynamic_batching.max_queue_delay_microseconds: text says 500, the spec asks for 2000`.
     An empty message and none at all are different: `dynamic_batching { }` turns batching on.
     """
-    return next(_differences(text, spec, ""), None)
+    # Almost every text is as it should be, and protobuf itself sees that much sooner than the walk.
+    return None if text == spec else next(_differences(text, spec, ""), None)
 
 
 def _differences(text: Any, spec: Any, path: str) -> Iterator[str]:

@@ -6,11 +6,13 @@ from typing import Any
 
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
-from tritonkit.render.values import InstancePlan, ModelPlan, TensorPlan, WarmupData
+from tritonkit.render.values import ModelPlan, TensorPlan, WarmupData
+from tritonkit.spec.base import Strict
 from tritonkit.spec.serving import (
     ControlInput,
     Direct,
     DynamicBatching,
+    Instances,
     Optimization,
     QueuePolicy,
     SequenceBatching,
@@ -105,69 +107,38 @@ def _version_policy(policy: VersionPolicy) -> Fields:
     return {"all": {}}
 
 
-def _instances(group: InstancePlan) -> Fields:
-    limiter = group.rate_limiter
-    return {
-        "kind": f"KIND_{group.kind.upper()}",
-        "count": group.count,
-        "gpus": list(group.gpus),
-        "profile": list(group.profile),
-        "passive": group.passive,
-        "host_policy": group.host_policy,
-        "rate_limiter": limiter.model_dump(mode="json", by_alias=True) if limiter else None,
-    }
+def _fields(section: Strict) -> Fields:
+    """A section of the spec whose keys are Triton's own."""
+    return section.model_dump(mode="json", by_alias=True)
+
+
+def _instances(group: Instances) -> Fields:
+    return _fields(group) | {"kind": f"KIND_{str(group.kind).upper()}"}
 
 
 def _queue_policy(policy: QueuePolicy) -> Fields:
-    return {
-        "timeout_action": policy.timeout_action.upper(),
-        "default_timeout_microseconds": policy.default_timeout,
-        "allow_timeout_override": policy.allow_timeout_override,
-        "max_queue_size": policy.max_queue_size,
-    }
+    return _fields(policy) | {"timeout_action": policy.timeout_action.upper()}
 
 
 def _dynamic_batching(asked: DynamicBatching) -> Fields:
-    default = asked.default_queue_policy
-    return {
-        "preferred_batch_size": list(asked.preferred_batch_size),
-        "max_queue_delay_microseconds": asked.max_queue_delay,
-        "preserve_ordering": asked.preserve_ordering,
-        "priority_levels": asked.priority_levels,
-        "default_priority_level": asked.default_priority_level,
+    default, by_level = asked.default_queue_policy, asked.priority_queue_policy
+    return _fields(asked) | {
         "default_queue_policy": _queue_policy(default) if default else None,
-        "priority_queue_policy": {
-            str(level): _queue_policy(policy)
-            for level, policy in asked.priority_queue_policy.items()
-        },
+        "priority_queue_policy": {str(n): _queue_policy(one) for n, one in by_level.items()},
     }
 
 
 def _sequence_batching(asked: SequenceBatching) -> Fields:
-    fields: Fields = {
-        "max_sequence_idle_microseconds": asked.max_sequence_idle,
-        "iterative_sequence": asked.iterative_sequence,
+    # Triton takes sequences without a strategy as direct ones; the text says so.
+    direct = None if asked.oldest else _fields(asked.direct or Direct())
+    return _fields(asked) | {
+        "direct": direct,
         "control_input": [
             {"name": name, "control": [_control(control)]}
             for name, control in asked.control_input.items()
         ],
         "state": [_state(state) for state in asked.state],
     }
-    if asked.oldest is not None:
-        fields["oldest"] = {
-            "max_candidate_sequences": asked.oldest.max_candidate_sequences,
-            "preferred_batch_size": list(asked.oldest.preferred_batch_size),
-            "max_queue_delay_microseconds": asked.oldest.max_queue_delay,
-            "preserve_ordering": asked.oldest.preserve_ordering,
-        }
-    else:
-        # Triton takes sequences without a strategy as direct ones; the text says so.
-        direct = asked.direct or Direct()
-        fields["direct"] = {
-            "max_queue_delay_microseconds": direct.max_queue_delay,
-            "minimum_slot_utilization": direct.minimum_slot_utilization,
-        }
-    return fields
 
 
 def _control(control: ControlInput) -> Fields:
@@ -199,7 +170,7 @@ def _state(state: State) -> Fields:
 def _optimization(asked: Optimization) -> Fields | None:
     if asked == Optimization():
         return None
-    facts = asked.model_dump(mode="json")
+    facts = _fields(asked)
     accelerators = ("gpu_execution_accelerator", "cpu_execution_accelerator")
     on_device = {name: facts[name] for name in accelerators if facts[name]}
     pinned = ("input_pinned_memory", "output_pinned_memory")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tritonkit.errors import RenderError
 from tritonkit.optimize.variants.tensorrt_profiles import opt_batches
-from tritonkit.render.values import InstancePlan, Target
+from tritonkit.render.values import Target
 from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
 
 __all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
@@ -43,7 +43,7 @@ class Host:
             return "gpu"
         return "cpu" if self.is_step or self.backend == "openvino" else self.target
 
-    def takes_cores(self, group: InstancePlan) -> bool:
+    def takes_cores(self, group: Instances) -> bool:
         """Whether a group's instances keep the machine's cores busy with threads of their own."""
         if self.backend not in (*_COUNTS, "openvino") or group.passive:
             return False
@@ -52,7 +52,7 @@ class Host:
         return group.kind == "cpu" or (group.kind == "auto" and auto_is_cpu)
 
 
-def plan_instances(serving: Serving, host: Host) -> tuple[InstancePlan, ...]:
+def plan_instances(serving: Serving, host: Host) -> tuple[Instances, ...]:
     """The instance groups with kind and count resolved; RenderError where they need more cores
     than there are."""
     asked = tuple(
@@ -67,7 +67,7 @@ def plan_instances(serving: Serving, host: Host) -> tuple[InstancePlan, ...]:
     return groups
 
 
-def plan_threads(serving: Serving, groups: tuple[InstancePlan, ...], host: Host) -> dict[str, str]:
+def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) -> dict[str, str]:
     """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
     count = _cpu_instances(groups, host)
     if count == 0:
@@ -80,9 +80,7 @@ def plan_threads(serving: Serving, groups: tuple[InstancePlan, ...], host: Host)
     return {intra: str(threads), inter: "1"} | serving.parameters
 
 
-def plan_optimization(
-    serving: Serving, groups: tuple[InstancePlan, ...], host: Host
-) -> Optimization:
+def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Host) -> Optimization:
     """`optimization` without the settings of a device that no instance of the model uses."""
     asked = serving.optimization
     if host.backend == "openvino":
@@ -115,7 +113,7 @@ def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
     return tuple(map(str, range(count))) if count > 1 else ()
 
 
-def _resolve(group: Instances, default_count: int, host: Host) -> InstancePlan:
+def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
     """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
     if group.profile and host.backend != "tensorrt":
         raise RenderError(
@@ -132,19 +130,18 @@ def _resolve(group: Instances, default_count: int, host: Host) -> InstancePlan:
             wanted="kind cpu or auto, as Triton wants it: OpenVINO runs on the CPU",
             todo="remove kind, or choose a variant for the GPU",
         )
-    return InstancePlan(
-        kind=kind,
-        count=group.count or default_count,
-        gpus=group.gpus if kind in ("gpu", "auto") and host.backend != "openvino" else (),
-        profile=group.profile,
-        passive=group.passive,
-        host_policy=group.host_policy,
-        rate_limiter=group.rate_limiter,
+    on_gpu = kind in ("gpu", "auto") and host.backend != "openvino"
+    return group.model_copy(
+        update={
+            "kind": kind,
+            "count": group.count or default_count,
+            "gpus": group.gpus if on_gpu else (),
+        }
     )
 
 
-def _cpu_instances(groups: tuple[InstancePlan, ...], host: Host) -> int:
-    return sum(group.count for group in groups if host.takes_cores(group))
+def _cpu_instances(groups: tuple[Instances, ...], host: Host) -> int:
+    return sum(group.count or 0 for group in groups if host.takes_cores(group))
 
 
 def _given_threads(serving: Serving, host: Host) -> int | None:

@@ -10,15 +10,14 @@ from typing import Literal
 from tritonkit.datatypes import DataType
 from tritonkit.spec.serving import (
     DynamicBatching,
+    Instances,
     Optimization,
-    RateLimiter,
     SequenceBatching,
     VersionPolicy,
 )
 
 __all__ = [
     "EnsembleStep",
-    "InstancePlan",
     "ModelPlan",
     "Target",
     "TensorPlan",
@@ -48,19 +47,6 @@ class TensorPlan:
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} [{','.join(map(str, self.client_dims))}]"
-
-
-@dataclass(frozen=True)
-class InstancePlan:
-    """A group of equal instances, with its kind and count resolved."""
-
-    kind: Literal["auto", "cpu", "gpu", "model"]
-    count: int
-    gpus: tuple[int, ...] = ()
-    profile: tuple[str, ...] = ()
-    passive: bool = False
-    host_policy: str | None = None
-    rate_limiter: RateLimiter | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +95,8 @@ class ModelPlan:
     max_batch_size: int
     inputs: tuple[TensorPlan, ...]
     outputs: tuple[TensorPlan, ...]
-    instances: tuple[InstancePlan, ...] = ()
+    instances: tuple[Instances, ...] = ()
+    """Each with its kind and count."""
     version_policy: VersionPolicy = field(default_factory=lambda: VersionPolicy(latest=1))
     dynamic_batching: DynamicBatching | None = None
     sequence_batching: SequenceBatching | None = None

@@ -33,6 +33,8 @@ __all__ = [
 # strict: `true` and "4" are no numbers here.
 PositiveInt = Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)]
 NaturalInt = Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)]
+# Triton's names for times carry the unit.
+QueueDelay = Annotated[Microseconds, Field(serialization_alias="max_queue_delay_microseconds")]
 
 _FLAG_DTYPES = ("FP32", "INT32", "BOOL")
 _CORRID_DTYPES = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
@@ -42,7 +44,9 @@ class QueuePolicy(Strict):
     """What happens to a request that waits."""
 
     timeout_action: Literal["reject", "delay"] = "reject"
-    default_timeout: Microseconds = 0
+    default_timeout: Annotated[
+        Microseconds, Field(serialization_alias="default_timeout_microseconds")
+    ] = 0
     """Longest wait in the queue; 0us for none."""
     allow_timeout_override: bool = False
     """Whether a request may bring a shorter timeout."""
@@ -54,7 +58,7 @@ class DynamicBatching(Strict):
     """Join single requests into batches on the server."""
 
     preferred_batch_size: tuple[PositiveInt, ...] = ()
-    max_queue_delay: Microseconds = 0
+    max_queue_delay: QueueDelay = 0
     preserve_ordering: bool = False
     priority_levels: NaturalInt = 0
     default_priority_level: NaturalInt = 0
@@ -137,7 +141,7 @@ class State(Strict):
 class Direct(Strict):
     """Each sequence keeps one batch slot of one instance."""
 
-    max_queue_delay: Microseconds = 0
+    max_queue_delay: QueueDelay = 0
     minimum_slot_utilization: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
@@ -146,14 +150,16 @@ class Oldest(Strict):
 
     max_candidate_sequences: PositiveInt
     preferred_batch_size: tuple[PositiveInt, ...] = ()
-    max_queue_delay: Microseconds = 0
+    max_queue_delay: QueueDelay = 0
     preserve_ordering: bool = False
 
 
 class SequenceBatching(Strict):
     """Send the requests of one sequence to the same instance, in order."""
 
-    max_sequence_idle: Microseconds = 1_000_000
+    max_sequence_idle: Annotated[
+        Microseconds, Field(serialization_alias="max_sequence_idle_microseconds")
+    ] = 1_000_000
     direct: Direct | None = None
     oldest: Oldest | None = None
     control_input: dict[str, ControlInput] = {}
