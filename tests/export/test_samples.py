@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature, TensorInfo
-from tritonkit.export.samples import hook_batches, hook_training
+from tritonkit.export.samples import batches, hook_calibration, hook_training
 
 TEXT = """
 name: net
@@ -39,7 +39,7 @@ def test_calibration_that_cannot_be_used(write_model: WriteModel, returned: str,
         TEXT + "optimize: {calibration: data:given}\n", network__py="", data__py=data
     )
     with pytest.raises(BuildError) as caught:
-        hook_batches(spec, SIGNATURE, "calibration")
+        hook_calibration(spec, SIGNATURE)
     assert "optimize.calibration" in caught.value.where
     assert said in caught.value.found
 
@@ -48,7 +48,7 @@ def test_missing_calibration_says_what_to_write(write_model: WriteModel) -> None
     """A variant that needs data names the key to add."""
     spec = write_model(TEXT, network__py="")
     with pytest.raises(BuildError) as caught:
-        hook_batches(spec, SIGNATURE, "calibration")
+        hook_calibration(spec, SIGNATURE)
     assert "calibration: data:calibration_batches" in caught.value.todo
 
 
@@ -67,3 +67,12 @@ def test_training_data_have_a_target_for_each_item(write_model: WriteModel) -> N
     spec = write_model(text.replace("given", "short"), network__py="", data__py=data)
     with pytest.raises(BuildError, match="2 items and 1 targets"):
         hook_training(spec, SIGNATURE)
+
+
+def test_without_a_batch_axis_the_sample_budget_counts_batches(write_model: WriteModel) -> None:
+    """The first axis is the network's own there: it is not cut."""
+    data = "import numpy as np\ndef given(): return [{'x': np.ones(4, np.float32)}] * 3\n"
+    text = TEXT + "quality: {samples: data:given, max_samples: 2}\n"
+    spec = write_model(text, network__py="", data__py=data)
+    found = batches(spec, Signature(SIGNATURE.inputs, (), batched=False))
+    assert [batch["x"].shape for batch in found] == [(4,), (4,)]

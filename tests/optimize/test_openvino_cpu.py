@@ -83,7 +83,7 @@ def test_input_that_does_not_fit(given: dict[str, Any], said: str, tmp_path: Pat
     with pytest.raises(BuildError) as caught:
         open_runner(save(tmp_path, [-1, 4]), 1, "test").run(given)
     assert caught.value.where == "test"
-    assert f"OpenVINO fails on {said}: " in caught.value.found
+    assert f"OpenVINO cannot run it on {said}: " in caught.value.found
     assert "\n" not in caught.value.found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.samples import Batch
+from tritonkit.export.samples import Batch, said_shapes
 from tritonkit.spec import Spec
 
 __all__ = ["compare"]
@@ -40,10 +40,9 @@ def _names(spec: Spec, found: Batch, wanted: Batch) -> None:
 
 def _shapes(spec: Spec, name: str, found: Any, wanted: Any, batch: Batch) -> None:
     if found.shape != wanted.shape:
-        inputs = ", ".join(f"{n} {list(a.shape)}" for n, a in batch.items())
         raise BuildError(
             f"{spec.file} output {name}",
-            found=f"shape {list(found.shape)} for {inputs}",
+            found=f"shape {list(found.shape)} for {said_shapes(batch)}",
             wanted=f"{list(wanted.shape)}, as the reference gives",
         )
 

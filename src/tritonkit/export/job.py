@@ -11,9 +11,15 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.closeness import mean_cosine
-from tritonkit.export.onnx_file import check_against_spec, check_file, read_signature
+from tritonkit.export.onnx_file import (
+    check_against_spec,
+    check_file,
+    open_session,
+    read_signature,
+    run_session,
+)
 from tritonkit.export.reference import Reference
-from tritonkit.export.samples import Batch, batches, hook_batches, hook_training
+from tritonkit.export.samples import Batch, batches, dummy_batch, hook_calibration, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained
 from tritonkit.export.weights import WeightCache
 from tritonkit.spec import Spec, resolve_file
@@ -25,8 +31,6 @@ class Job:
     """One spec on its way to its variants. Everything is made once, on first use.
 
     Args:
-        spec: of the network.
-        weights: the cache of trained weights.
         base: gives the FP32 ONNX artifact of this job's network, built if need be.
         threads: cores the measurements may use.
         say: called with short phrases about what is being done.
@@ -111,6 +115,11 @@ class Job:
         return load_teacher(self.spec, self._weights, self.say)
 
     @cached_property
+    def example(self) -> Batch:
+        """Input of 3 items and long free axes to trace with: torch.export takes sizes of 0 and 1 for constants."""
+        return dummy_batch(self.spec, self.signature, 3, largest=True)
+
+    @cached_property
     def samples(self) -> list[Batch]:
         """Held-out input, for measuring alone; seeded random input where the spec names none."""
         return batches(self.spec, self.signature)
@@ -128,7 +137,7 @@ class Job:
     @cached_property
     def calibration(self) -> list[Batch]:
         """Real input by which ranges are found and layers chosen: never the held-out samples."""
-        return hook_batches(self.spec, self.signature, "calibration")
+        return hook_calibration(self.spec, self.signature)
 
     @cached_property
     def training(self) -> list[tuple[Batch, Any]]:
@@ -145,8 +154,6 @@ class Job:
 
     @cached_property
     def _calibration_outputs(self) -> list[Batch]:
-        from tritonkit.export.onnx_file import open_session, run_session
-
         where = f"{self.spec.file} optimize.calibration"
         session = open_session(self.onnx, where)
         return [run_session(session, batch, where) for batch in self.calibration]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.onnx_file import tensors
+from tritonkit.export.onnx_file import graphs, tensors
 from tritonkit.extras import need
 
 __all__ = ["OnnxFacts", "read_onnx"]
@@ -54,7 +53,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         raise BuildError(
             where, found=f"{file.name} ({size} bytes) is not an ONNX file: {error}"
         ) from error
-    nodes = list(_nodes(model))
+    nodes = [node for graph in graphs(model) for node in graph.node]
     custom = {f"{n.domain}.{n.op_type}" for n in nodes if n.domain not in _BUILT_IN}
     external = {
         entry.value
@@ -73,16 +72,6 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         external_files=tuple(sorted(external)),
     )
     return facts, model
-
-
-def _nodes(model: Any) -> Iterator[Any]:
-    """Every operator, those of functions and of branches and loops too."""
-    left = [list(model.graph.node), *(list(function.node) for function in model.functions)]
-    while left:
-        for node in left.pop():
-            yield node
-            for attribute in node.attribute:
-                left += [list(graph.node) for graph in (attribute.g, *attribute.graphs)]
 
 
 def _describe(value: Any, onnx: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tritonkit.datatypes import BY_ONNX
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.runner import cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.spec import Spec, Tensor
@@ -17,6 +18,7 @@ from tritonkit.spec import Spec, Tensor
 __all__ = [
     "check_against_spec",
     "check_file",
+    "graphs",
     "open_session",
     "read_signature",
     "run_session",
@@ -50,23 +52,30 @@ def check_file(file: Path, where: str) -> Any:
     return model
 
 
-def tensors(model: Any) -> Iterator[Any]:
-    """Every tensor of a file: of the graph, of the graphs and constants inside its nodes, of functions.
+def graphs(model: Any) -> Iterator[Any]:
+    """Every graph and function of a file, those inside of branches and loops too."""
+    left = [model.graph, *model.functions]
+    left += [g for t in model.training_info for g in (t.initialization, t.algorithm)]
+    while left:
+        graph = left.pop()
+        yield graph
+        for attribute in (a for node in graph.node for a in node.attribute):
+            left += [attribute.g, *attribute.graphs]
 
-    A tensor that names another file would have that file read, wherever it lies, when the model is loaded.
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Every constant of a file.
+
+    One that names another file would have that file read, wherever it lies, when the model is loaded.
     """
-    parts = [model.graph, *model.functions]
-    parts += [g for t in model.training_info for g in (t.initialization, t.algorithm)]
-    while parts:
-        part = parts.pop()
+    for graph in graphs(model):
         sparse = []
-        if part.DESCRIPTOR.name == "GraphProto":
-            yield from part.initializer
-            sparse += part.sparse_initializer
-        for attribute in (a for node in part.node for a in node.attribute):
+        if graph.DESCRIPTOR.name == "GraphProto":
+            yield from graph.initializer
+            sparse += graph.sparse_initializer
+        for attribute in (a for node in graph.node for a in node.attribute):
             yield from (attribute.t, *attribute.tensors)
             sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
-            parts += [attribute.g, *attribute.graphs]
         for tensor in sparse:
             yield from (tensor.values, tensor.indices)
 
@@ -210,9 +219,4 @@ def run_session(session: Any, batch: Batch, where: str) -> Batch:
     try:
         return dict(zip(names, session.run(names, batch), strict=True))
     except Exception as error:
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
-        raise BuildError(
-            where,
-            found=f"ONNX Runtime cannot run it on {shapes}: {_last_line(error)}",
-            wanted="a network that runs at every batch and axis size the spec allows",
-        ) from error
+        raise cannot_run(where, "ONNX Runtime", batch, _last_line(error)) from error

@@ -23,6 +23,7 @@ __all__ = ["bootstrap_drop", "measure"]
 
 _RESAMPLES = 2000
 _LEVEL = 0.95
+_INDICES = 2**20  # of items, drawn at once
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,10 @@ def measure(job: Job, runner: Runner, *, lossless: bool) -> Measured:
     """
     reference, spec = job.reference, job.spec
     job.say("measuring quality")
-    found = [runner.run(batch) for batch in reference.samples]
-    singles = [runner.run(batch) for batch in reference.singles]
-    largest = compare(
-        spec,
-        [*reference.samples, *reference.singles],
-        [*found, *singles],
-        [*reference.outputs, *reference.single_outputs],
-        lossless=lossless,
-    )
-    quality, outputs = spec.model.quality, reference.outputs
+    found = [runner.run(batch) for batch in reference.batches]
+    largest = compare(spec, reference.batches, found, reference.outputs, lossless=lossless)
+    quality, count = spec.model.quality, reference.samples
+    found, outputs = found[:count], reference.outputs[:count]
     main = _score(spec, quality.metric, "quality.metric", found, outputs, job.batched)
     also = [
         _score(spec, hook, f"quality.also.{place}", found, outputs, job.batched)
@@ -63,7 +58,7 @@ def measure(job: Job, runner: Runner, *, lossless: bool) -> Measured:
         value=main.value,
         reference=main.reference,
         max_difference=largest,
-        samples=sum(map(count_items, reference.samples)),
+        samples=sum(map(count_items, reference.batches[:count])),
         drop_low=low,
         drop_high=high,
         also={score.name: (score.value, score.reference) for score in also},
@@ -82,9 +77,15 @@ def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
 
     drop = np.asarray(reference, dtype=np.float64) - np.asarray(found, dtype=np.float64)
     random = np.random.default_rng(0)
-    means = [drop[random.integers(0, len(drop), len(drop))].mean() for _ in range(_RESAMPLES)]
+    at_once = max(1, _INDICES // len(drop))
+    means = [
+        drop[random.integers(0, len(drop), (min(at_once, _RESAMPLES - done), len(drop)))].mean(
+            axis=1
+        )
+        for done in range(0, _RESAMPLES, at_once)
+    ]
     outside = (1 - _LEVEL) / 2
-    low, high = np.quantile(means, (outside, 1 - outside))
+    low, high = np.quantile(np.concatenate(means), (outside, 1 - outside))
     return float(low), float(high)
 
 

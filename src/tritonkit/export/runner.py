@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tritonkit.export.samples import Batch
+from tritonkit.errors import BuildError
+from tritonkit.export.samples import Batch, said_shapes
 
-__all__ = ["OperatorTime", "Runner"]
+__all__ = ["OperatorTime", "Runner", "cannot_run"]
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,12 @@ class Runner(Protocol):
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean time of each operator over `repeats` runs, by the runtime's own profiler."""
         ...
+
+
+def cannot_run(where: str, engine: str, batch: Batch, reason: str) -> BuildError:
+    """The error for a batch that an engine does not take."""
+    return BuildError(
+        where,
+        found=f"{engine} cannot run it on {said_shapes(batch)}: {reason}",
+        wanted="a network that runs at every batch and axis size the spec allows",
+    )

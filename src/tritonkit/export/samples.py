@@ -15,13 +15,12 @@ from tritonkit.spec import Spec
 __all__ = [
     "Batch",
     "batches",
-    "checked_batches",
     "count_items",
     "dummy_batch",
     "first_items",
-    "hook_batches",
+    "hook_calibration",
     "hook_training",
-    "single_items",
+    "said_shapes",
 ]
 
 Batch = dict[str, Any]
@@ -35,11 +34,8 @@ def batches(spec: Spec, signature: Signature) -> list[Batch]:
     axis sizes."""
     quality = spec.model.quality
     if quality.samples is not None:
-        field = "quality.samples"
-        found = load_hook(spec, quality.samples, field)()
-        given = [found] if isinstance(found, dict) else found
-        real = checked_batches(spec, signature, given, field, quality.samples)
-        return real if quality.max_samples is None else first_items(real, quality.max_samples)
+        real = _from_hook(spec, signature, "quality.samples", quality.samples)
+        return first_items(real, quality.max_samples, signature.batched)
     sizes = (1, 3) if signature.batched else (1,)
     return [
         dummy_batch(spec, signature, size, largest, seed)
@@ -47,16 +43,66 @@ def batches(spec: Spec, signature: Signature) -> list[Batch]:
     ]
 
 
-def checked_batches(
+def hook_calibration(spec: Spec, signature: Signature) -> list[Batch]:
+    """What `optimize.calibration` returns: batches of real input.
+
+    BuildError where the hook is missing, or its data are empty, misshapen or not finite.
+    """
+    given = _from_hook(spec, signature, "optimize.calibration", _hook(spec, "calibration"))
+    _hold_to_finite(spec, "optimize.calibration", given)
+    return given
+
+
+def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:
+    """What `optimize.training` returns: (batch, targets), targets an array with an entry per item, or None."""
+    field, hook = "optimize.training", _hook(spec, "training")
+    found = load_hook(spec, hook, field)()
+    pairs = isinstance(found, Sequence) and all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in found
+    )
+    if not pairs or not found:
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned " + ("no batch" if pairs else type(found).__name__),
+            wanted="a list of (batch, targets): a dict of input name -> array, and an array or None",
+        )
+    given = _checked_batches(spec, signature, [batch for batch, _ in found], field, hook)
+    _hold_to_finite(spec, field, given)
+    for place, (batch, (_, targets)) in enumerate(zip(given, found, strict=True)):
+        if targets is not None and len(targets) != count_items(batch):
+            raise BuildError(
+                f"{spec.file} {field}",
+                found=f"batch {place} has {count_items(batch)} items and {len(targets)} targets",
+                wanted="one target for each item",
+            )
+    return list(zip(given, (targets for _, targets in found), strict=True))
+
+
+def _hook(spec: Spec, key: str) -> str:
+    hook: str | None = getattr(spec.model.optimize, key)
+    if hook is None:
+        raise BuildError(
+            f"{spec.file} optimize.{key}",
+            found="it is not given",
+            wanted=f"{key} data for this variant: real input, other than quality.samples",
+            todo=f"write a function in the model's folder and name it: {key}: data:{key}_batches",
+        )
+    return hook
+
+
+def _from_hook(spec: Spec, signature: Signature, field: str, hook: str) -> list[Batch]:
+    found = load_hook(spec, hook, field)()
+    given = [found] if isinstance(found, dict) else found
+    return _checked_batches(spec, signature, given, field, hook)
+
+
+def _checked_batches(
     spec: Spec, signature: Signature, found: Any, field: str, hook: str
 ) -> list[Batch]:
     """What a hook returned, checked against the network's inputs and copied in C order."""
-    if (
-        not isinstance(found, Sequence)
-        or not found
-        or not all(isinstance(batch, dict) for batch in found)
-    ):
-        empty = isinstance(found, Sequence) and not found
+    listed = isinstance(found, Sequence)
+    if not listed or not found or not all(isinstance(batch, dict) for batch in found):
+        empty = listed and not found
         raise BuildError(
             f"{spec.file} {field}",
             found=f"{hook} returned " + ("no batch" if empty else type(found).__name__),
@@ -65,25 +111,22 @@ def checked_batches(
     return [_checked(spec, signature, place, batch, field) for place, batch in enumerate(found)]
 
 
-def first_items(given: Sequence[Batch], count: int) -> list[Batch]:
-    """The first `count` items, the last batch cut."""
+def first_items(given: Sequence[Batch], count: int | None, batched: bool) -> list[Batch]:
+    """The first `count` items (None: all), the last batch cut; without a batch axis each batch is an item."""
+    if count is None or not batched:
+        return list(given[:count])
     taken: list[Batch] = []
     for batch in given:
-        left = count - sum(map(count_items, taken))
-        if left <= 0:
+        if count <= 0:
             break
-        taken.append({name: array[:left] if array.ndim else array for name, array in batch.items()})
+        taken.append({name: array[:count] for name, array in batch.items()})
+        count -= count_items(batch)
     return taken
 
 
-def single_items(given: Sequence[Batch], batched: bool, count: int = 2) -> list[Batch]:
-    """The first items alone: a network that only works at the exported batch size fails on them."""
-    if not batched:
-        return []
-    first = given[0]
-    return [
-        {n: a[i : i + 1] for n, a in first.items()} for i in range(min(count, count_items(first)))
-    ]
+def said_shapes(batch: Batch) -> str:
+    """`ids [2, 128], mask [2, 128]`."""
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
 
 
 def count_items(batch: Batch) -> int:
@@ -192,65 +235,13 @@ def _random(random: Any, tensor: TensorInfo, shape: tuple[int, ...]) -> Any:
     return np.asarray(random.integers(0, 2, shape), dtype)
 
 
-def hook_batches(spec: Spec, signature: Signature, key: str) -> list[Batch]:
-    """What `optimize.<key>` returns: batches of real input.
-
-    BuildError where the hook is missing, or its data are empty, misshapen or not finite.
-    """
-    field = f"optimize.{key}"
-    hook = _hook(spec, key)
-    found = load_hook(spec, hook, field)()
-    given = checked_batches(
-        spec, signature, [found] if isinstance(found, dict) else found, field, hook
-    )
-    for place, batch in enumerate(given):
-        _finite(spec, field, place, batch)
-    return given
-
-
-def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:
-    """What `optimize.training` returns: (batch, targets), targets an array with an entry per item, or None."""
-    field, hook = "optimize.training", _hook(spec, "training")
-    found = load_hook(spec, hook, field)()
-    pairs = isinstance(found, Sequence) and all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in found
-    )
-    if not pairs or not found:
-        raise BuildError(
-            f"{spec.file} {field}",
-            found=f"{hook} returned " + ("no batch" if pairs else type(found).__name__),
-            wanted="a list of (batch, targets): a dict of input name -> array, and an array or None",
-        )
-    given = checked_batches(spec, signature, [batch for batch, _ in found], field, hook)
-    for place, (batch, (_, targets)) in enumerate(zip(given, found, strict=True)):
-        _finite(spec, field, place, batch)
-        if targets is not None and len(targets) != count_items(batch):
-            raise BuildError(
-                f"{spec.file} {field}",
-                found=f"batch {place} has {count_items(batch)} items and {len(targets)} targets",
-                wanted="one target for each item",
-            )
-    return list(zip(given, (targets for _, targets in found), strict=True))
-
-
-def _hook(spec: Spec, key: str) -> str:
-    hook: str | None = getattr(spec.model.optimize, key)
-    if hook is None:
-        what = "calibration" if key == "calibration" else "training"
-        raise BuildError(
-            f"{spec.file} optimize.{key}",
-            found="it is not given",
-            wanted=f"{what} data for this variant: real input, other than quality.samples",
-            todo=f"write a function in the model's folder and name it: {key}: data:{key}_batches",
-        )
-    return hook
-
-
-def _finite(spec: Spec, field: str, place: int, batch: Batch) -> None:
+def _hold_to_finite(spec: Spec, field: str, given: Sequence[Batch]) -> None:
     import numpy as np
 
-    for name, array in batch.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+    for place, batch in enumerate(given):
+        for name, array in batch.items():
+            if not np.issubdtype(array.dtype, np.floating) or np.isfinite(array).all():
+                continue
             count = int((~np.isfinite(array)).sum())
             raise BuildError(
                 f"{spec.file} {field}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,16 @@ from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
 
-__all__ = ["SEED", "load_teacher", "load_trained", "make_module", "run_module", "run_outputs"]
+__all__ = [
+    "SEED",
+    "load_teacher",
+    "load_trained",
+    "make_module",
+    "outputs_of",
+    "run_module",
+    "run_outputs",
+    "to_tensors",
+]
 
 SEED = 0
 
@@ -83,17 +92,10 @@ def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
 
 
 def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
-    """Outputs of the module as arrays, in its order.
-
-    The spec's inputs are the module's positional arguments, in their order.
-    """
-    torch = need("torch", "build")
-    tensors = [torch.from_numpy(batch[name]) for name in spec.model.network.inputs]
+    """Outputs of the module as arrays, in its order."""
+    torch, tensors = need("torch", "build"), to_tensors(spec, batch)
     with hook_errors(spec, "network.torch", "running the module on the samples"), torch.no_grad():
-        found = module(*tensors)
-    if isinstance(found, dict):
-        found = list(found.values())
-    results = found if isinstance(found, tuple | list) else [found]
+        results = outputs_of(module, tensors)
     if other := [result for result in results if not isinstance(result, torch.Tensor)]:
         raise BuildError(
             f"{spec.file} network.torch",
@@ -102,6 +104,20 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
         )
     # numpy has no bfloat16; float32 holds each of its values.
     return [(r.float() if r.dtype == torch.bfloat16 else r).numpy() for r in results]
+
+
+def to_tensors(spec: Spec, batch: Batch) -> tuple[Any, ...]:
+    """The module's positional arguments: the spec's inputs, in their order."""
+    torch = need("torch", "build")
+    return tuple(torch.from_numpy(batch[name]) for name in spec.model.network.inputs)
+
+
+def outputs_of(module: Any, inputs: Iterable[Any]) -> list[Any]:
+    """The module's outputs as a list, in its order."""
+    found = module(*inputs)
+    if isinstance(found, dict):
+        return list(found.values())
+    return list(found) if isinstance(found, tuple | list) else [found]
 
 
 def _seed(torch: Any) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import re
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch
+from tritonkit.export.torch_module import to_tensors
 from tritonkit.extras import need
 from tritonkit.spec import Spec
 
-__all__ = ["dynamic_shapes", "explain", "export_onnx", "quiet"]
+__all__ = ["dynamic_shapes", "explain", "export_onnx"]
 
 
 def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Path) -> None:
@@ -29,12 +26,11 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
     torch = need("torch", "build")
     need("onnxscript", "build")
     network = spec.model.network
-    tensors = tuple(torch.from_numpy(example[name]) for name in network.inputs)
     try:
         with quiet():
             program = torch.onnx.export(
                 module,
-                tensors,
+                to_tensors(spec, example),
                 dynamo=True,
                 dynamic_shapes=dynamic_shapes(torch, spec, batched),
                 input_names=list(network.inputs),
@@ -105,17 +101,3 @@ def explain(spec: Spec, error: Exception) -> BuildError:
         todo="see the lines below; an axis that must be fixed is a number in network.inputs",
         details="\n".join(lines[1:12]),
     )
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the exporter's notes about libraries it does not need out of a person's terminal."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.quiet import silenced
 from tritonkit.export.runner import OperatorTime
-from tritonkit.export.samples import Batch
+from tritonkit.export.samples import Batch, said_shapes
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import silenced
 from tritonkit.text import first_line
 
 __all__ = ["open_interpreter", "open_runner"]
@@ -40,10 +40,9 @@ class _Interpreter:
             # The arrays are the interpreter's own memory, which the next item overwrites.
             return {name: array.copy() for name, array in self._call(**item).items()}
         except (ValueError, RuntimeError) as error:
-            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in item.items())
             raise BuildError(
                 self._where,
-                found=f"LiteRT cannot run it on {shapes}: {first_line(error)}",
+                found=f"LiteRT cannot run it on {said_shapes(item)}: {first_line(error)}",
                 wanted=f"the shapes of the file: {self._shapes}",
             ) from error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.runner import OperatorTime
+from tritonkit.export.runner import OperatorTime, cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import PRECISION, PRECISION_ENTRY, first_reason, open_core
@@ -86,12 +86,7 @@ class OpenVINORunner:
         try:
             yield
         except RuntimeError as error:
-            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
-            raise BuildError(
-                self._where,
-                found=f"OpenVINO fails on {shapes}: {first_reason(error)}",
-                wanted="a network that runs at every batch and axis size the spec allows",
-            ) from error
+            raise cannot_run(self._where, "OpenVINO", batch, first_reason(error)) from error
 
 
 def open_runner(folder: Path, threads: int, where: str) -> OpenVINORunner:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.runner import OperatorTime
+from tritonkit.export.runner import OperatorTime, cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.text import first_line
@@ -39,12 +39,7 @@ class _Function:
             with self._on_threads(), self._torch.inference_mode():
                 found = self._call(*tensors)
         except Exception as error:  # RuntimeError mostly, and whatever an operator raises
-            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
-            raise BuildError(
-                self._where,
-                found=f"PyTorch cannot run it on {shapes}: {first_line(error)}",
-                wanted="a network that runs at every batch and axis size the spec allows",
-            ) from error
+            raise cannot_run(self._where, "PyTorch", batch, first_line(error)) from error
         results = list(found) if isinstance(found, tuple | list) else [found]
         return {n: r.numpy() for n, r in zip(self._outputs, results, strict=True)}
 

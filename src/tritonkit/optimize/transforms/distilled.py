@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
-from tritonkit.export.torch_module import make_module
+from tritonkit.export.torch_module import make_module, outputs_of
 from tritonkit.extras import need
-from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, parameter_count, to_pairs
+from tritonkit.optimize.transforms.loop import Settings, fit, parameter_count, to_pairs
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job

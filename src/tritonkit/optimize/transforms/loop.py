@@ -15,11 +15,11 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.samples import Batch
-from tritonkit.export.torch_module import SEED
+from tritonkit.export.torch_module import SEED, outputs_of, to_tensors
 from tritonkit.extras import need
 from tritonkit.spec import Spec
 
-__all__ = ["Pair", "Settings", "fit", "outputs_of", "parameter_count", "to_pairs"]
+__all__ = ["Pair", "Settings", "fit", "parameter_count", "to_pairs"]
 
 _GRADIENT_NORM = 5.0  # a step may not be longer: one bad batch cannot undo what was learned
 _WEIGHT_DECAY = 1e-4
@@ -109,22 +109,10 @@ def _can_learn(weights: list[Any], wanted: list[Any], settings: Settings) -> Non
 def to_pairs(spec: Spec, training: Sequence[tuple[Batch, Any]]) -> list[Pair]:
     """A job's training data as tensors."""
     torch = need("torch", "build")
-    names = list(spec.model.network.inputs)
     return [
-        (
-            tuple(torch.from_numpy(batch[name]) for name in names),
-            None if targets is None else torch.tensor(targets),
-        )
+        (to_tensors(spec, batch), None if targets is None else torch.tensor(targets))
         for batch, targets in training
     ]
-
-
-def outputs_of(module: Any, inputs: tuple[Any, ...]) -> list[Any]:
-    """The module's outputs as a list, in its order."""
-    found = module(*inputs)
-    if isinstance(found, dict):
-        return list(found.values())
-    return list(found) if isinstance(found, tuple | list) else [found]
 
 
 def parameter_count(module: Any) -> int:

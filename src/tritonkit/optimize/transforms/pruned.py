@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
+from tritonkit.export.torch_module import outputs_of
 from tritonkit.extras import need
-from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, parameter_count, to_pairs
+from tritonkit.optimize.transforms.loop import Settings, fit, parameter_count, to_pairs
 from tritonkit.spec import Spec
 from tritonkit.spec.document import nearest
 from tritonkit.text import first_line

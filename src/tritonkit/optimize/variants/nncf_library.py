@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
 
 __all__ = ["clipping", "need_nncf", "smoothing"]
 

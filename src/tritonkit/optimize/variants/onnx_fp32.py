@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
-from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_module import run_module
 from tritonkit.export.torch_onnx import export_onnx
 from tritonkit.extras import need
@@ -30,9 +29,8 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         return ()
     module = job.module()
     run_module(job.spec, module, job.samples[0])  # its own mistakes, before the exporter's words
-    example = dummy_batch(job.spec, job.signature, 3, largest=True)
     job.say("exporting to ONNX")
-    export_onnx(job.spec, module, example, job.batched, folder / FILE)
+    export_onnx(job.spec, module, job.example, job.batched, folder / FILE)
     model = need("onnx", "build").load(folder / FILE)
     tidy(model)  # the exporter's notes name files of this machine
     save(model, folder / FILE)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch, dummy_batch
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.onnx_graph import save, tidy, with_shapes
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.export.onnx_file import open_session
+from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
 
 __all__ = ["Graph", "name_nodes", "save", "shorten", "simplified", "tidy", "with_shapes"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_calibration import Calibrator, Range
 from tritonkit.optimize.variants.onnx_fuse import fuse

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
-from tritonkit.export.samples import dummy_batch
+from tritonkit.export.quiet import quiet
+from tritonkit.export.torch_module import outputs_of, to_tensors
 from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
-from tritonkit.optimize.transforms.loop import Settings, fit, outputs_of, to_pairs
+from tritonkit.optimize.transforms.loop import Settings, fit, to_pairs
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_graph import save, tidy
 from tritonkit.optimize.variants.qat_quantizer import Int8Quantizer
@@ -56,8 +56,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     job.say("writing the int8 file")
     with quiet():
         finished = need("torchao.quantization.pt2e.quantize_pt2e", "optimize").convert_pt2e(student)
-    example = dummy_batch(spec, job.signature, 3, largest=True)
-    export_onnx(spec, finished, example, job.batched, folder / "model.onnx")
+    export_onnx(spec, finished, job.example, job.batched, folder / "model.onnx")
     _make_small(folder / "model.onnx")
     return (f"{rules.layers} layers in int8, fine-tuned for {settings.epochs} epochs",)
 
@@ -80,8 +79,7 @@ def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:
     with quiet():
         pt2e = need("torchao.quantization.pt2e.quantize_pt2e", "optimize")
         rules = Int8Quantizer(largest_weight())
-    example = dummy_batch(spec, job.signature, 3, largest=True)
-    inputs = tuple(torch.from_numpy(example[name]) for name in spec.model.network.inputs)
+    inputs = to_tensors(spec, job.example)
     shapes = dynamic_shapes(torch, spec, job.batched)
     try:
         with quiet():

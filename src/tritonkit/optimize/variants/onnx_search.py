@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.export.closeness import mean_cosine
 from tritonkit.export.onnx_file import open_session, run_session
-from tritonkit.export.samples import Batch
+from tritonkit.export.samples import Batch, first_items
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import save
 from tritonkit.optimize.variants.sensitivity import layers_to_exclude
@@ -71,7 +71,7 @@ class Search:
     @cached_property
     def _few(self) -> tuple[list[Batch], list[Batch]]:
         """The first items of the calibration data, and what the FP32 network gives for them."""
-        batches = _first_items(self.job.calibration, _PROBE_ITEMS, self.job.batched)
+        batches = first_items(self.job.calibration, _PROBE_ITEMS, self.job.batched)
         session = open_session(self.job.onnx, self.where)
         return batches, [run_session(session, batch, self.where) for batch in batches]
 
@@ -86,16 +86,3 @@ class Search:
             save(model, file)
             session = open_session(file, self.where, options=options)
         return lambda batch: run_session(session, batch, self.where)
-
-
-def _first_items(batches: Sequence[Batch], count: int, batched: bool) -> list[Batch]:
-    """The first items of the data, as whole batches or the beginning of one."""
-    if not batched:
-        return list(batches[:count])
-    found: list[Batch] = []
-    for batch in batches:
-        if count <= 0:
-            break
-        found.append({name: array[:count] for name, array in batch.items()})
-        count -= len(next(iter(batch.values())))
-    return found

@@ -16,10 +16,10 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.closeness import item_cosines, mean_cosine
 from tritonkit.export.job import Job
+from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch, count_items
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import first_reason
-from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
 from tritonkit.optimize.variants.nncf_library import clipping, need_nncf, smoothing
 from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantized, layers_in_float

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
 from tritonkit.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.optimize.variants.onnx_graph import with_shapes
 

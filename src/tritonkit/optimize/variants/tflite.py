@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.quiet import silenced
 from tritonkit.export.samples import Batch, count_items, dummy_batch
+from tritonkit.export.torch_module import outputs_of
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import silenced
 from tritonkit.optimize.runtimes.litert import open_interpreter
 from tritonkit.text import first_line
 
@@ -98,11 +99,7 @@ def _named(torch: Any, module: Any, outputs: list[str]) -> Any:
             self.network = module
 
         def forward(self, **inputs: Any) -> dict[str, Any]:
-            found = self.network(*inputs.values())
-            if isinstance(found, dict):
-                found = list(found.values())
-            results = found if isinstance(found, tuple | list) else [found]
-            return dict(zip(outputs, results, strict=True))
+            return dict(zip(outputs, outputs_of(self.network, inputs.values()), strict=True))
 
     return Named().eval()
 

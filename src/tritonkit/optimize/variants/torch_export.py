@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import BuildError
-from tritonkit.export.samples import dummy_batch
+from tritonkit.export.quiet import quiet
+from tritonkit.export.torch_module import outputs_of, to_tensors
 from tritonkit.export.torch_onnx import dynamic_shapes, explain
 from tritonkit.extras import need
-from tritonkit.optimize.quiet import quiet
 from tritonkit.resources import shipped
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
@@ -44,7 +44,7 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
         # TorchScript is deprecated, and still what Triton's pytorch backend loads; tracing warns about every
         # size it reads, which the comparison with the reference judges better.
         with quiet(), torch.no_grad():
-            traced = torch.jit.trace(module, _example(torch, job), check_trace=False)
+            traced = torch.jit.trace(module, to_tensors(job.spec, job.example), check_trace=False)
             frozen = torch.jit.freeze(traced.eval())
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(
@@ -69,7 +69,7 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
     torch, spec = need("torch", "build"), job.spec
     _check_dtypes(job)
     _check_compiler(spec)
-    module, example = _positional(torch, job.module()), _example(torch, job)
+    module, example = _positional(torch, job.module()), to_tensors(job.spec, job.example)
     shapes = (dynamic_shapes(torch, spec, job.batched),)  # of *inputs, one argument
     job.say("exporting")
     try:
@@ -112,18 +112,10 @@ def _positional(torch: Any, module: Any) -> Any:
             self.network = module
 
         def forward(self, *inputs: Any) -> Any:
-            found = self.network(*inputs)
-            if isinstance(found, dict):
-                return tuple(found.values())
-            return tuple(found) if isinstance(found, list) else found
+            found = outputs_of(self.network, inputs)
+            return tuple(found) if len(found) > 1 else found[0]
 
     return Positional().eval()
-
-
-def _example(torch: Any, job: Job) -> tuple[Any, ...]:
-    """Input of 3 items and long free axes: sizes of 0 and 1 would be taken for constants."""
-    batch = dummy_batch(job.spec, job.signature, 3, largest=True)
-    return tuple(torch.from_numpy(batch[name]) for name in job.spec.model.network.inputs)
 
 
 def _check_dtypes(job: Job) -> None:
