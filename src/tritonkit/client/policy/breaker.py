@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal, TypeAlias
+from collections import deque
+from typing import Literal
 
 from tritonkit.client.policy.settings import Breaker
 
 __all__ = ["CircuitBreaker"]
 
-State: TypeAlias = Literal["closed", "open", "half-open"]
-
-_BUCKETS = 10
+_PARTS = 10
+"""Of the window: a part falls out of it as a whole."""
 
 _NEVER_OPENS = Breaker(least_calls=sys.maxsize)
 
@@ -27,23 +27,26 @@ class CircuitBreaker:
         settings: None: it never opens.
     """
 
-    _index: int
-    _calls: int
-    _failures: int
+    state: Literal["closed", "open", "half-open"]
 
     def __init__(self, settings: Breaker | None) -> None:
         self._settings = settings or _NEVER_OPENS
         self._open_until = 0.0
-        self.state: State = "closed"
-        self.generation = 0
+        self.generation = -1
+        self._turn("closed")
+
+    def _turn(self, state: Literal["closed", "open", "half-open"]) -> None:
+        self.state = state
+        self.generation += 1
         self._answered_probes = 0
+        # When each probe under way began, in order; those without a place any more are left out.
         self._probes: list[float] = []
-        """When each probe under way began, in order; those without a place any more are left out."""
-        self._clear()
+        # Number, calls and failures of each part of the window that had calls.
+        self._window: deque[list[int]] = deque()
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now; changes nothing."""
-        return self.reopens_in(now) <= 0.0
+        return self.state == "closed" or self.reopens_in(now) <= 0.0
 
     def reopens_in(self, now: float) -> float:
         """Seconds until a call is let through at the latest; a probe's answer may let it through before."""
@@ -76,26 +79,10 @@ class CircuitBreaker:
         """
         if generation != self.generation:
             return
-        if self.state != "closed":
-            self._probed(now, good, began)
-        elif good is not None:
-            index = int(now * _BUCKETS / self._settings.window_s)
-            if index != self._index:
-                self._roll(index)
-            bucket = self._window[index % _BUCKETS]
-            bucket[0] += 1
-            self._calls += 1
-            if not good:
-                bucket[1] += 1
-                self._failures += 1
-                self._judge(now)
-
-    def _judge(self, now: float) -> None:
-        settings, calls = self._settings, self._calls
-        if calls >= settings.least_calls and self._failures >= settings.failure_rate * calls:
-            self._open(now)
-
-    def _probed(self, now: float, good: bool | None, began: float) -> None:
+        if self.state == "closed":
+            if good is not None:
+                self._count(now, good)
+            return
         if began in self._probes:
             self._probes.remove(began)
         if good is False:
@@ -105,30 +92,20 @@ class CircuitBreaker:
             if self._answered_probes >= self._settings.probes:
                 self._turn("closed")
 
-    def _roll(self, index: int) -> None:
-        """Drop the buckets that fell out of the window."""
-        if index - self._index >= _BUCKETS or index < self._index:
-            self._clear()
-        else:
-            for old in range(self._index + 1, index + 1):
-                bucket = self._window[old % _BUCKETS]
-                self._calls -= bucket[0]
-                self._failures -= bucket[1]
-                bucket[:] = (0, 0)
-        self._index = index
+    def _count(self, now: float, good: bool) -> None:
+        settings, window = self._settings, self._window
+        number = int(now * _PARTS / settings.window_s)
+        if not window or number > window[-1][0]:
+            window.append([number, 0, 0])
+            while window[0][0] <= number - _PARTS:
+                window.popleft()
+        window[-1][1] += 1
+        if not good:
+            window[-1][2] += 1
+            calls, failures = sum(part[1] for part in window), sum(part[2] for part in window)
+            if calls >= settings.least_calls and failures >= settings.failure_rate * calls:
+                self._open(now)
 
     def _open(self, now: float) -> None:
         self._open_until = now + self._settings.open_s
         self._turn("open")
-
-    def _turn(self, state: State) -> None:
-        self.state = state
-        self.generation += 1
-        self._answered_probes = 0
-        self._probes = []
-        self._clear()
-
-    def _clear(self) -> None:
-        self._window = [[0, 0] for _ in range(_BUCKETS)]
-        self._index = -1
-        self._calls = self._failures = 0
