@@ -61,7 +61,11 @@ class ConcurrencyLimiter:
             Overloaded: the line is full, or so long that the call would be answered too late.
             DeadlineExceeded: the time was over before a place was free.
         """
-        waiter = self._queued(seconds)
+        with self._lock:
+            self._check_line(seconds)
+            waiter = _Waiter(seconds)
+            self._line.append(waiter)
+            self._grant()  # there may be room after all
         try:
             yield waiter
         except BaseException:
@@ -100,23 +104,6 @@ class ConcurrencyLimiter:
             waiter.granted = True
             waiter.wake()
 
-    def _queued(self, left_s: float) -> _Waiter:
-        """A place in line; it is granted at once when there is room after all."""
-        with self._lock:
-            waiting = len(self._line)
-            turns = waiting / self._limit.in_flight + 1
-            free = self.in_flight < self._limit.in_flight
-            if waiting >= self._limit.waiting and not free:
-                raise self._full("the line is full", left_s)
-            # The line moves by `in_flight` places in the time that one is held; then the call itself.
-            late = turns * self._held_s + self._held_s > left_s
-            if self._ended >= _LEAST_CALLS and late and not free:
-                raise self._full("a call in line would be answered too late", left_s)
-            waiter = _Waiter(left_s)
-            self._line.append(waiter)
-            self._grant()
-            return waiter
-
     def _withdrawn(self, waiter: _Waiter) -> bool:
         """Leave the line; False when the place was given meanwhile."""
         with self._lock:
@@ -124,11 +111,23 @@ class ConcurrencyLimiter:
                 self._line.remove(waiter)
             return not waiter.granted
 
-    def _full(self, why: str, left_s: float) -> Overloaded:
-        return Overloaded(
+    def _check_line(self, left_s: float) -> None:
+        """Refuse a call for which there is no room, or not in time."""
+        places, waiting = self._limit.in_flight, self.waiting
+        if self.in_flight < places:
+            return
+        # The line moves by `places` in the time that one is held; then the call itself.
+        late = (waiting / places + 2) * self._held_s > left_s
+        if waiting >= self._limit.waiting:
+            why = "the line is full"
+        elif late and self._ended >= _LEAST_CALLS:
+            why = "a call in line would be answered too late"
+        else:
+            return
+        raise Overloaded(
             "client",
-            found=f"{self.in_flight} calls in flight and {len(self._line)} waiting: {why}",
-            wanted=f"room for {self._limit.in_flight} and {self._limit.waiting},"
+            found=f"{self.in_flight} calls in flight and {waiting} waiting: {why}",
+            wanted=f"room for {places} and {self._limit.waiting},"
             f" an answer within {max(left_s, 0.0):.3g} s",
             todo="send fewer calls at once, allow more time, add servers, or raise Limit",
             unprocessed=True,
