@@ -246,7 +246,7 @@ class Core(AdminCalls):
         signature = signature_from(metadata, config)
         self._limit.learn(signature)
         model = self._models[key] = ModelState(signature, self._idempotent)
-        if self.policy.hedges and not model.idempotent:
+        if self.policy.latencies is not None and not model.idempotent:
             logger.info("%s is not declared idempotent: its calls are not hedged", model.where)
         return model
 

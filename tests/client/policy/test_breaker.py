@@ -66,6 +66,14 @@ def test_old_failures_are_forgotten() -> None:
     assert circuit.state == "closed"
 
 
+def test_a_call_noted_late_drops_nothing() -> None:
+    """Threads note their calls in any order: a moment before the latest part of the window counts there."""
+    circuit = CircuitBreaker(SETTINGS)
+    for moment in (1.01, 0.99, 1.02, 0.98):
+        count(circuit, moment, good=False)
+    assert circuit.state == "open"
+
+
 def test_an_open_circuit_admits_nothing_until_its_time_is_over() -> None:
     """For `open_s` no call is let through, and it says how long that takes."""
     circuit = opened()
@@ -149,21 +157,21 @@ def test_streams_that_go_on_do_not_keep_a_server_out() -> None:
                 here.call()
         broken[0] = False
         here.clock.now += 2.0
-        leases = [here.drive(here.policy.pick(here.clock.now + 1, where="m")) for _ in range(2)]
+        streams = [here.drive(here.policy.pick(here.clock.now + 1, where="m")) for _ in range(2)]
         with pytest.raises(CircuitOpen):
             here.call()
         if answered:
-            for lease in leases:
-                lease.answered()
-            assert here.policy.replicas()[0].breaker.state == "closed"
+            for stream in streams:
+                stream.answered(here.clock.now)
+            assert here.policy.pool.replicas[0].breaker.state == "closed"
         else:
             here.clock.now += SETTINGS.probe_s
         here.call()
-        assert here.policy.replicas()[0].in_flight == 2
-        for lease in leases:
-            lease.answered()
-            lease.finish(ServerUnavailable("a:1", found="lost") if answered else None)
-        assert here.policy.replicas()[0].in_flight == 0
+        assert here.policy.pool.replicas[0].in_flight == 2
+        for stream in streams:
+            stream.answered(here.clock.now)
+            stream.end(here.clock.now, ServerUnavailable("a:1", found="lost") if answered else None)
+        assert here.policy.pool.replicas[0].in_flight == 0
 
 
 @given(
@@ -221,7 +229,7 @@ def test_a_dead_server_is_left_alone_and_tried_again(error: Any) -> None:
     here.clock.now += 2.0
     here.call()
     here.call()
-    assert here.policy.replicas()[0].breaker.state == "closed"
+    assert here.policy.pool.replicas[0].breaker.state == "closed"
 
 
 @pytest.mark.parametrize("error", [InferenceError, ModelNotFound, InvalidInput, Overloaded])

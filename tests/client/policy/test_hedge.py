@@ -130,7 +130,7 @@ class Pair:
 
     def only(self, address: str) -> tuple[Server, Server]:
         """Send the next call there first; that server and the other."""
-        for replica in self.policy.replicas():
+        for replica in self.policy.pool.replicas:
             replica.latency_s = 0.001 if replica.address == address else 1.0
             replica.measured_at = time.monotonic()
         other = "b:1" if address == "a:1" else "a:1"
@@ -146,7 +146,7 @@ class Pair:
 
     def in_flight(self) -> list[int]:
         """Calls counted at each server."""
-        return [replica.in_flight for replica in self.policy.replicas()]
+        return [replica.in_flight for replica in self.policy.pool.replicas]
 
 
 @pytest.fixture(params=["threads", "tasks"])
@@ -246,7 +246,7 @@ def test_both_fail(pair: Pair) -> None:
     first, second = pair.only("a:1")
     first.hangs, first.error = True, ServerUnavailable("a:1", found="lost")
     second.error, second.then = Overloaded("b:1", found="full"), lambda: first.end(0.02)
-    pair.policy.budget._tokens = 1.0  # type: ignore[union-attr] - for the hedge, none for a retry
+    pair.policy.budget._tokens = 1.0  # for the hedge, none for a retry
     with pytest.raises(ServerUnavailable):
         pair.call()
     assert pair.in_flight() == [0, 0]
@@ -268,7 +268,7 @@ def test_hedges_take_from_the_budget(kind: str) -> None:
     pair = Pair(kind)
     first, second = pair.only("a:1")
     first.after_s = 0.1
-    pair.policy.budget._tokens = 0.0  # type: ignore[union-attr]
+    pair.policy.budget._tokens = 0.0
     assert pair.call().attempts == 1
     assert not second.calls
 

@@ -198,7 +198,7 @@ def test_the_deadline_is_never_passed(
     for server in here.made:
         assert all(0 < timeout <= timeout_s + 1e-6 for timeout in server.timeouts)
     assert here.policy.limiter.in_flight == 0
-    assert all(replica.in_flight == 0 for replica in here.policy.replicas())
+    assert all(replica.in_flight == 0 for replica in here.policy.pool.replicas)
 
 
 def test_no_time_left_sends_nothing() -> None:
@@ -228,17 +228,15 @@ def test_a_message_made_for_the_server() -> None:
     assert max(timeouts) == pytest.approx(9.5)
 
 
-def test_a_lease_counts_as_in_flight_and_is_not_measured() -> None:
-    """A server held for a stream has one more under way until the lease is over."""
+def test_a_stream_counts_as_in_flight_and_is_not_measured() -> None:
+    """A server held for a stream has one more under way until the stream is over."""
     here = World(["a:1"], lambda _: (0.0, None))
-    steps = here.policy.pick(here.clock.now + 1, where="m")
-    lease = here.drive(steps)
-    replica = here.policy.replicas()[0]
-    assert (lease.address, lease.transport) == ("a:1", here.servers["a:1"])
+    stream = here.drive(here.policy.pick(here.clock.now + 1, where="m"))
+    replica = here.policy.pool.replicas[0]
+    assert stream.replica is replica
     assert replica.in_flight == 1
     here.clock.now += 1000
-    lease.finish()
-    lease.finish()
+    stream.end(here.clock.now)
     assert replica.in_flight == 0
     assert replica.latency_s == 0
 
@@ -247,8 +245,8 @@ def test_a_stream_that_breaks_counts_against_its_server() -> None:
     """Lost streams open the circuit as lost calls do; a reader's own time limit does not."""
     here = World(["a:1"], lambda _: (0.0, None), breaker=Breaker(least_calls=2))
     for error in (DeadlineExceeded, DeadlineExceeded, ServerUnavailable, ServerUnavailable):
-        lease = here.drive(here.policy.pick(here.clock.now + 1, where="m"))
-        lease.finish(error("a:1", found="no"))
+        stream = here.drive(here.policy.pick(here.clock.now + 1, where="m"))
+        stream.end(here.clock.now, error("a:1", found="no"))
     with pytest.raises(CircuitOpen):
         here.drive(here.policy.pick(here.clock.now + 1, where="m"))
 
@@ -261,7 +259,7 @@ def test_an_interrupt_is_neither_retried_nor_counted(signal: Any) -> None:
     assert isinstance(next(steps), Send)
     with pytest.raises(signal):
         steps.throw(signal())
-    replica = here.policy.replicas()[0]
+    replica = here.policy.pool.replicas[0]
     assert (replica.in_flight, replica.breaker.state) == (0, "closed")
     assert here.policy.limiter.in_flight == 0
 
@@ -296,7 +294,7 @@ def test_two_thousand_cancelled_tasks_leave_nothing() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         assert policy.limiter is not None
         assert policy.limiter.in_flight == policy.limiter.waiting == 0
-        assert policy.replicas()[0].in_flight == 0
+        assert policy.pool.replicas[0].in_flight == 0
         await policy.aclose()
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.policy.world import World
 from tritonkit.client.policy import Breaker, Retry
-from tritonkit.client.policy.pool import ReplicaPool, ServerAddress
+from tritonkit.client.policy.pool import ReplicaPool
 from tritonkit.errors import DeadlineExceeded, Overloaded, ServerUnavailable, UsageError
 
 THREE = ["a:1", "b:1", "c:1"]
@@ -63,7 +63,7 @@ def test_a_new_server_is_not_flooded() -> None:
     """A server nothing is known of is compared by its calls in flight, not taken for infinitely quick."""
     here = World(["a:1", "b:1"], lambda _: (0.1, None))
     crowd(here, 200, 0.001)
-    here.policy.pool.serve([ServerAddress("a:1"), ServerAddress("b:1"), ServerAddress("c:1")])
+    here.policy.pool.serve(dict.fromkeys(THREE))
     crowd(here, 200, 0.0001)
     assert len(here.servers["c:1"].calls) < 120
 
@@ -93,10 +93,10 @@ def test_a_third_attempt_prefers_a_rested_server_to_a_dead_one() -> None:
     """With two servers tried and the third known to be dead, the first is tried again."""
     here = World(THREE, lambda _: (0.0, None))
     pool, now = here.policy.pool, here.clock.now
-    first, second, dead = here.policy.replicas()
+    first, second, dead = here.policy.pool.replicas
     lost = pool.pick(now, only=dead)
     assert lost is not None
-    lost.replica.end(lost, now, ServerUnavailable("c:1", found="refused"))
+    lost.end(now, ServerUnavailable("c:1", found="refused"))
     again = pool.pick(now + 0.06, (first, second))
     assert again is not None
     assert again.replica is first
@@ -192,7 +192,7 @@ def test_calls_in_flight_are_given_back_however_they_end() -> None:
         steps = here.steps()
         next(steps)
         steps.close()
-    assert [replica.in_flight for replica in here.policy.replicas()] == [0, 0, 0]
+    assert [replica.in_flight for replica in here.policy.pool.replicas] == [0, 0, 0]
 
 
 def test_removed_servers_drain() -> None:
@@ -201,7 +201,7 @@ def test_removed_servers_drain() -> None:
     pool = here.policy.pool
     under_way = [here.steps() for _ in range(8)]
     sends = [next(steps) for steps in under_way]
-    pool.serve([ServerAddress("b:1")])
+    pool.serve({"b:1": None})
     busy = [n for n, send in enumerate(sends) if send.transport.address == "a:1"]
     assert busy
     assert {here.call().endpoint for _ in range(20)} == {"b:1"}
@@ -220,23 +220,23 @@ def test_a_server_that_stays_keeps_its_transport() -> None:
     """A new list of servers makes transports for new addresses only."""
     here = World(["a:1", "b:1"], lambda _: (0.0, None))
     kept = here.servers["b:1"]
-    here.policy.pool.serve([ServerAddress("b:1"), ServerAddress("c:1")])
+    here.policy.pool.serve({"b:1": None, "c:1": None})
     assert here.servers["b:1"] is kept
-    assert [replica.address for replica in here.policy.replicas()] == ["b:1", "c:1"]
+    assert [replica.address for replica in here.policy.pool.replicas] == ["b:1", "c:1"]
 
 
 def test_nothing_is_made_after_closing() -> None:
     """A look-up that ends after `close` makes no transports that nobody would close."""
     here = World(["a:1"], lambda _: (0.0, None))
     here.policy.close()
-    here.policy.pool.serve([ServerAddress("b:1")])
+    here.policy.pool.serve({"b:1": None})
     assert set(here.servers) == {"a:1"}
 
 
 def test_one_server_asked_by_name() -> None:
     """`replica=` sends there and nowhere else, also when it fails."""
     here = World(THREE, lambda s: (0.0, ServerUnavailable(s.address, found="no")))
-    wanted = here.policy.replicas()[1]
+    wanted = here.policy.pool.replicas[1]
     with pytest.raises(ServerUnavailable):
         here.call(replica=wanted, limited=False)
     assert len(here.servers["b:1"].calls) == here.messages == 3

@@ -57,14 +57,14 @@ def world(*addresses: str, script: Any = lambda _: (0.0, None), **settings: Any)
 
 def addresses(here: World) -> list[str]:
     """Of the servers that get calls."""
-    return sorted(replica.address for replica in here.policy.replicas())
+    return sorted(replica.address for replica in here.policy.pool.replicas)
 
 
 def settled(here: World) -> None:
     """Wait for look-ups in other threads."""
     for resolver in here.policy.resolvers:
         for _ in range(2000):
-            if not resolver.looking:
+            if resolver.answered.is_set:
                 break
             threading.Event().wait(0.005)
 
@@ -104,7 +104,7 @@ def test_every_address_is_a_server(dns: Dns) -> None:
     """All A and AAAA addresses get calls, IPv6 in brackets; the name stays the server's for TLS."""
     dns.hosts = ["10.0.0.2", "10.0.0.1", "fd00::1"]
     here = world()
-    assert here.policy.replicas() == ()
+    assert here.policy.pool.replicas == ()
     endpoints = {here.call().endpoint for _ in range(60)}
     assert endpoints == {"10.0.0.1:8001", "10.0.0.2:8001", "[fd00::1]:8001"}
     assert {server.server_name for server in here.made} == {"triton"}
@@ -302,7 +302,7 @@ def test_tasks_share_a_look_up_that_outlives_their_cancelling(dns: Dns) -> None:
         assert isinstance(ends[0], asyncio.CancelledError)
         assert [end.endpoint for end in ends[1:]] == ["10.0.0.1:8001"] * 4
         await policy.aclose()
-        assert [replica.transport.closed for replica in policy.replicas()] == [1]
+        assert [replica.transport.closed for replica in policy.pool.replicas] == [1]
 
     asyncio.run(story())
     assert dns.asked == 1

@@ -111,7 +111,7 @@ def test_a_sequence_without_calls_sends_nothing(server: Server, core: Core) -> N
     with Sequence(core, KEY) as sequence, pytest.raises(Overloaded):
         sequence.predict(x=[1])
     assert flags(server) == ["s1"]  # never twice
-    assert [replica.in_flight for replica in core.policy.replicas()] == [0]
+    assert [replica.in_flight for replica in core.policy.pool.replicas] == [0]
 
 
 @pytest.mark.parametrize("given", [1, 2**63 - 1, "a", "é" * 64])
@@ -170,7 +170,7 @@ def test_a_lost_server_is_the_end(server: Server, core: Core) -> None:
         with pytest.raises(UsageError, match="lost its server"):
             sequence.predict(x=[3])
     assert flags(server) == ["s1", "2"]
-    assert [replica.in_flight for replica in core.policy.replicas()] == [0]
+    assert [replica.in_flight for replica in core.policy.pool.replicas] == [0]
 
 
 def test_an_end_that_fails_harms_nobody(

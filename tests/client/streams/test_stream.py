@@ -279,7 +279,7 @@ def test_another_server_is_asked_once(models: dict[str, FakeModel]) -> None:
         assert [reply["y"].item() for reply in replies] == [0, 1]
         assert replies[0].endpoint == "b:1"
         attempts.add(replies[0].attempts)
-        assert [replica.in_flight for replica in core.policy.replicas()] == [0, 0]
+        assert [replica.in_flight for replica in core.policy.pool.replicas] == [0, 0]
     assert attempts == {1, 2}
 
 
@@ -337,7 +337,7 @@ def test_streams_that_find_a_server_back_bring_the_other_calls_back(
 def test_nothing_is_repeated_after_a_message(
     models: dict[str, FakeModel], counter: Counter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server lost in the middle is the stream's end, and its lease is given back."""
+    """A server lost in the middle is the stream's end, and is no longer held."""
     core, _ = several(models)
     stream = stream_of(core, LONG)
     next(stream)
@@ -350,7 +350,7 @@ def test_nothing_is_repeated_after_a_message(
         next(stream)
     assert list(stream) == []
     assert counter.asked == 1
-    assert [replica.in_flight for replica in core.policy.replicas()] == [0, 0]
+    assert [replica.in_flight for replica in core.policy.pool.replicas] == [0, 0]
 
 
 def test_many_streams_at_once(client: Client) -> None:

@@ -82,7 +82,7 @@ def kinds(steps: Generator[Any, Any, Any], results: list[Any]) -> tuple[list[str
 
 def in_flight(core: Core) -> int:
     """Servers that are held."""
-    return sum(replica.in_flight for replica in core.policy.replicas())
+    return sum(replica.in_flight for replica in core.policy.pool.replicas)
 
 
 def test_a_whole_stream(call: StreamCall, core: Core) -> None:
@@ -148,7 +148,7 @@ def test_closed_while_it_is_opened(call: StreamCall, core: Core) -> None:
     """Nothing is asked of a stream that nobody wants any more."""
     steps = call.next()
     assert next(steps).method.__name__ == "stream"
-    assert kinds(call.close(), []) == ([], None)
+    assert kinds(call.close(), []) == ([], True)
     step = steps.send(Silent())
     assert step.method.__name__ == "cancel"
     assert in_flight(core) == 0

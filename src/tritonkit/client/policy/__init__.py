@@ -2,7 +2,7 @@
 
 from tritonkit.client.policy.attempts import Sent
 from tritonkit.client.policy.policy import Policy
-from tritonkit.client.policy.replica import Replica, ReplicaLease
+from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.policy.settings import Breaker, Hedge, Limit, Retry
 
-__all__ = ["Breaker", "Hedge", "Limit", "Policy", "Replica", "ReplicaLease", "Retry", "Sent"]
+__all__ = ["Attempt", "Breaker", "Hedge", "Limit", "Policy", "Replica", "Retry", "Sent"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
-from tritonkit.client.policy.hedge import HedgedAnswer, HedgedSend
+from tritonkit.client.policy.hedge import HedgedSend, LatencyTracker
 from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.steps import Send, Sleep, Steps
 from tritonkit.errors import (
@@ -70,14 +70,14 @@ class Attempts:
 
     def run(self, queue_s: float = 0.0) -> Steps[Sent]:
         """Attempts until one is answered or no more may be made."""
-        clock, hedges = self.policy.clock, self.policy.hedges
+        clock, latencies = self.policy.clock, self.policy.latencies
         while True:
             winner = attempt = self.pick(clock())
             self.sent += 1
             try:
                 if callable(self.body):
                     body = yield from self._made_and_sent(attempt, self.body)
-                elif hedges and (slow_after_s := self._slow_after_s()) is not None:
+                elif latencies and (slow_after_s := self._slow_after_s(latencies)) is not None:
                     winner, body = yield from self._hedged(attempt, self.body, slow_after_s)
                 else:
                     body = yield self._message(attempt, self.body)
@@ -87,7 +87,15 @@ class Attempts:
                 self._end(attempt, clock(), error)
                 raise
             else:
-                return self._answered(attempt, winner, body, queue_s)
+                now = clock()
+                winner.end(now)
+                took_s = now - attempt.started
+                if not self.tried and self.method == "ModelInfer":
+                    self.policy.budget.earn(now)
+                    if latencies is not None:
+                        latencies.add(self.where, took_s)
+                endpoint = winner.replica.address
+                return Sent(body, endpoint, self.sent, queue_s, self.wait_s + took_s)
             self.policy.refresh_names()  # of a server that was lost
             if pause_s > 0:
                 yield Sleep(pause_s)
@@ -110,75 +118,49 @@ class Attempts:
         answer: memoryview = yield self._message(attempt, body)._replace(timeout_s=timeout_s)
         return answer
 
-    # -- hedging
-
-    def _slow_after_s(self) -> float | None:
+    def _slow_after_s(self, latencies: LatencyTracker) -> float | None:
         """When to ask a second server; None: not at all."""
-        policy, latencies = self.policy, self.policy.latencies
-        if latencies is None or self.tried or self.only is not None or not self.idempotent:
+        if self.tried or self.only is not None or not self.idempotent:
             return None
-        if self.method != "ModelInfer" or len(policy.pool.replicas) < 2 or not self._may_send():
+        if self.method != "ModelInfer" or len(self.policy.pool.replicas) < 2:
             return None
-        return latencies.slow_after_s(self.where)
+        return latencies.slow_after_s(self.where) if self._may_send() else None
 
     def _hedged(
         self, attempt: Attempt, body: Body, slow_after_s: float
     ) -> Steps[tuple[Attempt, memoryview]]:
-        """The attempt that was answered, and the answer."""
-        clock = self.policy.clock
-        step = HedgedSend(
-            self._message(attempt, body),
-            slow_after_s,
-            lambda: self._second(attempt.replica, body),
-            self.policy.helpers,
-        )
+        """The attempt that was answered, which goes on, and the answer; the other one is ended."""
+        policy, first = self.policy, (attempt.replica,)
+
+        def second() -> Send | None:
+            now = policy.clock()
+            if now < self.deadline and policy.may_use_other(now, first):
+                self.hedge = policy.pool.pick_other(now, first)
+            if self.hedge is None:
+                return None
+            self.sent += 1
+            return self._message(self.hedge, body)
+
+        step = HedgedSend(self._message(attempt, body), slow_after_s, second, policy.helpers)
         try:
-            answer: HedgedAnswer = yield step
+            answer: memoryview = yield step
         except BaseException as error:
-            if (hedge := self.hedge) is not None:
-                hedge.replica.end(hedge, clock(), step.second_error or error)
+            if self.hedge is not None:
+                self.hedge.end(policy.clock(), step.second_error or error)
             raise
-        hedge = self.hedge
-        if hedge is None:
-            return attempt, answer.body
-        if answer.by_second:
-            attempt.replica.outrun(attempt, clock())
-            return hedge, answer.body
-        if step.second_error is not None:
-            hedge.replica.end(hedge, clock(), step.second_error)
-        else:
-            hedge.replica.outrun(hedge, clock())
-        return attempt, answer.body
-
-    def _second(self, first: Replica, body: Body) -> Send | None:
-        """A message to a healthy server other than the first, if the budget allows it."""
-        policy, now = self.policy, self.policy.clock()
-        if now >= self.deadline or not policy.may_use_other(now, first):
-            return None
-        self.hedge = policy.pool.pick_other(now, (first,))
         if self.hedge is None:
-            return None
-        self.sent += 1
-        return self._message(self.hedge, body)
-
-    # -- the end of an attempt
-
-    def _answered(
-        self, attempt: Attempt, winner: Attempt, body: memoryview, queue_s: float
-    ) -> Sent:
-        policy = self.policy
-        now = policy.clock()
-        winner.replica.end(winner, now)
-        took_s = now - attempt.started
-        if not self.tried and self.method == "ModelInfer":
-            if policy.budget is not None:
-                policy.budget.earn(now)
-            if policy.latencies is not None:
-                policy.latencies.add(self.where, took_s)
-        return Sent(body, winner.replica.address, self.sent, queue_s, self.wait_s + took_s)
+            return attempt, answer
+        if step.second_won:
+            attempt.outrun(policy.clock())
+            return self.hedge, answer
+        if step.second_error is not None:
+            self.hedge.end(policy.clock(), step.second_error)
+        else:
+            self.hedge.outrun(policy.clock())
+        return attempt, answer
 
     def _end(self, attempt: Attempt, now: float, error: BaseException) -> None:
-        attempt.replica.end(attempt, now, error)
+        attempt.end(now, error)
         self.wait_s += now - attempt.started
         self.tried += (attempt.replica,)
         if self.hedge is not None:
@@ -187,38 +169,34 @@ class Attempts:
     def _failed(self, attempt: Attempt, now: float, error: Exception) -> float:
         """Seconds until the next attempt; raises the error when there is to be none."""
         self._end(attempt, now, error)
-        elsewhere = self.only is None and self.policy.pool.has_other(now, self.tried)
+        policy = self.policy
+        elsewhere = self.only is None and policy.pool.has_other(now, self.tried)
         if isinstance(error, ServerUnavailable):
-            for resolver in self.policy.resolvers:
+            for resolver in policy.resolvers:
                 resolver.hurry(now)
-        elif isinstance(error, ModelNotFound):
-            # A server that has just started says so of models it is still loading.
-            if not elsewhere:
-                raise error
-        elif not isinstance(error, Overloaded):
+        # A server that has just started says so of models it is still loading: another may have it.
+        elif not isinstance(error, Overloaded) and not (
+            elsewhere and isinstance(error, ModelNotFound)
+        ):
             raise error
-        budget = self.policy.budget
         # What a server may have begun with would be done twice.
         harmless = self.idempotent or (isinstance(error, ClientError) and error.unprocessed)
-        if budget is None or not harmless or not self._may_send():
+        if not harmless or not self._may_send():
             raise error
         # Another server takes over at once, unless servers are full.
         pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
-        if now + pause_s >= self.deadline or not budget.spend(now):
+        if now + pause_s >= self.deadline or not policy.budget.spend(now):
             raise error
         self.last = error
         return pause_s
 
     def _may_send(self) -> bool:
         """Whether the settings allow one message more."""
-        retry = self.policy.retry
-        return retry is not None and self.sent < retry.attempts
+        return self.sent < self.policy.retry.attempts
 
     def _pause_s(self) -> float:
         """Drawn from a range that doubles with each attempt ("full jitter")."""
         retry = self.policy.retry
-        if retry is None:
-            return 0.0
         longest = min(retry.longest_s, retry.first_s * 2.0 ** min(len(self.tried) - 1, 30))
         return self.policy.rng.random() * longest
 

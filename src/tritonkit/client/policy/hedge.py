@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from tritonkit.client.policy.settings import Hedge
 from tritonkit.client.steps import Send
-from tritonkit.client.waiting import Wakeup
 from tritonkit.errors import Overloaded, ServerUnavailable
+from tritonkit.wire.transport import Pending
 
-__all__ = ["HedgedAnswer", "HedgedSend", "LatencyTracker"]
+__all__ = ["HedgedSend", "LatencyTracker"]
 
 _LATEST = 512
 """Latencies of a model that count."""
@@ -69,13 +68,6 @@ class LatencyTracker:
         return None if known is None else known.slow_after_s
 
 
-class HedgedAnswer(NamedTuple):
-    """The first answer, and whose it is."""
-
-    body: memoryview
-    by_second: bool
-
-
 class HedgedSend:
     """A step: send, and after a while send to a second server too; the first answer wins.
 
@@ -89,72 +81,76 @@ class HedgedSend:
         helpers: threads for second calls; tasks need none.
     """
 
-    __slots__ = ("_delay_s", "_first", "_helpers", "_second", "second_error")
+    __slots__ = ("_delay_s", "_first", "_helpers", "_second", "second_error", "second_won")
 
     def __init__(
-        self, first: Send, delay_s: float, second: Callable[[], Send | None], helpers: Executor
+        self,
+        first: Send,
+        delay_s: float,
+        second: Callable[[], Send | None],
+        helpers: concurrent.futures.Executor,
     ) -> None:
         self._first = first
         self._delay_s = delay_s
         self._second = second
         self._helpers = helpers
+        self.second_won = False
+        """Whose the answer is."""
         self.second_error: BaseException | None = None
         """How the second call failed, if it did."""
 
-    def block(self) -> HedgedAnswer:
+    def block(self) -> memoryview:
         """This thread waits for the first call; only a call that is slow takes another thread."""
         first = self._first.begin()
         try:
-            if not first.wait(self._delay_s):
-                send = self._second()
-                if send is not None:
-                    return self._race(first, send)
-            return HedgedAnswer(first.result(), by_second=False)
+            if not first.wait(self._delay_s) and (send := self._second()) is not None:
+                return self._race(first, send)
+            return first.result()
         except BaseException:
             first.cancel()
             raise
 
-    def _race(self, first: Any, send: Send) -> HedgedAnswer:
-        second = _SecondCall(send, first, self._helpers)
+    def _race(self, first: Pending, send: Send) -> memoryview:
+        second = _SecondCall(send, first)
         try:
-            body, error = self._result(first, second)
-        finally:
-            won = second.stop()
-            self.second_error = second.error
-        if won:
-            return HedgedAnswer(second.answer, by_second=True)
-        if error is not None:
-            raise error
-        return HedgedAnswer(body, by_second=False)
-
-    @staticmethod
-    def _result(first: Any, second: _SecondCall) -> tuple[memoryview, Exception | None]:
-        """What came of the first call; when it is lost, after the second has ended too."""
+            helper = self._helpers.submit(second.run)
+        except RuntimeError as error:  # the client was closed, or the interpreter is ending
+            self.second_error = error
+            return first.result()
+        answer, failed = memoryview(b""), None
         try:
-            return first.result(), None
+            answer = first.result()
         except Exception as error:
+            failed = error
             if isinstance(error, _OF_ONE_SERVER):
-                second.ended.block()
-            return memoryview(b""), error
+                concurrent.futures.wait([helper], send.timeout_s)
+        finally:
+            self.second_won = second.stop()
+            if not helper.cancel() and helper.done():
+                self.second_error = helper.exception()
+        if self.second_won:
+            return helper.result()
+        if failed is not None:
+            raise failed
+        return answer
 
-    async def wait(self) -> HedgedAnswer:
+    async def wait(self) -> memoryview:
         """Each call is a task."""
         first = asyncio.ensure_future(self._first.wait())
-        second: asyncio.Task[memoryview] | None = None
+        tasks = {first}
         try:
-            await asyncio.wait({first}, timeout=self._delay_s)
+            await asyncio.wait(tasks, timeout=self._delay_s)
             if not first.done() and (send := self._second()) is not None:
-                second = asyncio.ensure_future(send.wait())
-            return await self._first_of(first, second)
+                tasks.add(asyncio.ensure_future(send.wait()))
+            return await self._first_of(first, *(tasks - {first}))
         finally:
-            for task in (first, second):
-                if task is not None and not task.done():
-                    task.add_done_callback(_seen)
-                    task.cancel()
+            for task in tasks:
+                task.add_done_callback(_seen)
+                task.cancel()
 
     async def _first_of(
-        self, first: asyncio.Task[memoryview], second: asyncio.Task[memoryview] | None
-    ) -> HedgedAnswer:
+        self, first: asyncio.Task[memoryview], second: asyncio.Task[memoryview] | None = None
+    ) -> memoryview:
         running = {first} if second is None else {first, second}
         while running:
             _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -162,29 +158,21 @@ class HedgedSend:
                 break
             if second is not None and second.done():
                 self.second_error = second.exception()
-                if self.second_error is None:
-                    _seen(first)
-                    return HedgedAnswer(second.result(), by_second=True)
-        return HedgedAnswer(first.result(), by_second=False)
+                self.second_won = self.second_error is None
+                if self.second_won:
+                    return second.result()
+        return first.result()
 
 
 class _SecondCall:
     """The second call of a race, in another thread; its answer cancels the first."""
 
-    def __init__(self, send: Send, first: Any, helpers: Executor) -> None:
-        self.answer = memoryview(b"")
-        self.error: BaseException | None = None
-        self.ended = Wakeup(send.timeout_s)
+    def __init__(self, send: Send, first: Pending) -> None:
         self._send = send
         self._first = first
-        self._call: Any = None
+        self._call: Pending | None = None
         self._over = self._won = False
         self._lock = threading.Lock()
-        try:
-            helpers.submit(self._run).add_done_callback(lambda _: self.ended.wake())
-        except RuntimeError as error:  # the client was closed, or the interpreter is ending
-            self.error = error
-            self.ended.wake()
 
     def stop(self) -> bool:
         """The race is over; whether this call has won it."""
@@ -195,28 +183,23 @@ class _SecondCall:
             call.cancel()
         return self._won
 
-    def _run(self) -> None:
-        over = self._over
-        if over:  # all threads were busy until now
-            return
-        try:
-            call = self._send.begin()
-            with self._lock:
-                self._call = call
-                over = self._over
-            if over:
-                call.cancel()
-            self.answer = call.result()
-        except Exception as error:
-            self.error = error
-            return
+    def run(self) -> memoryview:
+        """Send it and wait for its answer."""
+        call = self._send.begin()
+        with self._lock:
+            self._call = call
+            over = self._over
+        if over:
+            call.cancel()
+        answer = call.result()
         with self._lock:
             self._won = not self._over
         if self._won:
             self._first.cancel()
+        return answer
 
 
 def _seen(task: asyncio.Task[memoryview]) -> None:
     """Its error was noticed; otherwise asyncio reports it when the task is collected."""
-    if task.done() and not task.cancelled():
+    if not task.cancelled():
         task.exception()

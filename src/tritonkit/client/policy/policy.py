@@ -14,8 +14,8 @@ from tritonkit.client.policy.attempts import Attempts, MakeBody, Sent
 from tritonkit.client.policy.budget import RetryBudget
 from tritonkit.client.policy.hedge import LatencyTracker
 from tritonkit.client.policy.limiter import ConcurrencyLimiter
-from tritonkit.client.policy.pool import Connect, ReplicaPool, ServerAddress
-from tritonkit.client.policy.replica import Replica, ReplicaLease
+from tritonkit.client.policy.pool import Connect, ReplicaPool
+from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.policy.resolver import REFRESH_S, Resolver, parse_name
 from tritonkit.client.policy.settings import Breaker, Hedge, Limit, Retry
 from tritonkit.client.steps import Invoke, Steps
@@ -26,6 +26,8 @@ __all__ = ["Policy"]
 
 _HELPERS = 16
 """Threads that wait for second calls at once; what is more waits its turn."""
+
+_ONCE = Retry(attempts=1, budget=0.0)
 
 
 class Policy:
@@ -65,37 +67,28 @@ class Policy:
         self.addresses = _checked(addresses)
         self.clock = clock
         self.rng = rng or Random()  # noqa: S311 - for spreading, not for secrets
-        self.retry = retry
-        self.budget = RetryBudget(retry.budget) if retry is not None else None
+        self.retry = retry or _ONCE
+        self.budget = RetryBudget(self.retry.budget)
         self.latencies = LatencyTracker(hedge) if hedge is not None and retry is not None else None
-        self.hedges = self.latencies is not None
-        """Whether calls that may run twice are hedged."""
+        """None: nothing is hedged."""
         self.helpers = ThreadPoolExecutor(
             _HELPERS, "tritonkit-hedge"
         )  # starts none before the first
         self.limiter = ConcurrencyLimiter(limit) if limit is not None else None
         self.pool = ReplicaPool(connect, breaker, self.rng)
         names = {address: parse_name(address) for address in self.addresses}
-        self._fixed = tuple(ServerAddress(at) for at, name in names.items() if name is None)
+        self._fixed: dict[str, str | None] = {at: None for at in names if names[at] is None}
         self.resolvers = tuple(
             Resolver(name, refresh_s, clock, self._serve) for name in names.values() if name
         )
         self._leave = leave
-        self._closed = False
         self._serve()
 
-    def replicas(self) -> tuple[Replica, ...]:
-        """The servers that get calls now; none of a DNS name before it was looked up (`resolved`)."""
-        return self.pool.replicas
-
-    def resolved(self, deadline: float) -> Steps[tuple[Replica, ...]]:
-        """`replicas`, DNS names looked up if they were not yet.
-
-        Raises:
-            ServerUnavailable: no name has an address.
-        """
-        yield from self._up_to_date(deadline)
-        return self.pool.replicas
+    def _serve(self) -> None:
+        servers = dict(self._fixed)
+        for resolver in self.resolvers:
+            servers.update(resolver.servers)
+        self.pool.serve(servers)
 
     def call(
         self,
@@ -143,92 +136,75 @@ class Policy:
             entered = self.clock()
         try:
             if self.resolvers or self.pool.retired:
-                yield from self._up_to_date(attempts.deadline)
+                yield from self.resolved(attempts.deadline)
             return (yield from attempts.run(entered - begun))
         finally:
             if limiter is not None:
                 limiter.release(self.clock() - entered)
 
-    def pick(self, deadline: float, *, where: str) -> Steps[ReplicaLease]:
-        """A server for a stream or a sequence, counted as in flight until the lease is over.
+    def pick(self, deadline: float, *, where: str) -> Steps[Attempt]:
+        """A server for a stream or a sequence, counted as in flight until the attempt is ended.
 
         Raises:
             CircuitOpen: every server's circuit is open.
             DeadlineExceeded: the time is over.
             ServerUnavailable: a DNS name has no address.
         """
-        yield from self._up_to_date(deadline)
-        attempts = Attempts(self, "ModelInfer", (), deadline, where)
-        return ReplicaLease(attempts.pick(self.clock()), self.clock)
+        yield from self.resolved(deadline)
+        attempt = Attempts(self, "ModelInfer", (), deadline, where).pick(self.clock())
+        attempt.kind = "stream"
+        return attempt
 
-    def may_move(self, lost: ReplicaLease) -> bool:
-        """Whether what a lost server did not answer may be asked again, of the next that is picked.
+    def resolved(self, deadline: float) -> Steps[tuple[Replica, ...]]:
+        """The servers that get calls now: DNS names are looked up that are due, what was removed is closed.
 
-        There must be another server that is well, and the settings and the budget of retries must
-        allow it; the budget is charged.
+        Raises:
+            ServerUnavailable: no name has an address.
         """
-        if self.retry is None or self.retry.attempts < 2:
-            return False
-        return self.may_use_other(self.clock(), lost.replica)
-
-    def may_use_other(self, now: float, replica: Replica) -> bool:
-        """Whether another server is well and the budget allows a message to it; the budget is charged."""
-        if self.budget is None or not self.pool.has_other(now, (replica,)):
-            return False
-        return self.budget.spend(now)
-
-    def refresh_names(self) -> None:
-        """Have the names looked up that are due, beside the calls."""
-        for resolver in self.resolvers:
-            resolver.refresh(self.clock())
-
-    def close(self) -> None:
-        """Close every transport; closing twice is closing once."""
-        self._stop()
-        for transport in self.pool.take_all():
-            transport.close()
-
-    async def aclose(self) -> None:
-        """`close` for a client of tasks."""
-        self._stop()
-        await asyncio.gather(*(transport.close() for transport in self.pool.take_all()))
-
-    def drop(self) -> None:
-        """In a fork: let go of the copies of connections, without a lock and without a word."""
-        self._closed = True
-        for transport in self.pool.transports():
-            transport.close()
-
-    def _stop(self) -> None:
-        self._closed = True
-        self.helpers.shutdown(wait=False, cancel_futures=True)
-
-    def _up_to_date(self, deadline: float) -> Steps[None]:
-        """Look names up that are due, and close what was removed."""
-        if self._closed:
+        if self.pool.closed:
             raise UsageError("client", found="it is closed", wanted="an open client")
         self.refresh_names()
         for resolver in self.resolvers:
             if not resolver.servers and not self.pool.replicas:
-                yield from resolver.answered(deadline - self.clock())
+                yield from resolver.answered.wait_for(deadline - self.clock())
         if not self.pool.replicas:
             raise self.resolvers[0].failure()
-        if self.pool.retired:
-            yield from self._close_retired()
-
-    def _close_retired(self) -> Steps[None]:
-        """Close transports of servers that are no longer named; errors are logged."""
-        for transport in self.pool.take_retired():
+        for transport in self.pool.take_retired() if self.pool.retired else ():
             if self._leave is not None:
                 yield from self._leave(transport)
             try:
                 yield Invoke(transport.close)
             except Exception:
                 logger.debug("closing %s failed", transport, exc_info=True)
+        return self.pool.replicas
 
-    def _serve(self) -> None:
-        found = (server for resolver in self.resolvers for server in resolver.servers)
-        self.pool.serve((*self._fixed, *found))
+    def refresh_names(self) -> None:
+        """Have the names looked up that are due, beside the calls."""
+        for resolver in self.resolvers:
+            resolver.refresh(self.clock())
+
+    def may_use_other(self, now: float, tried: tuple[Replica, ...]) -> bool:
+        """Whether another server is well, and settings and budget allow a message to it; the budget is charged."""
+        return (
+            self.retry.attempts > 1 and self.pool.has_other(now, tried) and self.budget.spend(now)
+        )
+
+    def close(self) -> None:
+        """Close every transport; closing twice is closing once."""
+        self.helpers.shutdown(wait=False, cancel_futures=True)
+        for transport in self.pool.take_all():
+            transport.close()
+
+    async def aclose(self) -> None:
+        """`close` for a client of tasks."""
+        self.helpers.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*(transport.close() for transport in self.pool.take_all()))
+
+    def drop(self) -> None:
+        """In a fork: let go of the copies of connections, without a lock and without a word."""
+        self.pool.closed = True
+        for transport in self.pool.transports():
+            transport.close()
 
 
 def _checked(addresses: Sequence[str]) -> tuple[str, ...]:

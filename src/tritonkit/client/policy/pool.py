@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from tritonkit.client.policy.breaker import CircuitBreaker
 from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.policy.settings import Breaker
 
-__all__ = ["Connect", "ReplicaPool", "ServerAddress"]
+__all__ = ["Connect", "ReplicaPool"]
 
 Connect = Callable[[str, str | None], Any]
 """`connect(address, server_name)`: a transport, its connection not yet opened; the name is for TLS."""
 
 _ALIKE = 1.2
 """Servers whose scores differ by less than this factor are alike: chance decides."""
-
-
-class ServerAddress(NamedTuple):
-    """Where a server listens."""
-
-    address: str
-    server_name: str | None = None
 
 
 class ReplicaPool:
@@ -35,12 +28,12 @@ class ReplicaPool:
         self._breaker = breaker
         self._random = rng.random
         self.replicas: tuple[Replica, ...] = ()
-        """Those that get calls now."""
+        """Those that get calls now; none of a DNS name before it was looked up."""
         self.retired: list[Replica] = []
         """Those that were removed and are to be closed once they have no calls under way."""
+        self.closed = False
         self._lock = threading.Lock()
         self._membership = threading.Lock()
-        self._closed = False
 
     def pick(
         self, now: float, tried: tuple[Replica, ...] = (), only: Replica | None = None
@@ -55,10 +48,9 @@ class ReplicaPool:
         with self._lock:
             if only is not None or len(self.replicas) == 1:
                 replica = only or self.replicas[0]
-                breaker = replica.breaker
-                admitted = breaker.state == "closed" or breaker.admits(now)
+                admitted = replica.breaker.state == "closed" or replica.breaker.admits(now)
                 return replica.begin(now) if admitted else None
-            return self._begin(self._choice(now, tried), now)
+            return self._begin(self._others(now, tried) or self._rest(now, tried), now)
 
     def pick_other(self, now: float, tried: tuple[Replica, ...]) -> Attempt | None:
         """Begin a call at a healthy server that is not among those tried; None if there is none."""
@@ -76,16 +68,20 @@ class ReplicaPool:
             replicas = self.replicas if only is None else (only,)
             return min((replica.breaker.reopens_in(now) for replica in replicas), default=0.0)
 
-    def serve(self, addresses: Iterable[ServerAddress]) -> None:
-        """These and no others get calls from now on; what the others have under way goes on."""
-        wanted = {server.address: server for server in addresses}
+    def serve(self, addresses: Mapping[str, str | None]) -> None:
+        """These and no others get calls from now on, what the others have under way goes on; values are
+        names for TLS."""
         with self._membership:
-            if self._closed:
+            if self.closed:
                 return
-            stay = [replica for replica in self.replicas if replica.address in wanted]
+            stay = [replica for replica in self.replicas if replica.address in addresses]
             have = {replica.address for replica in stay}
             # Outside the lock of calls: making a transport may read certificates.
-            new = [self._made(server) for name, server in wanted.items() if name not in have]
+            new = [
+                Replica(at, self._connect(at, name), CircuitBreaker(self._breaker), self._lock)
+                for at, name in addresses.items()
+                if at not in have
+            ]
             with self._lock:
                 self.retired += [each for each in self.replicas if each not in stay]
                 self.replicas = (*stay, *new)
@@ -100,7 +96,7 @@ class ReplicaPool:
     def take_all(self) -> list[Any]:
         """Every transport, to be closed; a later call is refused by them."""
         with self._membership, self._lock:
-            self._closed = True
+            self.closed = True
             transports = self.transports()
             self.retired = []
         return transports
@@ -109,35 +105,24 @@ class ReplicaPool:
         """Every transport, without a lock: in a fork it may be held by a thread that is not there."""
         return [replica.transport for replica in (*self.replicas, *self.retired)]
 
-    def _made(self, server: ServerAddress) -> Replica:
-        transport = self._connect(server.address, server.server_name)
-        return Replica(server.address, transport, CircuitBreaker(self._breaker), self._lock)
-
-    def _choice(self, now: float, tried: tuple[Replica, ...]) -> list[Replica]:
-        """Those to choose from: the best group that is not empty."""
-        admitted = [
-            replica
-            for replica in self.replicas
-            if replica.breaker.state == "closed" or replica.breaker.admits(now)
-        ]
-        rested = [replica for replica in admitted if now >= replica.rest_until]
-        if not tried:
-            return rested or admitted
-        last = tried[-1]
-        return (
-            [replica for replica in rested if replica not in tried]
-            or [replica for replica in rested if replica is not last]
-            or [replica for replica in admitted if replica not in tried]
-            or [replica for replica in admitted if replica is not last]
-            or admitted
-        )
-
     def _others(self, now: float, tried: tuple[Replica, ...]) -> list[Replica]:
+        """Those that nothing speaks against."""
         return [
             replica
             for replica in self.replicas
-            if replica not in tried and now >= replica.rest_until and replica.breaker.admits(now)
+            if now >= replica.rest_until and replica not in tried and replica.breaker.admits(now)
         ]
+
+    def _rest(self, now: float, tried: tuple[Replica, ...]) -> list[Replica]:
+        """When there are no `_others`: the best group that is not empty."""
+        admitted = [replica for replica in self.replicas if replica.breaker.admits(now)]
+        last = tried[-1] if tried else None
+        return (
+            [each for each in admitted if each is not last and now >= each.rest_until]
+            or [each for each in admitted if each not in tried]
+            or [each for each in admitted if each is not last]
+            or admitted
+        )
 
     def _begin(self, replicas: list[Replica], now: float) -> Attempt | None:
         """By the power of two choices (Mitzenmacher 2001), on calls in flight x latency."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tritonkit.client.policy.pool import ServerAddress
-from tritonkit.client.steps import Steps
 from tritonkit.client.waiting import Event
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
 from tritonkit.wire.names import Place, look_up
@@ -62,11 +60,7 @@ def parse_name(address: str) -> DnsName | None:
 class Resolver:
     """What DNS says of one name, looked up in another thread: nothing else can end a look-up that hangs.
 
-    Args:
-        name: what to look up.
-        refresh_s: seconds after which it is looked up again.
-        clock: seconds.
-        changed: called when the addresses are others than before, in the thread of the look-up.
+    `changed` is called when the addresses are others than before, in the thread of the look-up.
     """
 
     def __init__(
@@ -77,13 +71,15 @@ class Resolver:
         changed: Callable[[], None],
     ) -> None:
         self.name = name
-        self.servers: tuple[ServerAddress, ...] = ()
-        self.looking = False
+        self.servers: Mapping[str, str | None] = {}
+        """The addresses, each with its name for TLS: the one that was looked up."""
+        self.answered = Event()
+        """Of the latest look-up; whoever waits for it finds the answer in place."""
+        self.answered.set()
         self._refresh_s = refresh_s
         self._clock = clock
         self._changed = changed
         self._error: BaseException | None = None
-        self._answered = Event()
         self._began = self._due = -math.inf
         self._lock = threading.Lock()
 
@@ -96,44 +92,39 @@ class Resolver:
         if now < self._due:
             return
         with self._lock:
-            if self.looking or now < self._due:
+            if not self.answered.is_set or now < self._due:
                 return
-            self.looking, self._began = True, now
-            self._due = now + self._refresh_s
-            self._answered = Event()
+            self._began, self._due = now, now + self._refresh_s
+            self.answered = Event()
         try:
             look_up(*self.name).add_done_callback(self._looked_up)
         except BaseException:  # interrupted: the next call begins another
-            self.looking = False
+            self.answered.set()
             raise
-
-    def answered(self, seconds: float) -> Steps[bool]:
-        """Wait for the latest look-up, at most so long; whether it is over."""
-        return self._answered.wait_for(seconds)
 
     def _looked_up(self, done: Future[list[Place]]) -> None:
         """The look-up is over; after a failure what was known stays."""
-        answered = self._answered  # another look-up may begin before this one's waiters are woken
         self._error = done.exception()
-        servers = () if self._error else _servers(self.name, done.result())
-        changed = bool(servers) and servers != self.servers
-        if servers:
+        # Each once, in a stable order: DNS turns its answers round.
+        found = sorted(set(map(_address, done.result()))) if self._error is None else ()
+        servers = dict.fromkeys(found, self.name.host)
+        if not servers:
+            self.hurry(self._clock())
+        elif servers != self.servers:
             self.servers = servers
-        else:
-            self._due = min(self._due, max(self._clock(), self._began + _SOON_S))
-        self.looking = False
-        try:
-            if changed:
+            try:
                 self._changed()
-        except Exception as error:  # no transport for it: raised by the next call, not lost here
-            self.servers, self._error = (), error
-        answered.set()
+            except (
+                Exception
+            ) as error:  # no transport for it: raised by the next call, not lost here
+                self.servers, self._error = {}, error
+        self.answered.set()
 
     def failure(self) -> TritonkitError:
         """Why there is no server."""
         if isinstance(self._error, TritonkitError):
             return self._error
-        if self.looking and self._error is None:
+        if not self.answered.is_set and self._error is None:
             return DeadlineExceeded(
                 str(self.name),
                 found="the name was not resolved: no answer from DNS in time",
@@ -148,13 +139,8 @@ class Resolver:
         )
 
 
-def _servers(name: DnsName, found: list[Place]) -> tuple[ServerAddress, ...]:
-    """Every address once, in a stable order; DNS turns its answers round."""
-    addresses = {_address(family, where) for family, _, _, _, where in found}
-    return tuple(ServerAddress(address, name.host) for address in sorted(addresses))
-
-
-def _address(family: int, where: tuple[Any, ...]) -> str:
+def _address(place: Place) -> str:
+    family, _, _, _, where = place
     if family != socket.AF_INET6:
         return f"{where[0]}:{where[1]}"
     scope = f"%{where[3]}" if where[3] and "%" not in where[0] else ""

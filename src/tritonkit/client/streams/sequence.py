@@ -4,42 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.inputs import merged_inputs
-from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.client.streams.sequence_call import SequenceCalls
 
 if TYPE_CHECKING:
     from collections import abc
-    from types import TracebackType
 
-    from tritonkit.client.core import Core
     from tritonkit.client.reply import Reply
-    from tritonkit.client.request import ModelKey
 
 __all__ = ["AsyncSequence", "Sequence"]
 
 
-class _Named:
-    """A sequence, by its name at the server.
-
-    Args:
-        core: of the client.
-        key: the model and version.
-        correlation_id: 1 to 2**63 - 1, or text up to 128 bytes; None draws a number.
-    """
-
-    def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None = None) -> None:
-        self._calls = SequenceCalls(core, key, correlation_id)
-        self._key = key
-
-    @property
-    def correlation_id(self) -> int | str:
-        """The name of the sequence at the server."""
-        return self._calls.correlation_id
-
-
-class Sequence(_Named):
+class Sequence(SequenceCalls):
     """Calls that share state in one server, for a model with `sequence_batching`: a context manager.
 
     All of them go to the server that got the first, none is sent again that may have begun, and one ends
@@ -77,26 +53,19 @@ class Sequence(_Named):
                 another call of the sequence is under way.
             ClientError: as `Model.predict`; the sequence may go on.
         """
-        given = merged_inputs(self._key[0], inputs, named)
-        request = InferRequest(self._key, given, outputs, timeout_s, priority)
-        return run_blocking(self._calls.predict(request, last))
+        return run_blocking(self._call(inputs, named, outputs, timeout_s, priority, last))
 
     def __enter__(self) -> Sequence:
         """Begin; the first call says so to the server."""
-        self._calls.enter()
+        self._enter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """End the sequence, if no call did."""
-        run_blocking(self._calls.leave(error))
+        run_blocking(self._leave(error))
 
 
-class AsyncSequence(_Named):
+class AsyncSequence(SequenceCalls):
     """`Sequence` for tasks."""
 
     async def predict(
@@ -110,20 +79,13 @@ class AsyncSequence(_Named):
         **named: Any,
     ) -> Reply:
         """Send the next inputs of the sequence and wait for the answer; see `Sequence.predict`."""
-        given = merged_inputs(self._key[0], inputs, named)
-        request = InferRequest(self._key, given, outputs, timeout_s, priority)
-        return await run_async(self._calls.predict(request, last))
+        return await run_async(self._call(inputs, named, outputs, timeout_s, priority, last))
 
     async def __aenter__(self) -> AsyncSequence:
         """Begin; the first call says so to the server."""
-        self._calls.enter()
+        self._enter()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """End the sequence, if no call did."""
-        await run_async(self._calls.leave(error))
+        await run_async(self._leave(error))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.inputs import merged_inputs
 from tritonkit.client.log import logger
 from tritonkit.client.reply import Reply, server_reply
+from tritonkit.client.request import InferRequest
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
@@ -22,9 +24,11 @@ from tritonkit.errors import (
 from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tritonkit.client.core import Core
-    from tritonkit.client.policy import ReplicaLease, Sent
-    from tritonkit.client.request import InferRequest, ModelKey
+    from tritonkit.client.policy import Attempt, Sent
+    from tritonkit.client.request import ModelKey
     from tritonkit.client.steps import Steps
     from tritonkit.wire.parameters import Parameter
 
@@ -36,7 +40,7 @@ _PARTING_S = 1.0
 _LONGEST_ID = 128
 """Bytes, Triton's limit for a correlation id that is text."""
 
-_NEW, _OPEN, _ENDED = "", "is in use", "has ended"
+_NEW, _OPEN, _ENDED = "is called outside of its `with` block", "is in use", "has ended"
 _LOST = "lost its server, which held its state"
 
 
@@ -46,34 +50,47 @@ class SequenceCalls:
     Args:
         core: of the client.
         key: the model and version.
-        correlation_id: names the sequence at the server; None makes one up.
+        correlation_id: names the sequence at the server, 1 to 2**63 - 1 or text up to 128 bytes; None
+            draws a number.
 
     Raises:
         UsageError: an id that Triton does not take.
     """
 
-    def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None) -> None:
+    def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None = None) -> None:
         self.correlation_id = _checked_id(key, correlation_id)
+        """The name of the sequence at the server."""
         self._core = core
-        self._name = key[0]
+        self._key = key
         self._calling = Lock()  # tried, and never waited for
         self._state = _NEW
-        self._server: ReplicaLease | None = None
+        self._answered = False
+        self._server: Attempt | None = None
         self._last: InferRequest | None = None
-        self._begun = self._answered = False
+        """The latest that the model may have seen."""
 
-    def enter(self) -> None:
+    def _enter(self) -> None:
         """The block begins; nothing is sent."""
         self._core.check_process()
         if self._state != _NEW:
             raise self._misused(self._state)
         self._state = _OPEN
 
-    def predict(self, request: InferRequest, last: bool) -> Steps[Reply]:
+    def _call(
+        self,
+        inputs: Mapping[str, Any] | None,
+        named: Mapping[str, Any],
+        outputs: Sequence[str] | None,
+        timeout_s: float | None,
+        priority: int,
+        last: bool,
+    ) -> Steps[Reply]:
         """One call, sent to the sequence's server; again only if that surely did not begin with it."""
+        given = merged_inputs(self._key[0], inputs, named)
+        request = InferRequest(self._key, given, outputs, timeout_s, priority)
         self._core.check_process()
         if self._state != _OPEN:
-            raise self._misused(self._state or "is called outside of its `with` block")
+            raise self._misused(self._state)
         if not self._calling.acquire(blocking=False):
             raise self._misused("is called while another of its calls is under way")
         try:
@@ -81,26 +98,41 @@ class SequenceCalls:
         finally:
             self._calling.release()
 
-    def leave(self, error: BaseException | None) -> Steps[None]:
+    def _leave(self, error: BaseException | None) -> Steps[None]:
         """The block ends: so does the sequence, at the server too."""
         state, self._state = self._state, _ENDED
         if self._core.forked:  # it is the parent's
             return
         try:
-            if state == _OPEN and self._last is not None and self._begun:
-                yield from self._end(self._last, error)
+            if state == _OPEN and self._last is not None and self._server is not None:
+                yield from self._end(self._last, self._server, error)
         finally:
             self._release()
 
     def _predict(self, request: InferRequest, last: bool) -> Steps[Reply]:
-        started = time.perf_counter()
-        self._core.check_open()
-        yield from self._core.checked(request)
+        started, core = time.perf_counter(), self._core
+        core.check_open()
+        yield from core.checked(request)
+        server = self._server
+        if server is None:
+            server = yield from core.policy.pick(request.deadline, where=request.where)
+            server.only_hold(core.policy.clock())
+            self._server = server
+        before, self._last = self._last, request
         try:
-            sent = yield from self._sent(request, last)
+            sent = yield from self._send(request, server, start=not self._answered, end=last)
+            self._answered = True
             answer = decode(sent.body)
-        except (InvalidInput, InferenceError, ModelNotFound) as error:
-            self._core.forget_stale(request.key, error)
+        except ClientError as error:
+            if isinstance(error, CircuitOpen | Overloaded | InvalidInput):
+                self._last = before  # turned away: no model has seen it
+            elif isinstance(error, ServerUnavailable):
+                self._last = None
+                self._release()
+                if self._answered:
+                    self._state = _LOST
+            if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
+                core.forget_stale(request.key, error)
             raise
         if last:
             self._state = _ENDED
@@ -109,30 +141,8 @@ class SequenceCalls:
         reply.timing.total_s = time.perf_counter() - started
         return reply
 
-    def _sent(self, request: InferRequest, last: bool) -> Steps[Sent]:
-        """Send one call; notes the state of the sequence at the server."""
-        server = self._server
-        if server is None:
-            server = yield from self._core.policy.pick(request.deadline, where=request.where)
-            server.keep()
-            self._server = server
-        before, self._begun, self._last = self._begun, True, request
-        try:
-            sent = yield from self._send(request, server, start=not self._answered, end=last)
-        except (CircuitOpen, Overloaded, InvalidInput):
-            self._begun = before  # turned away: no model has seen it
-            raise
-        except ServerUnavailable:
-            self._release()
-            if self._answered:
-                self._state = _LOST
-            self._begun = False
-            raise
-        self._answered = True
-        return sent
-
     def _send(
-        self, request: InferRequest, server: ReplicaLease, *, start: bool, end: bool
+        self, request: InferRequest, server: Attempt, *, start: bool, end: bool
     ) -> Steps[Sent]:
         parameters: dict[str, Parameter] = {"sequence_id": self.correlation_id}
         if start:
@@ -144,16 +154,13 @@ class SequenceCalls:
             request.encode(parameters=parameters),
             request.deadline,
             where=request.where,
-            idempotent=False,
             headers=request.headers,
             replica=server.replica,
         )
 
-    def _end(self, last: InferRequest, error: BaseException | None) -> Steps[None]:
+    def _end(self, last: InferRequest, server: Attempt, error: BaseException | None) -> Steps[None]:
         """Send the last inputs again, as the end; a server that was not reached forgets by itself."""
-        server, seconds = self._server, self._core.timeout_s
-        if server is None:
-            return
+        seconds = self._core.timeout_s
         if error is not None:
             seconds = min(seconds, _PARTING_S)
         last.deadline = time.monotonic() + seconds
@@ -166,11 +173,11 @@ class SequenceCalls:
     def _release(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            server.finish()
+            server.end(self._core.policy.clock())
 
     def _misused(self, found: str) -> UsageError:
         return UsageError(
-            f"sequence {self.correlation_id} of model {self._name}",
+            f"sequence {self.correlation_id} of model {self._key[0]}",
             found=f"the sequence {found}",
             wanted="calls one after the other, inside `with model.sequence() as sequence:`",
             todo="begin a new sequence for other inputs",

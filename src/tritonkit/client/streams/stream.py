@@ -11,8 +11,6 @@ from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.client.streams.stream_call import StreamCall
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from tritonkit.client.core import Core
     from tritonkit.client.reply import Reply
     from tritonkit.client.request import InferRequest
@@ -58,25 +56,19 @@ class Stream:
 
     def __enter__(self) -> Stream:
         """Send the request; the stream is closed when the block ends."""
-        run_blocking(self._call.start())
+        run_blocking(self._call.next(read=False))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 
     def __del__(self) -> None:
         """Close, if it was forgotten."""
-        call: StreamCall | None = getattr(self, "_call", None)
-        if call is not None and call.under_way:
+        if self._call.under_way:
             # In another thread: this may run inside any code, also the transport's, in its locks.
             with suppress(RuntimeError):  # Python ends
-                _thread.start_new_thread(_closed, (call,))
+                _thread.start_new_thread(_closed, (self._call,))
 
 
 def _closed(call: StreamCall) -> None:
@@ -113,25 +105,18 @@ class AsyncStream:
     async def __aenter__(self) -> AsyncStream:
         """Send the request; the stream is closed when the block ends."""
         self._loop = asyncio.get_running_loop()
-        await run_async(self._call.start())
+        await run_async(self._call.next(read=False))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
 
     def __del__(self) -> None:
         """Close, if it was forgotten."""
-        call: StreamCall | None = getattr(self, "_call", None)
-        loop = getattr(self, "_loop", None)
-        if call is not None and loop is not None and call.under_way:
+        if self._loop is not None and self._call.under_way:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_close_soon, loop, call)
+                self._loop.call_soon_threadsafe(_close_soon, self._loop, self._call)
 
 
 _closing: set[asyncio.Task[None]] = set()

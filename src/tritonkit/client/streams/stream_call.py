@@ -24,7 +24,7 @@ from tritonkit.wire.answer import stream_response
 
 if TYPE_CHECKING:
     from tritonkit.client.core import Core
-    from tritonkit.client.policy import ReplicaLease
+    from tritonkit.client.policy import Attempt
     from tritonkit.client.request import InferRequest
     from tritonkit.client.steps import Steps
 
@@ -50,11 +50,12 @@ class StreamCall:
         self._core = core
         self._request = request
         self._reading = Lock()  # tried, and never waited for
-        self._server: ReplicaLease | None = None
+        self._server: Attempt | None = None
         self._stream: Any = None
         self._token: Any = None
+        """The observers', once they were told."""
         self._attempts = self._replies = 0
-        self._begun = self._final = self._over = False
+        self._final = self._over = False
         self._began = self._sent = self._last = self._waited_s = 0.0
         self._endpoint = self._version = ""
 
@@ -63,23 +64,14 @@ class StreamCall:
         """Whether a server works on it, for this process."""
         return self._stream is not None and not self._over and not self._core.forked
 
-    def start(self) -> Steps[None]:
-        """Send the request, if that was not done before."""
-        if not self._over:
-            yield from self._guarded(read=False)
-
-    def next(self) -> Steps[Reply | None]:
-        """The next reply, None at the end; sends the request if that was not done before.
+    def next(self, read: bool = True) -> Steps[Reply | None]:
+        """The next reply, None at the end; sends the request if that was not done before, and only that
+        without `read`.
 
         Whatever is raised is the end of the stream, here and at the server.
         """
-        return None if self._over else (yield from self._guarded(read=True))
-
-    def close(self) -> Steps[None]:
-        """Give up what has not ended; a reader in another thread or task finds the stream at its end."""
-        yield from self._leave(None)
-
-    def _guarded(self, read: bool) -> Steps[Reply | None]:
+        if self._over:
+            return None
         self._core.check_process()
         if not self._reading.acquire(blocking=False):
             raise UsageError(
@@ -88,21 +80,20 @@ class StreamCall:
                 wanted="one thread or task that reads it",
             )
         try:
-            reply = yield from self._tried(read)
+            reply = yield from self._advance(read)
             if read and reply is None:
-                yield from self._leave(None)
+                yield from self.close()
             return reply
         except BaseException as error:
-            if self._over and isinstance(error, ClientError):
+            if not (yield from self.close(error)) and isinstance(error, ClientError):
                 return None  # closed meanwhile
-            yield from self._leave(error)
             raise
         finally:
             self._reading.release()
 
-    def _tried(self, read: bool) -> Steps[Reply | None]:
+    def _advance(self, read: bool) -> Steps[Reply | None]:
         """A server that surely did not begin may be replaced by another, once."""
-        if not self._begun:
+        if self._token is None:
             yield from self._begin()
         while True:
             try:
@@ -120,7 +111,6 @@ class StreamCall:
         self._token = core.observers.started(request.key[0])
         request.headers = core.observers.headers(self._token)
         yield from core.checked(request)
-        self._begun = True
 
     def _send(self) -> Steps[None]:
         """Send the request to a server, and that no other will follow.
@@ -130,10 +120,10 @@ class StreamCall:
         """
         request = self._request
         server = yield from self._core.policy.pick(request.deadline, where=request.where)
-        self._server, self._endpoint = server, server.address
+        self._server, self._endpoint = server, server.replica.address
         self._attempts += 1
         message = request.encode(parameters=_PARAMETERS)
-        stream = yield Invoke(server.transport.stream, (request.headers, self._left_s()))
+        stream = yield Invoke(server.replica.transport.stream, (request.headers, self._left_s()))
         self._stream = stream
         self._sent = self._last = time.perf_counter()
         if self._over:  # closed while it was opened
@@ -150,14 +140,15 @@ class StreamCall:
 
     def _move(self, error: ServerUnavailable) -> None:
         """Let go of a server that was lost; raises its error unless another may be used."""
-        server = self._server
+        server, policy = self._server, self._core.policy
         if server is None:
             raise error
         self._server = self._stream = None
-        server.finish(error)
+        now = policy.clock()
+        server.end(now, error)
         if not error.unprocessed or self._replies or self._attempts > 1 or self._over:
             raise error
-        if not self._core.policy.may_move(server):
+        if not policy.may_use_other(now, (server.replica,)):
             raise error
 
     def _read(self) -> Steps[Reply | None]:
@@ -176,12 +167,11 @@ class StreamCall:
         if message is None:
             return None
         if not self._replies and self._server is not None:
-            self._server.answered()
+            self._server.answered(self._core.policy.clock())
         problem, answer = stream_response(message)
-        if problem:
-            raise InferenceError(self._where, found=problem)
-        if answer is None:
-            raise InferenceError(self._where, found="a message that holds neither answer nor error")
+        if problem or answer is None:
+            found = problem or "a message that holds neither answer nor error"
+            raise InferenceError(self._where, found=found)
         self._final = answer.parameters.get("triton_final_response") is True
         if self._final and not answer.outputs:
             return None
@@ -209,18 +199,22 @@ class StreamCall:
     def _where(self) -> str:
         return f"{self._request.where} at {self._endpoint}"
 
-    def _leave(self, error: BaseException | None) -> Steps[None]:
-        """The end, however it came: of the stream, of holding a server, and of what observers see."""
+    def close(self, error: BaseException | None = None) -> Steps[bool]:
+        """The end, however it came: of the stream, of holding a server, and of what observers see.
+
+        A reader in another thread or task finds the stream at its end. False: it had ended before.
+        """
         if self._over:
-            return
+            return False
         self._over = True
         if self._core.forked:  # it is the parent's
-            return
+            return True
         try:
             if self._stream is not None:
                 yield from self._end(wait=self._final or isinstance(error, InferenceError))
         finally:
             self._settle(error)
+        return True
 
     def _end(self, *, wait: bool) -> Steps[None]:
         """The stream's end: the server's own, if it comes in a moment; else it is given up."""
@@ -239,7 +233,7 @@ class StreamCall:
         if server is not None:
             # Closed before anything came says nothing about the server.
             quiet = error is None and not self._replies and not self._final
-            server.finish(InterruptedError("closed") if quiet else error)
+            server.end(self._core.policy.clock(), InterruptedError("closed") if quiet else error)
         key = self._request.key
         if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
             self._core.forget_stale(key, error)
@@ -251,7 +245,7 @@ class StreamCall:
                 "server",
                 self._endpoint,
                 self._attempts,
-                self._request.items if self._begun else 0,
+                getattr(self._request, "items", 0),  # 0: it was refused
                 Timing(time.perf_counter() - self._began, self._waited_s),
                 None if error is None else type(error).__name__,
             )
