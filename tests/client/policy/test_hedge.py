@@ -359,4 +359,4 @@ def test_latencies_of_endless_models_are_bounded() -> None:
     latencies = LatencyTracker(Hedge())
     for number in range(1000):
         latencies.add(f"m{number}", 0.1)
-    assert len(latencies._models) <= 128
+    assert latencies._of.cache_info().currsize <= 128

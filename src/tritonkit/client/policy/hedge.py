@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tritonkit.client.policy.settings import Hedge
 from tritonkit.client.steps import Send
@@ -24,7 +25,7 @@ _SORTED_EVERY = 64
 """Answers between two looks at the percentile."""
 
 _MODELS = 128
-"""Models tracked; above that the one seen first is forgotten."""
+"""Models tracked; above that the one called least recently is forgotten."""
 
 _OF_ONE_SERVER = (ServerUnavailable, Overloaded)
 """Errors of one server; any other is an answer, and another server would say the same."""
@@ -44,17 +45,13 @@ class LatencyTracker:
 
     def __init__(self, hedge: Hedge) -> None:
         self._hedge = hedge
-        self._models: dict[str, _Latencies] = {}
+        self._of = lru_cache(_MODELS)(lambda model: _Latencies())
         self._lock = threading.Lock()
 
     def add(self, model: str, seconds: float) -> None:
         """A call of the model was answered after so long."""
+        known = self._of(model)
         with self._lock:
-            known = self._models.get(model)
-            if known is None:
-                if len(self._models) >= _MODELS:
-                    del self._models[next(iter(self._models))]
-                known = self._models[model] = _Latencies()
             known.latest.append(seconds)
             known.count += 1
             enough = known.count >= self._hedge.least_calls
@@ -64,8 +61,7 @@ class LatencyTracker:
 
     def slow_after_s(self, model: str) -> float | None:
         """Seconds after which a second server is asked; None: too little is known."""
-        known = self._models.get(model)
-        return None if known is None else known.slow_after_s
+        return self._of(model).slow_after_s
 
 
 class HedgedSend:
@@ -111,9 +107,22 @@ class HedgedSend:
             raise
 
     def _race(self, first: Pending, send: Send) -> memoryview:
-        second = _SecondCall(send, first)
+        """The second call runs in a helper's thread; its answer cancels the first."""
+        decided = threading.Lock()  # taken once, by the thread that ends the race
+        calls: list[Pending] = []
+
+        def ask_second() -> memoryview:
+            call = send.begin()
+            calls.append(call)
+            if decided.locked():
+                call.cancel()
+            answer = call.result()
+            if decided.acquire(blocking=False):
+                first.cancel()
+            return answer
+
         try:
-            helper = self._helpers.submit(second.run)
+            helper = self._helpers.submit(ask_second)
         except RuntimeError as error:  # the client was closed, or the interpreter is ending
             self.second_error = error
             return first.result()
@@ -125,9 +134,12 @@ class HedgedSend:
             if isinstance(error, _OF_ONE_SERVER):
                 concurrent.futures.wait([helper], send.timeout_s)
         finally:
-            self.second_won = second.stop()
-            if not helper.cancel() and helper.done():
-                self.second_error = helper.exception()
+            self.second_won = not decided.acquire(blocking=False)
+            if not self.second_won:
+                for call in calls:
+                    call.cancel()
+                if not helper.cancel() and helper.done():
+                    self.second_error = helper.exception()
         if self.second_won:
             return helper.result()
         if failed is not None:
@@ -162,41 +174,6 @@ class HedgedSend:
                 if self.second_won:
                     return second.result()
         return first.result()
-
-
-class _SecondCall:
-    """The second call of a race, in another thread; its answer cancels the first."""
-
-    def __init__(self, send: Send, first: Pending) -> None:
-        self._send = send
-        self._first = first
-        self._call: Pending | None = None
-        self._over = self._won = False
-        self._lock = threading.Lock()
-
-    def stop(self) -> bool:
-        """The race is over; whether this call has won it."""
-        with self._lock:
-            self._over = True
-            call = self._call
-        if call is not None and not self._won:
-            call.cancel()
-        return self._won
-
-    def run(self) -> memoryview:
-        """Send it and wait for its answer."""
-        call = self._send.begin()
-        with self._lock:
-            self._call = call
-            over = self._over
-        if over:
-            call.cancel()
-        answer = call.result()
-        with self._lock:
-            self._won = not self._over
-        if self._won:
-            self._first.cancel()
-        return answer
 
 
 def _seen(task: asyncio.Task[memoryview]) -> None:

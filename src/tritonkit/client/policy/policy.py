@@ -35,8 +35,7 @@ class Policy:
 
     Args:
         addresses: `host:port` of each server; `dns:host:port` is every server that DNS gives.
-        connect: makes a transport for an address; the second argument is the name in the server's
-            certificate where that is not the address's own, else None.
+        connect: makes a transport for an address.
         retry: None: nothing is sent twice, and nothing is hedged.
         breaker: None: a server is used however often it fails.
         hedge: None: one server is asked.
@@ -64,16 +63,17 @@ class Policy:
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
-        self.addresses = _checked(addresses)
+        self.addresses = given = tuple(addresses)
+        if isinstance(addresses, str) or not given or len(set(given)) < len(given):
+            wanted = "a list of one or more addresses, each once"
+            raise UsageError("addresses", found=repr(addresses), wanted=wanted)
         self.clock = clock
         self.rng = rng or Random()  # noqa: S311 - for spreading, not for secrets
         self.retry = retry or _ONCE
         self.budget = RetryBudget(self.retry.budget)
         self.latencies = LatencyTracker(hedge) if hedge is not None and retry is not None else None
         """None: nothing is hedged."""
-        self.helpers = ThreadPoolExecutor(
-            _HELPERS, "tritonkit-hedge"
-        )  # starts none before the first
+        self.helpers = ThreadPoolExecutor(_HELPERS, "tritonkit-hedge")  # starts when it is used
         self.limiter = ConcurrencyLimiter(limit) if limit is not None else None
         self.pool = ReplicaPool(connect, breaker, self.rng)
         names = {address: parse_name(address) for address in self.addresses}
@@ -106,8 +106,7 @@ class Policy:
 
         Args:
             method: which call.
-            body: the request message, or what makes it for one server's transport; a message made
-                for one server is not hedged.
+            body: the request message, or what makes it for one server's transport (then not hedged).
             deadline: when it must be over, waiting and repeating included: a moment of the clock.
             where: the model called, for messages; also what a usual latency is learned for.
             idempotent: True: it may run twice. False: it is sent again only where the server surely
@@ -205,12 +204,3 @@ class Policy:
         self.pool.closed = True
         for transport in self.pool.transports():
             transport.close()
-
-
-def _checked(addresses: Sequence[str]) -> tuple[str, ...]:
-    found = tuple(addresses)
-    if isinstance(addresses, str) or not found or len(set(found)) < len(found):
-        raise UsageError(
-            "addresses", found=repr(addresses), wanted="a list of one or more addresses, each once"
-        )
-    return found
