@@ -1,21 +1,187 @@
-"""Sequences for threads and for tasks; what happens in them is decided in `sequence_call`."""
+"""Sequences for threads and for tasks: calls one after the other, at one server; what both do are steps."""
 
 from __future__ import annotations
 
+import secrets
+import time
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.inputs import merged_inputs
+from tritonkit.client.log import logger
+from tritonkit.client.reply import Reply, server_reply
+from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.client.streams.sequence_call import SequenceCalls
+from tritonkit.errors import (
+    CircuitOpen,
+    ClientError,
+    InferenceError,
+    InvalidInput,
+    ModelNotFound,
+    Overloaded,
+    ServerUnavailable,
+    UsageError,
+)
+from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
     from collections import abc
 
-    from tritonkit.client.reply import Reply
+    from tritonkit.client.core import Core
+    from tritonkit.client.policy import Attempt, Sent
+    from tritonkit.client.request import ModelKey
+    from tritonkit.client.steps import Steps
 
 __all__ = ["AsyncSequence", "Sequence"]
 
+_PARTING_S = 1.0
+"""How long the end of a sequence may take that is left because of an error."""
 
-class Sequence(SequenceCalls):
+_LONGEST_ID = 128
+"""Bytes, Triton's limit for a correlation id that is text."""
+
+_NEW, _OPEN, _ENDED = "is called outside of its `with` block", "is in use", "has ended"
+_LOST = "lost its server, which held its state"
+
+
+class _Sequence:
+    """One sequence.
+
+    Args:
+        core: of the client.
+        key: the model and version.
+        correlation_id: names the sequence at the server, 1 to 2**63 - 1 or text up to 128 bytes; None
+            draws a number.
+
+    Raises:
+        UsageError: an id that Triton does not take.
+    """
+
+    def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None = None) -> None:
+        self.correlation_id = _checked_id(key, correlation_id)
+        """The name of the sequence at the server."""
+        self._core = core
+        self._key = key
+        self._calling = Lock()  # tried, and never waited for
+        self._state = _NEW
+        self._answered = False
+        self._server: Attempt | None = None
+        self._last: InferRequest | None = None
+        """The latest that the model may have seen."""
+
+    def _enter(self) -> None:
+        """The block begins; nothing is sent."""
+        self._core.check_process()
+        if self._state != _NEW:
+            raise self._misused(self._state)
+        self._state = _OPEN
+
+    def _call(
+        self,
+        inputs: abc.Mapping[str, Any] | None,
+        named: abc.Mapping[str, Any],
+        outputs: abc.Sequence[str] | None,
+        timeout_s: float | None,
+        priority: int,
+        last: bool,
+    ) -> Steps[Reply]:
+        """One call, sent to the sequence's server; again only if that surely did not begin with it."""
+        given = merged_inputs(self._key[0], inputs, named)
+        request = InferRequest(self._key, given, outputs, timeout_s, priority)
+        self._core.check_process()
+        if self._state != _OPEN:
+            raise self._misused(self._state)
+        if not self._calling.acquire(blocking=False):
+            raise self._misused("is called while another of its calls is under way")
+        try:
+            return (yield from self._core.observed(request, self._predict(request, last)))
+        finally:
+            self._calling.release()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        """The block ends: so does the sequence, at the server too."""
+        state, self._state = self._state, _ENDED
+        if self._core.forked:  # it is the parent's
+            return
+        try:
+            if state == _OPEN and self._last is not None and self._server is not None:
+                yield from self._end(self._last, self._server, error)
+        finally:
+            self._release()
+
+    def _predict(self, request: InferRequest, last: bool) -> Steps[Reply]:
+        started, core = time.perf_counter(), self._core
+        core.check_open()
+        yield from core.checked(request)
+        server = self._server
+        if server is None:
+            server = yield from core.policy.pick(request.deadline, where=request.where)
+            server.only_hold(core.policy.clock())
+            self._server = server
+        before, self._last = self._last, request
+        try:
+            sent = yield from self._send(request, server, start=not self._answered, end=last)
+            self._answered = True
+            answer = decode(sent.body)
+        except ClientError as error:
+            if isinstance(error, CircuitOpen | Overloaded | InvalidInput):
+                self._last = before  # turned away: no model has seen it
+            elif isinstance(error, ServerUnavailable):
+                self._last = None
+                self._release()
+                if self._answered:
+                    self._state = _LOST
+            if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
+                core.forget_stale(request.key, error)
+            raise
+        if last:
+            self._state = _ENDED
+            self._release()
+        reply = server_reply(request, answer.version, answer.outputs, sent)
+        reply.timing.total_s = time.perf_counter() - started
+        return reply
+
+    def _send(
+        self, request: InferRequest, server: Attempt, *, start: bool, end: bool
+    ) -> Steps[Sent]:
+        name = self.correlation_id
+        named = {"sequence_id": name, "sequence_start": start, "sequence_end": end}
+        return self._core.policy.call(
+            "ModelInfer",
+            request.encode(parameters=named),
+            request.deadline,
+            where=request.where,
+            headers=request.headers,
+            replica=server.replica,
+        )
+
+    def _end(self, last: InferRequest, server: Attempt, error: BaseException | None) -> Steps[None]:
+        """Send the last inputs again, as the end; a server that was not reached forgets by itself."""
+        seconds = self._core.timeout_s
+        if error is not None:
+            seconds = min(seconds, _PARTING_S)
+        last.deadline = time.monotonic() + seconds
+        try:
+            yield from self._send(last, server, start=False, end=True)
+        except (ClientError, UsageError) as failed:
+            if error is None:
+                logger.warning("the end of a sequence was not taken: %s", failed)
+
+    def _release(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.end(self._core.policy.clock())
+
+    def _misused(self, found: str) -> UsageError:
+        return UsageError(
+            f"sequence {self.correlation_id} of model {self._key[0]}",
+            found=f"the sequence {found}",
+            wanted="calls one after the other, inside `with model.sequence() as sequence:`",
+            todo="begin a new sequence for other inputs",
+        )
+
+
+class Sequence(_Sequence):
     """Calls that share state in one server, for a model with `sequence_batching`: a context manager.
 
     All of them go to the server that got the first, none is sent again that may have begun, and one ends
@@ -65,7 +231,7 @@ class Sequence(SequenceCalls):
         run_blocking(self._leave(error))
 
 
-class AsyncSequence(SequenceCalls):
+class AsyncSequence(_Sequence):
     """`Sequence` for tasks."""
 
     async def predict(
@@ -89,3 +255,19 @@ class AsyncSequence(SequenceCalls):
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """End the sequence, if no call did."""
         await run_async(self._leave(error))
+
+
+def _checked_id(key: ModelKey, given: int | str | None) -> int | str:
+    if given is None:
+        return secrets.randbelow(2**63 - 1) + 1
+    if isinstance(given, str):
+        fits = 0 < len(given.encode()) <= _LONGEST_ID
+    else:
+        fits = type(given) is int and 0 < given < 2**63
+    if not fits:
+        raise UsageError(
+            f"sequence of model {key[0]}",
+            found=f"correlation_id={given!r}",
+            wanted=f"a whole number from 1 to 2**63 - 1, or text of 1 to {_LONGEST_ID} bytes",
+        )
+    return given

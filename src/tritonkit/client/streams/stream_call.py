@@ -57,7 +57,7 @@ class StreamCall:
         self._attempts = self._replies = 0
         self._final = self._over = False
         self._began = self._sent = self._last = self._waited_s = 0.0
-        self._endpoint = self._version = ""
+        self._endpoint = self._version = self._where = ""
 
     @property
     def under_way(self) -> bool:
@@ -121,6 +121,7 @@ class StreamCall:
         request = self._request
         server = yield from self._core.policy.pick(request.deadline, where=request.where)
         self._server, self._endpoint = server, server.replica.address
+        self._where = f"{request.where} at {self._endpoint}"
         self._attempts += 1
         message = request.encode(parameters=_PARAMETERS)
         stream = yield Invoke(server.replica.transport.stream, (request.headers, self._left_s()))
@@ -195,10 +196,6 @@ class StreamCall:
             todo="allow more time; timeout_s given to a stream is for the whole of it",
         )
 
-    @property
-    def _where(self) -> str:
-        return f"{self._request.where} at {self._endpoint}"
-
     def close(self, error: BaseException | None = None) -> Steps[bool]:
         """The end, however it came: of the stream, of holding a server, and of what observers see.
 
@@ -234,19 +231,17 @@ class StreamCall:
             # Closed before anything came says nothing about the server.
             quiet = error is None and not self._replies and not self._final
             server.end(self._core.policy.clock(), InterruptedError("closed") if quiet else error)
-        key = self._request.key
+        request, token = self._request, self._token
         if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
-            self._core.forget_stale(key, error)
-        token, self._token = self._token, None
+            self._core.forget_stale(request.key, error)
         if token is not None:
-            event = CallEvent(
-                key[0],
-                self._version,
-                "server",
-                self._endpoint,
-                self._attempts,
-                getattr(self._request, "items", 0),  # 0: it was refused
-                Timing(time.perf_counter() - self._began, self._waited_s),
-                None if error is None else type(error).__name__,
+            model, version, endpoint = request.key[0], self._version, self._endpoint
+            items = getattr(request, "items", 0)  # 0: it was refused
+            timing = Timing(time.perf_counter() - self._began, self._waited_s)
+            failed = None if error is None else type(error).__name__
+            self._core.observers.finished(
+                token,
+                CallEvent(
+                    model, version, "server", endpoint, self._attempts, items, timing, failed
+                ),
             )
-            self._core.observers.finished(token, event)
