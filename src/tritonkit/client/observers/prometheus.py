@@ -22,6 +22,17 @@ _SECONDS = (
 
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
+_METRICS: tuple[tuple[str, str, str, tuple[str, ...], tuple[float, ...]], ...] = (
+    ("Counter", "calls", "Calls that are over.", ("outcome", "origin"), ()),
+    ("Gauge", "calls_under_way", "Calls now.", (), ()),
+    ("Histogram", "call_seconds", "From entering a call to its end.", ("origin",), _SECONDS),
+    ("Histogram", "wait_seconds", "Of a call: network, server queue and inference.", (), _SECONDS),
+    ("Histogram", "queue_seconds", "Of a call: waiting for the client's own limit.", (), _SECONDS),
+    ("Histogram", "joining_seconds", "Of a call: waiting to be sent with others.", (), _SECONDS),
+    ("Counter", "retries", "Requests beside a call's first, hedges included.", (), ()),
+    ("Histogram", "batch_items", "Items in the request of a call.", (), _ITEMS),
+)
+"""Kind, name, text, labels beside the model, upper bounds of buckets."""
 
 _by_registry: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -50,7 +61,7 @@ class PrometheusMetrics:
 
     def started(self, model: str) -> str:
         """One more under way."""
-        self._child("under_way", model).inc()
+        self._child("calls_under_way", model).inc()
         return model
 
     def headers(self, token: str) -> Headers:
@@ -60,16 +71,16 @@ class PrometheusMetrics:
     def finished(self, token: str, event: CallEvent) -> None:
         """Count it and note where its time went."""
         child, model, timing = self._child, token, event.timing
-        child("under_way", model).dec()
+        child("calls_under_way", model).dec()
         child("calls", model, event.error or "ok", event.origin).inc()
-        child("total", model, event.origin).observe(timing.total_s)
+        child("call_seconds", model, event.origin).observe(timing.total_s)
         if event.attempts > 1:
             child("retries", model).inc(event.attempts - 1)
         if event.origin == "server":
-            child("wait", model).observe(timing.wait_s)
-            child("queue", model).observe(timing.queue_s)
-            child("joining", model).observe(timing.joining_s)
-            child("items", model).observe(event.batch_size)
+            child("wait_seconds", model).observe(timing.wait_s)
+            child("queue_seconds", model).observe(timing.queue_s)
+            child("joining_seconds", model).observe(timing.joining_s)
+            child("batch_items", model).observe(event.batch_size)
 
     def _child(self, *key: str) -> Any:
         """A series with these label values; the package's look-up takes as long as counting."""
@@ -81,29 +92,10 @@ class PrometheusMetrics:
 
 
 def _series(package: Any, registry: Any) -> dict[str, Any]:
-    def histogram(name: str, text: str, *labels: str, buckets: Any = _SECONDS) -> Any:
-        return package.Histogram(
-            f"tritonkit_client_{name}",
-            text,
-            ("model", *labels),
-            registry=registry,
-            buckets=buckets,
-        )
-
-    def counter(name: str, text: str, *labels: str) -> Any:
-        return package.Counter(
-            f"tritonkit_client_{name}", text, ("model", *labels), registry=registry
-        )
-
-    return {
-        "calls": counter("calls", "Calls that are over.", "outcome", "origin"),
-        "under_way": package.Gauge(
-            "tritonkit_client_calls_under_way", "Calls now.", ("model",), registry=registry
-        ),
-        "total": histogram("call_seconds", "From entering a call to its end.", "origin"),
-        "wait": histogram("wait_seconds", "Of a call: network, server queue and inference."),
-        "queue": histogram("queue_seconds", "Of a call: waiting for the client's own limit."),
-        "joining": histogram("joining_seconds", "Of a call: waiting to be sent with others."),
-        "retries": counter("retries", "Requests beside a call's first, hedges included."),
-        "items": histogram("batch_items", "Items in the request of a call.", buckets=_ITEMS),
-    }
+    made = {}
+    for kind, name, text, labels, bounds in _METRICS:
+        given = {"buckets": bounds} if bounds else {}
+        metric = getattr(package, kind)
+        labels = ("model", *labels)
+        made[name] = metric(f"tritonkit_client_{name}", text, labels, registry=registry, **given)
+    return made
