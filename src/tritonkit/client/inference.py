@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.batching import Batcher, Item, Retired, join_items, layout, split_outputs
+from tritonkit.client.batching import Batcher, Item, join_items, layout, split_outputs
 from tritonkit.client.cache.entry import Entry
 from tritonkit.client.reply import Reply, cached_reply, item_reply, server_reply
 from tritonkit.client.shm import output_sizes
 from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import PredictionCache
@@ -85,20 +85,14 @@ class Inference:
         model, arrays = request.model, request.arrays
         shape = model.fixed or layout(arrays)
         kind = (request.key[1], request.outputs, request.priority, request.idempotent, shape)
-        item = Item(arrays, request.deadline)
-        while True:
-            batcher = model.batchers.get(kind) or self._new_batcher(kind, request, batching)
-            try:
-                reply: Reply = yield from batcher.join(item)
-                break
-            except Retired:  # since it was found
-                model.batchers.forget(kind, batcher)
+        batcher = model.batchers.get(kind, lambda: self._new_batcher(request, batching))
+        reply: Reply = yield from batcher.join(Item(arrays, request.deadline))
         timing = reply.timing
         joining_s = time.perf_counter() - entered - timing.wait_s - timing.queue_s
         timing.joining_s = joining_s if joining_s > 0.0 else 0.0
         return reply
 
-    def _new_batcher(self, kind: Hashable, first: InferRequest, batching: Adaptive) -> Batcher:
+    def _new_batcher(self, first: InferRequest, batching: Adaptive) -> Batcher:
         model = first.model
         common = first.of_batch({}, 0, 0.0)  # not the first call's tensors, nor its trace
 
@@ -111,14 +105,13 @@ class Inference:
                 item_reply(batch, part) for part in split_outputs(batch.outputs, count, model.where)
             ]
 
-        batcher = Batcher(
+        return Batcher(
             batching,
             model.signature.max_batch_size,
             send,
             where=model.where,
             idempotent=bool(first.idempotent),
         )
-        return model.batchers.add(kind, batcher)
 
     def _alone(self, request: InferRequest) -> Steps[Reply]:
         regions = self._regions_for(request)

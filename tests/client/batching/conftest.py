@@ -153,8 +153,7 @@ class Room:
     def left(self) -> list[Any]:
         """Who is still in the batcher, what is under way and what waits in it."""
         its = self.batcher
-        waiting = [*its._queue, *its._sealed, *its._answered]
-        return [*its._callers, *[each for each in (its._flying, its._aboard) if each], *waiting]
+        return [*its._queue, *its._flying, *([its._aboard] if its._aboard else []), *its._answered]
 
     def senders(self) -> list[Caller]:
         """Those who are sending a request."""

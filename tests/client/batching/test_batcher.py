@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 
-from tritonkit.client.batching import Adaptive, Batcher
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
     InvalidInput,
     Overloaded,
     ServerUnavailable,
-    UsageError,
 )
 
 Make = Callable[..., Any]
-
-
-def test_a_model_without_batches_is_refused() -> None:
-    """max_batch_size 0 means that the model has no batch axis."""
-    with pytest.raises(UsageError, match="max_batch_size 0"):
-        Batcher(Adaptive(), 0, lambda items, deadline: iter(()))  # type: ignore[arg-type,return-value]
 
 
 def test_a_lone_caller_sends_at_once(room: Make) -> None:
@@ -145,7 +137,7 @@ def test_who_has_the_most_time_sends(room: Make) -> None:
     patient = here.call(2, timeout_s=20.0)
     first.answer()
     here.until_sent()
-    assert patient.wire.values == [1, 2]
+    assert patient.wire.values == [2, 1]
     assert patient.wire.deadline == patient.item.deadline
     here.now += 0.5
     hurried.look()

@@ -110,7 +110,7 @@ def test_an_interrupt_sends_nothing_twice_that_may_not(
             else:
                 assert isinstance(caller.error, InferenceError), interrupt.place
         assert not here.left(), interrupt.place
-    assert places > 10
+    assert places > 5
 
 
 def play(here: Any, victim: int, interrupt: Interrupt, times: list[float], fails: bool) -> None:
@@ -154,4 +154,4 @@ def test_an_interrupt_harms_nobody_else(
                 assert caller.result is not None, interrupt.place
                 assert caller.result.outputs["x"][0, 0] == number, interrupt.place
         assert not here.left(), interrupt.place
-    assert places > 10
+    assert places > 5

@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonkit.client.batching import (
-    Adaptive,
-    Batcher,
-    BatcherPool,
-    Item,
-    Retired,
-)
+from tritonkit.client.batching import Adaptive, Batcher, BatcherPool, Item
 from tritonkit.client.steps import Sleep, Step, run_blocking
 
 
@@ -22,12 +16,7 @@ def join(
     batchers: BatcherPool, key: Any, item: Item, make: Callable[[], Batcher]
 ) -> Generator[Step, Any, Any]:
     """Join the batcher of a key, as a call does."""
-    while True:
-        batcher = batchers.get(key) or batchers.add(key, make())
-        try:
-            return (yield from batcher.join(item))
-        except Retired:
-            continue
+    return (yield from batchers.get(key, make).join(item))
 
 
 class Maker:

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from tritonkit.client.batching.arrays import join_items, layout, split_outputs
-from tritonkit.client.batching.batcher import Batcher, Retired, SendMany
-from tritonkit.client.batching.item import Item
+from tritonkit.client.batching.batcher import Batcher
+from tritonkit.client.batching.item import Item, join_items, layout, split_outputs
 from tritonkit.client.batching.pool import BatcherPool
 from tritonkit.client.batching.settings import Adaptive
 
-__all__ = [
-    "Adaptive",
-    "Batcher",
-    "BatcherPool",
-    "Item",
-    "Retired",
-    "SendMany",
-    "join_items",
-    "layout",
-    "split_outputs",
-]
+__all__ = ["Adaptive", "Batcher", "BatcherPool", "Item", "join_items", "layout", "split_outputs"]

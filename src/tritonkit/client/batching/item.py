@@ -1,29 +1,28 @@
-"""One caller's part of a batch, and the batch."""
+"""One caller's part of a batch; many of them joined into one, and the answer taken apart again."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tritonkit.client.waiting import Wakeup
+from tritonkit.errors import InferenceError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+__all__ = ["Item", "State", "join_items", "layout", "split_outputs"]
 
-    from numpy.typing import NDArray
-
-__all__ = ["Batch", "Item", "State"]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class State(Enum):
-    """Where an item or a batch is."""
+    """Where an item is: in the queue, under way, or its caller has gone."""
 
     WAITING = "waiting"
-    """In the queue, or in a batch that is not sent yet; such a batch."""
     SENT = "sent"
-    """Under way."""
     OVER = "over"
-    """An item whose caller has gone; a batch that was answered or given up."""
 
 
 class Item(Wakeup):
@@ -37,22 +36,50 @@ class Item(Wakeup):
     state = State.WAITING
     outcome: Any = None
     """What comes back for it: what the sender made of its part of the answer, or an error."""
-    batch: Batch | None = None
-    """The batch that its caller has taken to send, until everybody in it knows what came of it."""
+    half: object = None
+    """The same object in those of a failed batch that go together again, and with nobody else."""
     joined_at = 0.0
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], deadline: float) -> None:
+    def __init__(self, arrays: Arrays, deadline: float) -> None:
         self.arrays = arrays
         self.deadline = deadline
         super().__init__()
 
 
-class Batch:
-    """Items that go in one request, which the caller of one of them sends."""
+def layout(arrays: Arrays) -> Hashable:
+    """Names, types and shapes: what two items must share to go in one batch."""
+    if len(arrays) == 1:
+        ((name, array),) = arrays.items()
+        return name, array.dtype, array.shape
+    return tuple((name, arrays[name].dtype, arrays[name].shape) for name in sorted(arrays))
 
-    __slots__ = ("items", "sender", "state")
 
-    def __init__(self, items: list[Item], sender: Item) -> None:
-        self.items = items
-        self.sender = sender
-        self.state = State.WAITING
+def join_items(items: Sequence[Item]) -> Arrays:
+    """The items' arrays one after the other along the first axis; one item's own are not copied.
+
+    The batch is a new array each time: a hedged or cancelled request may still be reading it.
+    """
+    first = items[0].arrays
+    if len(items) == 1:
+        return first
+    return {name: np.concatenate([item.arrays[name] for item in items]) for name in first}
+
+
+def split_outputs(outputs: Arrays, count: int, where: str) -> list[Arrays]:
+    """Each item's outputs, as read-only views (leading axis 1) of the batch's.
+
+    Raises:
+        InferenceError: at `where`, when an output does not hold `count` items.
+    """
+    if count == 1:
+        return [outputs]
+    for name, output in outputs.items():
+        if not output.ndim or len(output) != count:
+            raise InferenceError(
+                f"{where}, output {name}",
+                found=f"shape {list(output.shape)} for a batch of {count}",
+                wanted=f"a first axis of {count}",
+                todo="switch batching off for this model: its outputs have no batch axis",
+            )
+        output.flags.writeable = False
+    return [{name: output[at : at + 1] for name, output in outputs.items()} for at in range(count)]

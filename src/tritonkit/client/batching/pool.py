@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from tritonkit.client.batching.batcher import Batcher
 
@@ -14,44 +15,29 @@ __all__ = ["BatcherPool"]
 
 
 class BatcherPool:
-    """Batchers by key, made when first needed; of unused ones the longest unused go, beyond `limit`.
+    """Batchers by key, made when first needed; the `limit` used last stay when nobody is in them.
 
     A key names everything that must be equal in one request: version, outputs, priority, and the
-    arrays' `layout`. A batcher with callers in it is never dropped, so there are never two for one
-    key.
+    arrays' `layout`. There are never two for one key: its callers hold a batcher, so that it is found.
     """
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._made: dict[Hashable, Batcher] = {}
+        self._all: WeakValueDictionary[Hashable, Batcher] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._all)
 
-    def get(self, key: Hashable) -> Batcher | None:
-        """The batcher of this key, if there is one; it may be retired before it is joined."""
-        return self._made.get(key)
+    def get(self, key: Hashable, make: Callable[[], Batcher]) -> Batcher:
+        """The batcher of this key."""
+        return self._made.get(key) or self._find(key, make)
 
-    def add(self, key: Hashable, batcher: Batcher) -> Batcher:
-        """This one, or another that was added for the key meanwhile."""
+    def _find(self, key: Hashable, make: Callable[[], Batcher]) -> Batcher:
         with self._lock:
-            if key not in self._made:
-                self._drop_unused(len(self._made) + 1 - self._limit)
-            return self._made.setdefault(key, batcher)
-
-    def forget(self, key: Hashable, batcher: Batcher) -> None:
-        """Let go of one that is retired, if it is still this key's."""
-        with self._lock:
-            if self._made.get(key) is batcher:
-                del self._made[key]
-
-    def _drop_unused(self, surplus: int) -> None:
-        if surplus <= 0:
-            return
-        for key, batcher in sorted(self._made.items(), key=lambda made: made[1].used_at):
-            if batcher.retire():
-                del self._made[key]
-                surplus -= 1
-                if not surplus:
-                    return
+            if len(self._made) >= self._limit and key not in self._made:
+                del self._made[min(self._made, key=lambda made: self._made[made].used_at)]
+            batcher = self._all.get(key) or make()
+            self._made[key] = self._all[key] = batcher
+            return batcher

@@ -46,12 +46,9 @@ class Adaptive:
             check_setting(self, name, fine, "a whole number from 1")
         for name in ("target_latency_ms", "min_wait_ms", "max_wait_ms"):
             value = getattr(self, name)
-            fine = _is_time(value) or (name == "max_wait_ms" and value is None)
+            fine = type(value) in (int, float) and 0 <= value < inf
+            fine = fine or (name == "max_wait_ms" and value is None)
             check_setting(self, name, fine, "milliseconds, 0 or more")
         if self.max_wait_ms is not None:
             fine = self.max_wait_ms >= self.min_wait_ms
             check_setting(self, "max_wait_ms", fine, f"at least min_wait_ms ({self.min_wait_ms:g})")
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < inf  # type: ignore[operator]

@@ -55,7 +55,7 @@ class BatchWindow:
 
     def arrived(self, now: float, present: int) -> None:
         """An item came; `present` items are queued or under way, it included."""
-        # A pause says that no calls came, not how fast they come now: it must not last in the mean.
+        # A pause does not say how fast calls come now: it must not last in the mean.
         gap, longest, known = now - self.arrived_at, _PAUSE * self._useful_s, self.gap_s
         if gap > longest:
             gap = longest
@@ -83,12 +83,7 @@ class BatchWindow:
     def hold_s(self, now: float, queued: int, present: int, joined: float, soonest: float) -> float:
         """Seconds that a batch of `queued` items should stay open yet; 0 or less: send it.
 
-        Args:
-            now: the clock.
-            queued: items in it.
-            present: items in it or under way.
-            joined: when its first item came.
-            soonest: the earliest deadline in it.
+        `present` items are in it or under way; its first came at `joined`, its earliest deadline is `soonest`.
         """
         if queued >= self.limit or self.recent_callers <= 1:
             return 0.0
