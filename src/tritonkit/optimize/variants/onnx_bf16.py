@@ -46,21 +46,22 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     floats: tuple[str, ...] = ()
     if job.spec.model.optimize.calibration is not None:
         search = Search(job, _WANTED)
-        closeness = search.closeness(written(layers, ()))
+        closeness = search.closeness(_written(layers, ()))
         if closeness < _WANTED:
-            floats = search.layers_to_exclude(layers.names, lambda out: written(layers, out)) or ()
-            closeness = search.closeness(written(layers, floats))
+            floats = search.layers_to_exclude(layers.names, lambda out: _written(layers, out)) or ()
+            closeness = search.closeness(_written(layers, floats))
         notes.append(search.said(closeness))
     if floats:
         notes.append(f"weights left FP32, because they cost most closeness: {', '.join(floats)}")
-    save(written(layers, floats), folder / "model.onnx")
+    save(_written(layers, floats), folder / "model.onnx")
     return tuple(notes)
 
 
-def written(layers: WeightLayers, floats: Collection[str]) -> Any:
+def _written(layers: WeightLayers, floats: Collection[str]) -> Any:
     """The model with the weights of all layers but `floats` in BF16."""
     onnx = need("onnx", "build")
     graph, nodes, constants = layers.graph, [], {}
+    bf16 = need("ml_dtypes", "build").bfloat16  # to the nearest, ties to even
     make_node, to = onnx.helper.make_node, onnx.TensorProto.FLOAT
     for node in graph.nodes:
         copy = onnx.NodeProto()
@@ -70,7 +71,9 @@ def written(layers: WeightLayers, floats: Collection[str]) -> Any:
             continue
         place = 0 if node.op_type == "Gather" else 1
         name = f"{node.input[place]}/half"
-        constants[name] = _rounded(graph.float_weight(node.input[place]), name)
+        constants[name] = onnx.numpy_helper.from_array(
+            graph.float_weight(node.input[place]).astype(bf16), name
+        )
         if node.op_type == "Gather":
             copy.input[place], copy.output[0] = name, f"{node.output[0]}/half"
             nodes.append(make_node("Cast", [copy.output[0]], [node.output[0]], to=to))
@@ -78,15 +81,3 @@ def written(layers: WeightLayers, floats: Collection[str]) -> Any:
             copy.input[place] = f"{node.name}/weights"
             nodes.insert(-1, make_node("Cast", [name], [copy.input[place]], to=to))
     return graph.with_nodes(nodes, constants.values())
-
-
-def _rounded(array: Any, name: str) -> Any:
-    """A BF16 constant: the upper half of each float32, to the nearest, ties to even."""
-    import numpy as np
-
-    onnx = need("onnx", "build")
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return onnx.helper.make_tensor(
-        name, onnx.TensorProto.BFLOAT16, array.shape, upper.tobytes(), raw=True
-    )

@@ -50,17 +50,19 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         or any(np.abs(array).max(initial=0) > LARGEST for array in half.constants(name))
     ]
     search, imprecise = Search(job, _WANTED, layouts=False), []
-    closeness = search.closeness(half.imitate(beyond))
+    closeness = search.closeness(half.write(beyond, imitated=True))
     if closeness < _WANTED:
         rest = [name for name in half.operators if name not in beyond]
-        found = search.layers_to_exclude(rest, lambda out: half.imitate([*beyond, *out]))
+        found = search.layers_to_exclude(
+            rest, lambda out: half.write([*beyond, *out], imitated=True)
+        )
         if found is None:
             raise _none(
                 job,
                 f"a mean cosine of {closeness:.4f} to FP32, with half of the operators FP32 too",
             )
         imprecise = list(found)
-        closeness = search.closeness(half.imitate([*beyond, *imprecise]))
+        closeness = search.closeness(half.write([*beyond, *imprecise], imitated=True))
     save(half.write([*beyond, *imprecise]), folder / "model.onnx")
     _hold_to_loading(job, folder / "model.onnx")
     count = len(half.operators) - len(beyond) - len(imprecise)

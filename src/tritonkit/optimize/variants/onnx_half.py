@@ -9,7 +9,7 @@ stay FP32; what overflows there is lost although neither is FP16.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tritonkit.extras import need
@@ -21,8 +21,6 @@ LARGEST = 65504.0
 """Largest FP16 number."""
 _OWN_DTYPE = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"}
 """Operators whose output's dtype does not follow from their input's."""
-
-
 _ANY_DTYPE = {"Shape", "Size"}
 """Operators that do not look at the values."""
 
@@ -65,13 +63,60 @@ class Half:
         found = [self._graph.float_weight(node.input[place]) for place in self._halves[name]]
         return [array for array in found if array is not None]
 
-    def write(self, floats: Collection[str]) -> Any:
-        """The model in FP16 but for the operators `floats`; inputs and outputs stay FP32."""
-        return _Writer(self, set(floats), imitated=False).write()
+    def write(self, floats: Collection[str], *, imitated: bool = False) -> Any:
+        """The model in FP16 but for the operators `floats`; inputs and outputs stay FP32.
 
-    def imitate(self, floats: Collection[str]) -> Any:
-        """The same in FP32, each value rounded to FP16 where it would be one."""
-        return _Writer(self, set(floats), imitated=True).write()
+        `imitated`: all in FP32, each value rounded to FP16 where it would be one.
+        """
+        onnx = need("onnx", "build")
+        nodes: list[Any] = []
+        constants: dict[str, Any] = {}
+        taken: dict[str, str] = {}  # tensor -> its name as FP16 nodes take it
+        halves = {name: places for name, places in self._halves.items() if name not in floats}
+
+        def cast(name: str, out: str, to: int) -> str:
+            nodes.append(onnx.helper.make_node("Cast", [name], [out], to=to))
+            return out
+
+        def as_half(name: str) -> str:
+            if name not in taken and (array := self._graph.float_weight(name)) is not None:
+                taken[name] = f"{name}/half"
+                constants[name] = _half_constant(array, taken[name], imitated)
+            elif name not in taken:
+                taken[name] = cast(name, f"{name}/half", self._half)
+                if imitated:
+                    taken[name] = cast(taken[name], f"{name}/rounded", self._float)
+            return taken[name]
+
+        for node in self._graph.nodes:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            places = halves.get(node.name, [])
+            for place in places:
+                copy.input[place] = as_half(node.input[place])
+            if node.op_type in _ANY_DTYPE:
+                copy.input[0] = taken.get(node.input[0], node.input[0])
+            nodes.append(copy)
+            for place, name in enumerate(node.output if places else ()):
+                if self._dtypes.get(name) != self._float:
+                    continue
+                made = copy.output[place] = f"{name}/given"
+                taken[name] = name if imitated else made
+                if imitated:
+                    made = cast(made, f"{name}/half", self._half)
+                if imitated or self._needs_float(name, halves):
+                    cast(made, name, self._float)
+        return self._graph.with_nodes(nodes, constants.values())
+
+    def _needs_float(self, name: str, halves: Mapping[str, list[int]]) -> bool:
+        """Whether anything takes a tensor as FP32: the graph's outputs, a node, a subgraph of one."""
+        for user in self._graph.users.get(name, ()):
+            places = {place for place, given in enumerate(user.input) if given == name}
+            if user.op_type not in _ANY_DTYPE and not (
+                places and places <= set(halves.get(user.name, ()))
+            ):
+                return True
+        return name in self._graph.outputs
 
     def _places(self, node: Any) -> list[int]:
         """Indices of the inputs that are FP16 when a node is; none for a node that cannot be.
@@ -109,88 +154,10 @@ class Half:
         return next((e.version for e in self._model.opset_import if e.domain == domain), 1)
 
 
-class _Writer:
-    """One half-precision model on its way."""
+def _half_constant(array: Any, name: str, imitated: bool) -> Any:
+    import numpy as np
 
-    def __init__(self, half: Half, floats: set[str], *, imitated: bool) -> None:
-        self._of = half
-        self._graph = half._graph
-        self._floats = floats
-        self._imitated = imitated
-        self._nodes: list[Any] = []
-        self._constants: dict[str, Any] = {}
-        self._made: dict[tuple[str, str], str] = {}
-        self._halves: set[str] = set()
-        """Tensors that an FP16 node gives."""
-
-    def write(self) -> Any:
-        """The model; what it was made from stays as it is."""
-        onnx = need("onnx", "build")
-        for node in self._graph.nodes:
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            half = node.name in self._of._halves and node.name not in self._floats
-            for place, name in enumerate(node.input):
-                if half and place in self._of._halves[node.name]:
-                    copy.input[place] = self._as_half(name)
-                elif name in self._halves and node.op_type not in _ANY_DTYPE:
-                    copy.input[place] = self._as_float(name)
-            self._nodes.append(copy)
-            if half:
-                self._give(copy, node)
-        return self._graph.with_nodes(self._nodes, self._constants.values())
-
-    def _give(self, copy: Any, node: Any) -> None:
-        """Say of an FP16 node's outputs that they are FP16; the graph's own become FP32 again."""
-        for place, name in enumerate(node.output):
-            if self._of._dtypes.get(name) != self._of._float:
-                continue
-            self._halves.add(name)
-            if self._imitated or name in self._graph.outputs:
-                copy.output[place] = f"{name}/given"
-                if self._imitated:
-                    self._cast(copy.output[place], f"{name}/half", self._of._half)
-                    self._cast(f"{name}/half", name, self._of._float)
-                else:
-                    self._cast(copy.output[place], name, self._of._float)
-
-    def _as_half(self, name: str) -> str:
-        """A tensor as an FP16 node takes it."""
-        if name in self._halves:
-            given = not self._imitated and name in self._graph.outputs
-            return f"{name}/given" if given else name
-        if self._graph.float_weight(name) is not None:
-            return self._constant(name)
-        if ("half", name) not in self._made:
-            self._made["half", name] = self._cast(name, f"{name}/half", self._of._half)
-            if self._imitated:
-                self._made["half", name] = self._cast(
-                    f"{name}/half", f"{name}/rounded", self._of._float
-                )
-        return self._made["half", name]
-
-    def _as_float(self, name: str) -> str:
-        """What an FP16 node gave, as an FP32 node takes it."""
-        if self._imitated or name in self._graph.outputs:
-            return name
-        if ("float", name) not in self._made:
-            self._made["float", name] = self._cast(name, f"{name}/float", self._of._float)
-        return self._made["float", name]
-
-    def _constant(self, name: str) -> str:
-        import numpy as np
-
-        if name not in self._constants:
-            array = self._graph.float_weight(name)
-            with np.errstate(
-                over="ignore"
-            ):  # such a node is among `floats`, unless it is just tried
-                half = np.asarray(array).astype(np.float16)
-            made = half.astype(np.float32) if self._imitated else half
-            from_array = need("onnx", "build").numpy_helper.from_array
-            self._constants[name] = from_array(made, f"{name}/half")
-        return f"{name}/half"
-
-    def _cast(self, name: str, out: str, to: int) -> str:
-        self._nodes.append(need("onnx", "build").helper.make_node("Cast", [name], [out], to=to))
-        return out
+    with np.errstate(over="ignore"):  # such a node is among `floats`, unless it is just tried
+        half = np.asarray(array).astype(np.float16)
+    found = half.astype(np.float32) if imitated else half
+    return need("onnx", "build").numpy_helper.from_array(found, name)

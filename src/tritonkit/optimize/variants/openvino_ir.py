@@ -29,7 +29,7 @@ def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
 def make_bf16(job: Job, folder: Path) -> tuple[str, ...]:
     """Weights in bfloat16, and computed in it where the processor can; inputs and outputs keep their dtypes."""
     model = read_onnx(job)
-    halve_weights(model)
+    _halve_weights(model)
     _save(model, folder, "bf16")
     if "BF16" in open_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         return ()
@@ -67,14 +67,13 @@ def read_onnx(job: Job) -> Any:
         ) from error
 
 
-def halve_weights(model: Any) -> int:
-    """Turn FP32 constants with two axes and more (not biases, not norms) into bfloat16; how many.
+def _halve_weights(model: Any) -> None:
+    """Turn FP32 constants with two axes and more (not biases, not norms) into bfloat16.
 
     Each is followed by a conversion back, which OpenVINO takes away again where it computes in bfloat16.
     """
     ov = need("openvino", "optimize")
     opset = need("openvino.opset13", "optimize")
-    count = 0
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Constant" or node.get_element_type() != ov.Type.f32:
             continue
@@ -85,19 +84,17 @@ def halve_weights(model: Any) -> int:
         weights.get_rt_info()["decompression_0"] = ""  # OpenVINO's mark of such a conversion
         for target in node.output(0).get_target_inputs():
             target.replace_source_output(weights.output(0))
-        count += 1
-    return count
 
 
 def _as_bf16(ov: Any, values: Any) -> Any:
     """The nearest bfloat16 values, ties to even, none rounded to infinity."""
     import numpy as np
 
+    bfloat16 = need("ml_dtypes", "build").bfloat16
     largest = np.uint32(0x7F7F0000).view(np.float32)
-    bits = np.ascontiguousarray(np.clip(values, -largest, largest)).view(np.uint32)
-    nearest = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
     tensor = ov.Tensor(ov.Type.bf16, list(values.shape))
-    tensor.data.view(np.uint16)[...] = nearest.astype(np.uint16)
+    nearest = np.clip(values, -largest, largest).astype(bfloat16)
+    tensor.data.view(np.uint16)[...] = nearest.view(np.uint16)
     return tensor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +15,18 @@ from tritonkit.optimize.variants.tensorrt_library import Library, Log
 from tritonkit.optimize.variants.tensorrt_profiles import Profile, Range
 from tritonkit.spec import Spec
 
-__all__ = ["Plan", "build_plan"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A finished plan, and what the builder's configuration said when it was asked afterwards."""
-
-    data: Any
-    """The serialized plan, as a buffer."""
-    profiles: tuple[Profile, ...]
-    capabilities: tuple[str, ...]
-    """Compute capabilities it is for, `8.6`; empty for the GPU it was built on."""
-
-    def facts(self) -> dict[str, Any]:
-        """The same for JSON, without the plan."""
-        profiles = [
-            {name: asdict(shapes) for name, shapes in each.items()} for each in self.profiles
-        ]
-        return {"profiles": profiles, "compute_capabilities": list(self.capabilities)}
+__all__ = ["build_plan"]
 
 
 def build_plan(
     spec: Spec, library: Library, onnx: Path, wanted: Sequence[Profile], timing: Path
-) -> Plan:
+) -> tuple[Any, dict[str, Any]]:
     """Build a plan from a typed ONNX file, for the given profiles.
 
-    `timing` is the file of measured kernel times that builds share; it is read and written where the
-    library measures. BuildError with TensorRT's own words where it cannot parse or build.
+    Returns the plan as a buffer, and what the builder's configuration said when it was asked afterwards:
+    profiles, and the compute capabilities it is for (`8.6`; none for the GPU it was built on). `timing`
+    is the file of measured kernel times that builds share; it is read and written where the library
+    measures. BuildError with TensorRT's own words where it cannot parse or build.
     """
     trt, log = library.module, Log(library.module)
     builder = _builder(spec, library, log)
@@ -67,7 +51,11 @@ def build_plan(
     if kernels is not None:
         with _undeprecated():
             write_whole(timing, memoryview(kernels.serialize()))
-    return Plan(data, _read_back(made, wanted, config), _capabilities(config, library))
+    profiles = [
+        {name: asdict(Range(*map(tuple, profile.get_shape(name)))) for name in names}
+        for profile, names in zip(made, wanted, strict=True)
+    ]
+    return data, {"profiles": profiles, "compute_capabilities": _capabilities(config, library)}
 
 
 def _builder(spec: Spec, library: Library, log: Log) -> Any:
@@ -104,16 +92,13 @@ def _add_profile(spec: Spec, builder: Any, config: Any, wanted: Profile) -> Any:
     for name, shapes in wanted.items():
         profile.set_shape(name, shapes.min, shapes.opt, shapes.max)
     if config.add_optimization_profile(profile) < 0:
+        said = ", ".join(f"{name} {s.min} to {s.max}" for name, s in wanted.items())
         raise BuildError(
             f"{spec.file} serving.dynamic_batching",
-            found=f"TensorRT takes no profile of {_said(wanted)}",
+            found=f"TensorRT takes no profile of {said}",
             wanted="1 <= preferred batch size <= max_batch_size, and min <= warm <= max",
         )
     return profile
-
-
-def _said(profile: Profile) -> str:
-    return ", ".join(f"{name} {s.min} to {s.max}" for name, s in profile.items())
 
 
 def _configure(spec: Spec, library: Library, config: Any, file: str) -> None:
@@ -160,18 +145,8 @@ def _undeprecated() -> Iterator[None]:
         yield
 
 
-def _read_back(made: Sequence[Any], wanted: Sequence[Profile], config: Any) -> tuple[Profile, ...]:
-    """The profiles as TensorRT holds them."""
-    if config.num_optimization_profiles != len(made):
-        raise RuntimeError("TensorRT holds another number of profiles than it was given")
-    return tuple(
-        {name: Range(*map(tuple, profile.get_shape(name))) for name in names}
-        for profile, names in zip(made, wanted, strict=True)
-    )
-
-
-def _capabilities(config: Any, library: Library) -> tuple[str, ...]:
+def _capabilities(config: Any, library: Library) -> list[str]:
     if library.gpu is not None:
-        return ()
+        return []
     found = map(int, map(config.get_compute_capability, range(config.num_compute_capabilities)))
-    return tuple(f"{each // 10}.{each % 10}" for each in found)
+    return [f"{each // 10}.{each % 10}" for each in found]

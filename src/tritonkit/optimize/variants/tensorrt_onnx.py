@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_calibration import Calibrator
-from tritonkit.optimize.variants.onnx_graph import with_shapes
+from tritonkit.optimize.variants.onnx_graph import name_nodes, with_shapes
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -58,7 +59,8 @@ def _write_fp16(job: Job, file: Path) -> None:
 
 def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]:
     """Quantize with the calibration methods in turn; the first that is close, else the closest."""
-    model = _named(with_shapes(need("onnx", "build").load(job.onnx)))
+    model = with_shapes(need("onnx", "build").load(job.onnx))
+    name_nodes(model)
     layers = _layers(job, model)
     where = f"{job.spec.file} optimize.calibration"
     read = list(dict.fromkeys(node.input[0] for node in layers))
@@ -68,7 +70,8 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
         for method in methods:
             tried = Path(place) / f"{method}.onnx"
             _quantize(model, [node.name for node in layers], ranges.by(method), tried)
-            found[method] = _closeness(job, tried, where)
+            session = open_session(tried, where)
+            found[method] = job.closeness(partial(run_session, session, where=where))
             if found[method] >= _CLOSE:
                 break
         best = max(found, key=lambda method: found[method])
@@ -82,13 +85,6 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
         )
     tried_all = ", ".join(f"{method} {cosine:.4f}" for method, cosine in found.items())
     return (f"cosine of INT8 to FP32 on the calibration data, by ONNX Runtime: {tried_all}",)
-
-
-def _named(model: Any) -> Any:
-    """The model with a name for each node, by which the quantizer is told what to take."""
-    for place, node in enumerate(model.graph.node):
-        node.name = node.name or f"node_{place}"
-    return model
 
 
 def _layers(job: Job, model: Any) -> list[Any]:
@@ -143,8 +139,3 @@ def _quantize(
         )
         quantizer.quantize_model()
         quantizer.model.save_model_to_file(file)
-
-
-def _closeness(job: Job, file: Path, where: str) -> float:
-    session = open_session(file, where)
-    return job.closeness(lambda batch: run_session(session, batch, where))

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
-from tritonkit.optimize.variants.tensorrt_build import Plan, build_plan
-from tritonkit.optimize.variants.tensorrt_library import Library, choose_library, serves_here
+from tritonkit.optimize.variants.tensorrt_build import build_plan
+from tritonkit.optimize.variants.tensorrt_library import Library, choose_library
 from tritonkit.optimize.variants.tensorrt_onnx import PRECISIONS, typed_network
-from tritonkit.optimize.variants.tensorrt_profiles import Profile, Range, profiles
+from tritonkit.optimize.variants.tensorrt_profiles import profiles
 from tritonkit.spec import Spec
 
 if TYPE_CHECKING:
     from tritonkit.export.artifact import Signature
     from tritonkit.export.job import Job
 
-__all__ = ["make_fp16", "make_fp32", "make_int8", "read_plan_profiles", "trtexec_command"]
+__all__ = ["make_fp16", "make_fp32", "make_int8", "trtexec_command"]
 
 RECORD = "plan.json"
 NETWORK = "network.onnx"
@@ -42,13 +42,13 @@ def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
         job.say(f"building with {library.name}")
         # Beside the model's artifacts, so that later builds find it.
         timing = folder.parent / f"timing-{library.name.replace(' ', '-')}.cache"
-        plan = build_plan(spec, library, typed, wanted, timing)
+        data, facts = build_plan(spec, library, typed, wanted, timing)
     with (folder / library.file).open("wb") as stream:
-        stream.write(plan.data)
-    facts = {"library": library.name, "precision": precision, **plan.facts()}
-    facts |= {"tensorrt": spec.model.optimize.tensorrt.model_dump(mode="json")}
-    (folder / RECORD).write_text(json.dumps(facts, indent=1) + "\n")
-    return (*_notes(spec, library, plan, precision), *notes)
+        stream.write(data)
+    record = {"library": library.name, "precision": precision, **facts}
+    record["tensorrt"] = spec.model.optimize.tensorrt.model_dump(mode="json")
+    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+    return (*_notes(spec, library, record), *notes)
 
 
 def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
@@ -66,55 +66,23 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
     return _make(job, folder, "int8")
 
 
-def _notes(spec: Spec, library: Library, plan: Plan, precision: str) -> tuple[str, ...]:
-    count = len(plan.profiles)
+def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, ...]:
+    count, asked = len(record["profiles"]), spec.model.optimize.tensorrt
     about = f"{count} optimization profile{'' if count == 1 else 's'}" if count else "fixed shapes"
-    asked = spec.model.optimize.tensorrt
     if library.gpu:
+        built = f"built by {library.name} on {library.gpu}: {about}"
+        if not asked.version_compatible:
+            return (built,)
         flag = "--backend-config=tensorrt,version-compatible=true"
-        more = (f"Triton loads it with {flag} only",) if asked.version_compatible else ()
-        return (f"built by {library.name} on {library.gpu}: {about}", *more)
-    left_out = [
-        name
-        for name, given in (
-            ("version_compatible", asked.version_compatible),
-            ("hardware_compatibility", asked.hardware_compatibility != "none"),
-        )
-        if given
-    ]
+        return built, f"Triton loads it with {flag} only"
+    left_out = ["version_compatible"] if asked.version_compatible else []
+    left_out += ["hardware_compatibility"] if asked.hardware_compatibility != "none" else []
     return (
         f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
-        f" {', '.join(plan.capabilities)}, {about}; it is kept beside and not served",
-        "for a plan that Triton serves, on the GPU machine:"
-        f" pip install tensorrt && tritonkit build {spec.name} --variants tensorrt-{precision} --target gpu",
+        f" {', '.join(record['compute_capabilities'])}, {about}; it is kept beside and not served",
+        "for a plan that Triton serves, on the GPU machine: pip install tensorrt && tritonkit build"
+        f" {spec.name} --variants tensorrt-{record['precision']} --target gpu",
         *((f"{' and '.join(left_out)}: left to that build",) if left_out else ()),
-    )
-
-
-def read_plan_profiles(file: Path) -> tuple[Profile, ...]:
-    """The profiles of a plan: from the plan itself where its runtime can open it, which takes a GPU,
-    else those that the builder's configuration held, from plan.json beside it."""
-    if file.name == "model.plan" and serves_here():
-        return _profiles_of(choose_library().module, file)
-    record = json.loads((file.parent / RECORD).read_text())
-    return tuple(
-        {
-            name: Range(*(tuple(shapes[key]) for key in ("min", "opt", "max")))
-            for name, shapes in each.items()
-        }
-        for each in record["profiles"]
-    )
-
-
-def _profiles_of(trt: Any, file: Path) -> tuple[Profile, ...]:
-    from tritonkit.optimize.runtimes.tensorrt_gpu import open_plan
-
-    engine = open_plan(trt, file, str(file))
-    names = [engine.get_tensor_name(place) for place in range(engine.num_io_tensors)]
-    inputs = [n for n in names if engine.get_tensor_mode(n) == trt.TensorIOMode.INPUT]
-    return tuple(
-        {name: Range(*map(tuple, engine.get_tensor_profile_shape(name, p))) for name in inputs}
-        for p in range(engine.num_optimization_profiles)
     )
 
 
