@@ -150,14 +150,12 @@ class Attempts:
             raise
         if self.hedge is None:
             return attempt, answer
-        if step.second_won:
-            attempt.outrun(policy.clock())
-            return self.hedge, answer
-        if step.second_error is not None:
-            self.hedge.end(policy.clock(), step.second_error)
+        won, lost = (self.hedge, attempt) if step.second_won else (attempt, self.hedge)
+        if step.second_error is None:
+            lost.outrun(policy.clock())
         else:
-            self.hedge.outrun(policy.clock())
-        return attempt, answer
+            lost.end(policy.clock(), step.second_error)
+        return won, answer
 
     def _end(self, attempt: Attempt, now: float, error: BaseException) -> None:
         attempt.end(now, error)

@@ -64,42 +64,30 @@ class LatencyTracker:
         return self._of(model).slow_after_s
 
 
+@dataclass(slots=True, eq=False)
 class HedgedSend:
     """A step: send, and after a while send to a second server too; the first answer wins.
 
     The loser is cancelled. That one server is lost or full does not end the race while the other call
     is under way; the first server's error is raised when neither answered.
-
-    Args:
-        first: the call as it would be sent alone.
-        delay_s: seconds before the second is sent.
-        second: gives the second call, or None when it must not be sent.
-        helpers: threads for second calls; tasks need none.
     """
 
-    __slots__ = ("_delay_s", "_first", "_helpers", "_second", "second_error", "second_won")
-
-    def __init__(
-        self,
-        first: Send,
-        delay_s: float,
-        second: Callable[[], Send | None],
-        helpers: concurrent.futures.Executor,
-    ) -> None:
-        self._first = first
-        self._delay_s = delay_s
-        self._second = second
-        self._helpers = helpers
-        self.second_won = False
-        """Whose the answer is."""
-        self.second_error: BaseException | None = None
-        """How the second call failed, if it did."""
+    first: Send
+    """The call as it would be sent alone."""
+    delay_s: float
+    second: Callable[[], Send | None]
+    """The second call, asked for after that time; None: it must not be sent."""
+    helpers: concurrent.futures.Executor
+    """Threads for second calls; tasks need none."""
+    second_won: bool = False
+    second_error: BaseException | None = None
+    """How the second call failed, if it did."""
 
     def block(self) -> memoryview:
         """This thread waits for the first call; only a call that is slow takes another thread."""
-        first = self._first.begin()
+        first = self.first.begin()
         try:
-            if not first.wait(self._delay_s) and (send := self._second()) is not None:
+            if not first.wait(self.delay_s) and (send := self.second()) is not None:
                 return self._race(first, send)
             return first.result()
         except BaseException:
@@ -122,7 +110,7 @@ class HedgedSend:
             return answer
 
         try:
-            helper = self._helpers.submit(ask_second)
+            helper = self.helpers.submit(ask_second)
         except RuntimeError as error:  # the client was closed, or the interpreter is ending
             self.second_error = error
             return first.result()
@@ -148,11 +136,11 @@ class HedgedSend:
 
     async def wait(self) -> memoryview:
         """Each call is a task."""
-        first = asyncio.ensure_future(self._first.wait())
+        first = asyncio.ensure_future(self.first.wait())
         tasks = {first}
         try:
-            await asyncio.wait(tasks, timeout=self._delay_s)
-            if not first.done() and (send := self._second()) is not None:
+            await asyncio.wait(tasks, timeout=self.delay_s)
+            if not first.done() and (send := self.second()) is not None:
                 tasks.add(asyncio.ensure_future(send.wait()))
             return await self._first_of(first, *(tasks - {first}))
         finally:
