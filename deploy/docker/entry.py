@@ -26,7 +26,7 @@ from typing import Any
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
 from core.backoff import Backoff
 from core.drain import finish_ensembles
-from core.flags import HTTP_SOCKET, METRICS_SOCKET, Arguments
+from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
 from core.launch import Launch, guard_in
 from core.metrics import MetricsProxy
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
@@ -140,7 +140,7 @@ def command(options: argparse.Namespace, extra: list[str]) -> Launch:
 
 def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any]) -> list[str]:
     configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
-    return Arguments(
+    return server_arguments(
         binary=HOME / "bin" / "tritonserver",
         repository=options.repository,
         backends=HOME / "backends",
@@ -153,7 +153,7 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         grpc_host=HOST,
         grpc_port=GRPC_PORT,
         shared_memory=options.shared_memory,
-    ).words()
+    )
 
 
 def _supervise(

@@ -16,7 +16,8 @@ from tests.parts import program
 from tests.server.models import ModelText, write_repository
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import plan, read_models
-from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs, made_of_python
+from tritonkit.serve.command import python_run
+from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs
 from tritonkit.serve.shm import MIB
 
 LINES = r"\A# Written by .* \(cores (\d+)\)\.\n"
@@ -54,7 +55,7 @@ def test_check_tells_drift_and_writes_nothing(project: Path, root: Path) -> None
 def test_two_generations_have_room(project: Path, tmp_path: Path) -> None:
     """Shared memory and memory count every stub twice: a new version is loaded beside the old one."""
     models = read_models(write_repository(tmp_path, {"a": ModelText(), "b": ModelText()}))
-    backends = made_of_python(project / "python_backends")
+    backends = python_run(project / "python_backends" / "backends")
     assert backends == {"python", "onnxruntime", "openvino", "pytorch"}
     one, two = container_needs(models[:1], backends), container_needs(models, backends)
     assert two.shm_bytes == GENERATIONS * plan(models, backends).total_bytes

@@ -11,7 +11,7 @@ from tritonkit.serve.command import PREFIX, arguments, prepare_backends, python_
 from tritonkit.serve.install import ServerInstallation
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB, ShmPlan
-from tritonkit.serve.values import Ports, Settings
+from tritonkit.serve.values import Settings
 
 
 @pytest.fixture
@@ -30,11 +30,10 @@ def installation(tmp_path: Path) -> ServerInstallation:
 def command(installation: ServerInstallation, folder: Path, **configs: str) -> list[str]:
     """The arguments for models given by their configurations."""
     write_repository(folder, {name: ModelText(text) for name, text in configs.items()})
-    settings = Settings(
-        folder, None, Ports(), "127.0.0.1", 60, folder, folder, 30.0, 5.0, folder
-    )  # fmt: skip
     shm = ShmPlan((), 3 * MIB, 3 * MIB)
-    return arguments(installation, settings, read_models(folder), 1, folder / "backends", shm)
+    return arguments(
+        installation, Settings(folder), read_models(folder), 1, folder / "backends", shm
+    )
 
 
 def test_the_server_is_told_what_it_needs(installation: ServerInstallation, tmp_path: Path) -> None:
@@ -82,21 +81,24 @@ def test_backends_are_real_files(installation: ServerInstallation, tmp_path: Pat
     (tmp_path / "mine" / "backends").mkdir(parents=True)
     (tmp_path / "mine" / "backends" / "shared.py").touch()
     (tmp_path / "mine" / "backends" / "twin").symlink_to(source)
-    folder = prepare_backends(installation, tmp_path / "mine", tmp_path / "run")
+    folder = prepare_backends(installation, tmp_path / "mine" / "backends", tmp_path / "run")
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     assert set(files) == {
         "python", "python/libtriton_python.so", "python/triton_python_backend_stub",
         "twin", "twin/model.py", "twin/shared.py",
     }  # fmt: skip
     assert not [path for path in files.values() if path.is_symlink()]
-    assert python_run(installation, tmp_path / "mine") == {"python", "twin"}
+    assert python_run(tmp_path / "mine" / "backends") == {"python", "twin"}
 
 
 def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:
-    """There the native backends serve, and our stand-ins do not count."""
+    """There the native backends serve, and our stand-ins are not copied."""
     native = ServerInstallation(tmp_path, "1", tmp_path / "theirs", tmp_path, native=True)
     mine = tmp_path / "mine" / "backends" / "onnxruntime"
     mine.mkdir(parents=True)
     (mine / "model.py").touch()
-    assert prepare_backends(native, tmp_path / "mine", tmp_path / "run") == tmp_path / "theirs"
-    assert python_run(native, tmp_path / "mine") == {"python"}
+    assert (
+        prepare_backends(native, tmp_path / "mine" / "backends", tmp_path / "run")
+        == tmp_path / "theirs"
+    )
+    assert python_run(native.backends) == {"python"}

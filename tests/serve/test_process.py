@@ -21,7 +21,7 @@ from tritonkit.serve.core.supervisor import (
     state,
 )
 from tritonkit.serve.process import SupervisedProcess, describe_exit
-from tritonkit.serve.run_dir import KEEP, clear, new_run_dir
+from tritonkit.serve.runs import KEEP, clear, new_run_dir
 
 # Leaves a child behind that ignores SIGTERM, and writes the child's number to standard output.
 PARENT = """import subprocess, sys, time

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve.repository import read_models
-from tritonkit.serve.warm import NoSample, WarmTensor, warm_request, warm_tensors
+from tritonkit.serve.warm import NoSample, warm_request
 
 TEXT = 'input { name: "text" data_type: TYPE_STRING dims: [1] }'
 PIXELS = 'input { name: "pixels" data_type: TYPE_FP16 dims: [-1, 3] }'
+
+
+class WarmTensor(NamedTuple):
+    """An input of a request; `shape` has the batch axis."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    raw: bytes
 
 
 def warmup(name: str, value: str) -> str:
@@ -24,7 +34,11 @@ def tensors(folder: Path, name: str, **models: ModelText) -> tuple[WarmTensor, .
     """The inputs of a model's first request."""
     write_repository(folder, models)
     known = {model.name: model for model in read_models(folder)}
-    return warm_tensors(known[name], known)
+    request = warm_request(known[name], known, 1)
+    return tuple(
+        WarmTensor(entry.name, entry.datatype, tuple(entry.shape), raw)
+        for entry, raw in zip(request.inputs, request.raw_input_contents, strict=True)
+    )
 
 
 def test_without_a_sample_zeros_do(tmp_path: Path) -> None:

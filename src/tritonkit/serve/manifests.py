@@ -12,11 +12,10 @@ from tritonkit.serve.shm import MIB, plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from pathlib import Path
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["ContainerNeeds", "compose_text", "container_needs", "made_of_python"]
+__all__ = ["ContainerNeeds", "compose_text", "container_needs"]
 
 SERVER_BYTES = 512 * MIB
 """tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
@@ -60,12 +59,6 @@ class ContainerNeeds:
     message_bytes: int
     file_bytes: int
     stub_bytes: dict[str, int]
-
-
-def made_of_python(python_backends: Path) -> frozenset[str]:
-    """The backends that Python stubs run in the CPU image: `python`, and those made of a model.py."""
-    twins = (python_backends / "backends").glob("*/model.py")
-    return frozenset({"python", *(file.parent.name for file in twins)})
 
 
 def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) -> ContainerNeeds:

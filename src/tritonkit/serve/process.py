@@ -82,8 +82,9 @@ class SupervisedProcess:
         self._send({"stop": {"drain_s": drain_s, "finalize_s": finalize_s}})
 
     def kill(self) -> None:
-        """End it now. Does not wait."""
+        """End it now, and wait until nothing of it is left."""
         self._send({"kill": True})
+        self.ended.wait()
 
     def _send(self, order: dict[str, Any]) -> None:
         pipe = self._supervisor.stdin

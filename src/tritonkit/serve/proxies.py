@@ -60,7 +60,6 @@ class Proxies:
     def _close_rest(self) -> None:
         if self._rest is not None:
             self._rest.process.kill()
-            self._rest.process.ended.wait()
 
 
 def _rest_proxy(run: Run, port: int, on_event: OnEvent) -> Restarting[SupervisedProcess]:

@@ -1,25 +1,76 @@
-"""What a run leaves for other programs of its owner: where it answers, and the key to change it.
-
-`<root>/.tritonkit/run/TIME-XXXX/` holds `endpoint.json` and `admin-key` while the server runs, both for
-its owner alone.
-"""
+"""One folder per run, `<root>/.tritonkit/run/TIME-XXXX`: the log, the copied backends, and while the server
+runs, for other programs of its owner, `endpoint.json` and `admin-key`: where it answers, and the key to change it."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.keys import write_private
-from tritonkit.serve.run_dir import is_owned, runs_folder
 
 if TYPE_CHECKING:
     from tritonkit.serve.values import Endpoint
 
-__all__ = ["KEY_FILE", "find_key_file", "write_run"]
+__all__ = ["KEEP", "KEY_FILE", "clear", "find_key_file", "new_run_dir", "write_run"]
+
+_RUNS = Path(".tritonkit") / "run"
 
 KEY_FILE = "admin-key"
 _ENDPOINT_FILE = "endpoint.json"
+
+KEEP = 5
+"""Runs whose logs stay."""
+
+
+def new_run_dir(root: Path) -> Path:
+    """A new `<root>/.tritonkit/run/TIME-XXXX`, readable by this user alone; old ones are removed.
+
+    Raises:
+        ServerStartError: the folder cannot be written.
+    """
+    runs = root / _RUNS
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        _forget_old(runs)
+        made = tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=runs)
+    except OSError as error:
+        raise ServerStartError(
+            str(runs), found=f"it cannot be written: {error.strerror or error}",
+            todo="free space, or serve a repository whose folder this user may write to",
+        ) from error  # fmt: skip
+    return Path(made)
+
+
+def clear(run_dir: Path) -> None:
+    """Remove everything but the log."""
+    shutil.rmtree(run_dir / "backends", ignore_errors=True)
+    for entry in run_dir.iterdir():
+        if not entry.name.startswith("server.log"):
+            entry.unlink(missing_ok=True)
+
+
+def _forget_old(runs: Path) -> None:
+    """Remove all runs but the latest; one whose owner lives is in use, however old."""
+    ended = [path for path in sorted(runs.iterdir()) if not _is_owned(path)]
+    for path in ended[: -KEEP + 1]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_owned(run_dir: Path) -> bool:
+    """Whether the server of a run is still there."""
+    try:
+        os.kill(int((run_dir / "owner").read_text()), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def write_run(folder: Path, endpoint: Endpoint) -> None:
@@ -40,12 +91,12 @@ def find_key_file(root: Path, address: str) -> Path | None:
         address: `host:port`; `localhost` stands for 127.0.0.1.
     """
     wanted = address.removeprefix("grpc://").replace("localhost:", "127.0.0.1:")
-    runs = runs_folder(root)
+    runs = root / _RUNS
     for folder in sorted(runs.iterdir(), reverse=True) if runs.is_dir() else ():
         try:
             facts = json.loads((folder / _ENDPOINT_FILE).read_text())
         except (OSError, ValueError):
             continue
-        if facts.get("grpc") == wanted and is_owned(folder) and (folder / KEY_FILE).is_file():
+        if facts.get("grpc") == wanted and _is_owned(folder) and (folder / KEY_FILE).is_file():
             return folder / KEY_FILE
     return None

@@ -7,29 +7,22 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Verifier
-from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.drain import finish_ensembles
 from tritonkit.serve.core.stub_watch import TICK_S, StubWatch
-from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
-from tritonkit.serve.run_dir import clear
-from tritonkit.serve.runs import write_run
+from tritonkit.serve.runs import clear, write_run
 from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare, still_answers
 from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ["Server", "serve"]
 
@@ -38,84 +31,14 @@ _MARGIN_S = 5.0
 _RELOAD_S = 300.0
 
 
-class Server:
+class Server(Settings):
     """One tritonserver over a model repository. Not reusable: start it once.
 
-    Args:
-        repository: the model repository.
-        models: names to serve, with what their ensembles need; all by default.
-        grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
-        http: also open the REST proxy: an Envoy before Triton's HTTP, which by itself ends with a
-            segmentation fault on some requests.
-        http_hosts: names under which callers know this machine, beside loopback's and `host`.
-        http_origins: of web pages that may call, as browsers write them.
-        shared_memory_api: let clients that have the run's key register shared memory.
-        max_request_mib: the largest request; by default what the models' configurations allow, at
-            least 64.
-        restarts: a server that dies is started again, with growing waits, until so many starts in
-            a row have not brought it back; 0: never.
-        host: the address to listen on; the default is reachable from this machine alone.
-        ready_timeout_s: from the start of the process until every model has answered once.
-        python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
-            server; by default `python_backends` of the project, or else tritonkit's.
-        root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
-            by default.
-        drain_timeout_s: how long requests in flight may take when stopping.
-        finalize_timeout_s: how long the models' `finalize` may take after that; 0 leaves it out.
-        shared_memory: the file system of the stubs' regions, checked for room before the start.
-        verify: hash the served files while the models load, and refuse to be ready where one is not as
-            it was published (about a second for each GB).
-        on_event: takes the events, in the caller's thread until the server is ready and in
-            another one after that.
+    Its arguments are those of `Settings`.
     """
 
-    def __init__(
-        self,
-        repository: Path,
-        *,
-        models: Sequence[str] | None = None,
-        grpc_port: int = Ports.grpc,
-        http_port: int = Ports.http,
-        metrics_port: int = Ports.metrics,
-        host: str = "127.0.0.1",
-        ready_timeout_s: float = 120.0,
-        python_backends: Path | None = None,
-        root: Path | None = None,
-        drain_timeout_s: float = 30.0,
-        finalize_timeout_s: float = 5.0,
-        shared_memory: Path = SHARED_MEMORY,
-        http: bool = False,
-        http_hosts: Sequence[str] = (),
-        http_origins: Sequence[str] = (),
-        shared_memory_api: bool = False,
-        max_request_mib: int | None = None,
-        restarts: int = Settings.restarts,
-        verify: bool = False,
-        on_event: Callable[[ServeEvent], None] | None = None,
-    ) -> None:
-        repository = Path(repository).resolve()
-        root = (root or repository.parent).resolve()
-        self._settings = Settings(
-            repository=repository,
-            models=None if models is None else tuple(models),
-            ports=Ports(grpc_port, http_port, metrics_port),
-            host=host,
-            ready_timeout_s=ready_timeout_s,
-            python_backends=python_backends
-            or own_or_shipped(root, "python_backends/backends").parent,
-            root=root,
-            drain_timeout_s=drain_timeout_s,
-            finalize_timeout_s=finalize_timeout_s,
-            shared_memory=shared_memory,
-            http=http,
-            http_hosts=tuple(http_hosts),
-            http_origins=tuple(http_origins),
-            shared_memory_api=shared_memory_api,
-            max_request_mib=max_request_mib,
-            restarts=restarts,
-            verify=verify,
-        )
-        self._on_event = on_event
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._run: Run | None = None
         self._triton: SupervisedProcess | None = None
         self._proxies: Proxies | None = None
@@ -137,10 +60,10 @@ class Server:
         begun_at = time.monotonic()
         # Before anything is written: the commonest refusals leave no trace.
         ports = self._choose()
-        run = self._run = prepare(self._settings, self._emit)
-        verifier = Verifier(self._settings.repository, tuple(run.models))
+        run = self._run = prepare(self, self._emit)
+        verifier = Verifier(self.repository, tuple(run.models))
         try:
-            if self._settings.verify:
+            if self.verify:
                 verifier.start()
             self._proxies = Proxies(run, ports, self._emit)
             for races_left in reversed(range(_PORT_RACES)):
@@ -155,7 +78,7 @@ class Server:
                         raise
                     ports = replace(ports, grpc=self._choose().grpc)
                     run.log.unlink()
-            if self._settings.verify:
+            if self.verify:
                 verifier.join()
             if verifier.findings:
                 raise damage(verifier.findings)
@@ -205,13 +128,9 @@ class Server:
         Once it returns, no process and no shared memory of this server is left.
         """
         triton = self._begin_stop()
-        if triton is not None:
-            settings = self._settings
-            if not triton.ended.wait(
-                settings.drain_timeout_s + settings.finalize_timeout_s + _MARGIN_S
-            ):
-                triton.kill()
-                triton.ended.wait()
+        most_s = self.drain_timeout_s + self.finalize_timeout_s + _MARGIN_S
+        if triton is not None and not triton.ended.wait(most_s):
+            triton.kill()
         self._finish()
 
     def kill(self) -> None:
@@ -221,7 +140,6 @@ class Server:
             triton = self._triton
         if triton is not None:
             triton.kill()
-            triton.ended.wait()
         self._finish()
 
     def run_until_signal(self) -> None:
@@ -255,7 +173,9 @@ class Server:
             raise self._died(self._triton)
 
     def _choose(self) -> Ports:
-        return choose(self._settings.ports, self._settings.host, http=self._settings.http)
+        return choose(
+            Ports(self.grpc_port, self.http_port, self.metrics_port), self.host, http=self.http
+        )
 
     def _start_process(self, run: Run, ports: Ports, begun_at: float) -> None:
         """Start a process and wait until it is ready."""
@@ -284,17 +204,17 @@ class Server:
 
     def _drain(self, triton: SupervisedProcess) -> None:
         """Answer what is in flight within the time for it, then let the models finalize and end."""
-        deadline = time.monotonic() + self._settings.drain_timeout_s
+        deadline = time.monotonic() + self.drain_timeout_s
         try:
             if self._endpoint is not None and self._run is not None:
                 run = self._run
                 # Each model stands after those it calls.
                 ensembles = [name for name, model in run.models.items() if model.parts][::-1]
                 admin = Admin(run.folder, run.key)
-                finish_ensembles(admin, ensembles, self._settings.drain_timeout_s)
+                finish_ensembles(admin, ensembles, self.drain_timeout_s)
         finally:
             left_s = max(0.0, deadline - time.monotonic())
-            triton.stop(left_s, self._settings.finalize_timeout_s)
+            triton.stop(left_s, self.finalize_timeout_s)
 
     def _finish(self) -> None:
         """Nothing runs any more: put away the run's files, and say so once."""
@@ -311,7 +231,7 @@ class Server:
 
     def _watch(self, run: Run, ports: Ports) -> None:
         """Watch the server in a thread until it has ended for good."""
-        backoff = Backoff(self._settings.restarts)
+        backoff = Backoff(self.restarts)
         while (triton := self._triton) is not None and not self._ending.is_set():
             self._watch_process(triton, run)
             if self._ending.is_set():
@@ -351,7 +271,6 @@ class Server:
             except ServerStartError as error:
                 if self._triton is not None:
                     self._triton.kill()
-                    self._triton.ended.wait()
                 self._emit(ServeEvent("server_died", error.found))
                 delay_s = backoff.after_death(was_ready=False)
                 continue
@@ -373,11 +292,11 @@ class Server:
         )
 
     def _emit(self, event: ServeEvent) -> None:
-        if self._on_event is None:
+        if self.on_event is None:
             return
         # A failing callback must not end the watch.
         with contextlib.suppress(Exception):
-            self._on_event(event)
+            self.on_event(event)
 
 
 serve = Server

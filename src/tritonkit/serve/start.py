@@ -24,7 +24,7 @@ from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.repository import ServedModel, check_files, read_models
 from tritonkit.serve.rpc import NotAnswered, Service, connect
-from tritonkit.serve.run_dir import new_run_dir
+from tritonkit.serve.runs import new_run_dir
 from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 
@@ -78,26 +78,22 @@ def prepare(settings: Settings, on_event: OnEvent) -> Run:
     models = read_models(settings.repository, settings.models)
     for model in models:
         check_files(model)
-    installation = find_server(settings.root)
+    installation = find_server(settings.project)
     clear_dead_runs()
-    wanted = shm.plan(models, python_run(installation, settings.python_backends))
+    served_from = installation.backends if installation.native else settings.stand_ins
+    wanted = shm.plan(models, python_run(served_from))
     shm.check_room(wanted, settings.shared_memory)
-    folder = new_run_dir(settings.root)
-    backends = prepare_backends(installation, settings.python_backends, folder / "backends")
+    folder = new_run_dir(settings.project)
+    backends = prepare_backends(installation, settings.stand_ins, folder / "backends")
     names = ", ".join(model.name for model in models)
     on_event(ServeEvent("preparing", f"{names} with {installation.version}"))
     if installation.guard is None:
         on_event(ServeEvent("unguarded", UNGUARDED))
+    given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
-        settings,
-        installation,
-        {m.name: m for m in models},
-        backends,
-        wanted,
-        folder,
-        new_key(),
-        settings.max_request_mib * shm.MIB if settings.max_request_mib else largest_message(models),
-    )
+        settings, installation, {m.name: m for m in models}, backends, wanted, folder, new_key(),
+        given or largest_message(models),
+    )  # fmt: skip
 
 
 def launch(run: Run, grpc_port: int) -> SupervisedProcess:
@@ -145,11 +141,8 @@ def await_ready(
             raise _not_loaded(run, failed)
         while not admin.answers("/v2/health/ready"):
             _wait_or_fail(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
-        proxies = {ports.metrics: "/metrics"} | (
-            {ports.http: "/v2/health/ready"} if ports.http else {}
-        )
-        for port, path in proxies.items():
-            while not _answers(reachable(host, port), path):
+        for port, path in ((ports.metrics, "/metrics"), (ports.http, "/v2/health/ready")):
+            while port and not _answers(reachable(host, port), path):
                 _wait_or_fail(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):
             _warm(run, service, model, number, deadline, on_event)
@@ -168,17 +161,13 @@ def await_ready(
 
 def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
     """Whether a model that was loaded again answers its warm request; true where it has none."""
-    model = run.models.get(name)
-    if model is None:
+    if name not in run.models:
         return True
-    try:
-        request = warm_request(model, run.models, os.getpid())
-    except NoSample:
-        return True
-    decoupled = model.config.model_transaction_policy.decoupled
     try:
         with connect(endpoint.grpc, run.key) as service:
-            service.infer(request, decoupled=decoupled, timeout_s=_ANSWER_S)
+            _ask(run, service, run.models[name], os.getpid(), _ANSWER_S)
+    except NoSample:
+        return True
     except NotAnswered:
         return False
     return True
@@ -201,16 +190,12 @@ def _warm(
     run: Run, service: Service, model: ServedModel, number: int, deadline: float, on_event: OnEvent
 ) -> None:
     """One request; its answer is what makes the model ready."""
-    try:
-        # Sequences of two runs must not be taken for one: the number is this process's own.
-        request = warm_request(model, run.models, os.getpid() * 1000 + number)
-    except NoSample as reason:
-        on_event(ServeEvent("warm_skipped", str(reason), model.name))
-        return
-    decoupled = model.config.model_transaction_policy.decoupled
     timeout_s = max(_POLL_S, deadline - time.monotonic())
     try:
-        service.infer(request, decoupled=decoupled, timeout_s=timeout_s)
+        # Sequences of two runs must not be taken for one: the number is this process's own.
+        _ask(run, service, model, os.getpid() * 1000 + number, timeout_s)
+    except NoSample as reason:
+        on_event(ServeEvent("warm_skipped", str(reason), model.name))
     except NotAnswered as error:
         raise ServerStartError(
             f"model {model.name}",
@@ -221,15 +206,22 @@ def _warm(
         ) from error
 
 
+def _ask(run: Run, service: Service, model: ServedModel, number: int, timeout_s: float) -> None:
+    """Have a model's warm request answered; NoSample where there is none, NotAnswered where it fails."""
+    request = warm_request(model, run.models, number)
+    decoupled = model.config.model_transaction_policy.decoupled
+    service.infer(request, decoupled=decoupled, timeout_s=timeout_s)
+
+
 def _unavailable(run: Run, admin: Admin) -> dict[str, str]:
     """Of the run's models, those that did not load, with Triton's reason."""
     try:
         entries = admin.index()
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _failure(run, f"{HTTP_SOCKET} does not list its models: {error}") from error
-    ready = {str(entry["name"]) for entry in entries if entry.get("state") == "READY"}
+    ready = {entry["name"] for entry in entries if entry.get("state") == "READY"}
     reasons = {
-        str(entry["name"]): str(entry.get("reason", ""))
+        entry["name"]: str(entry.get("reason", ""))
         for entry in entries
         if entry.get("state") != "READY"
     }
@@ -247,14 +239,11 @@ def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
     causes = causes or list(failed)
     waiting = [name for name in failed if name not in causes]
     needed = f" ({', '.join(waiting)} cannot be served without)" if waiting else ""
-    reasons = "; ".join(
-        f"{name}: {failed[name].strip().splitlines()[0]}" if len(causes) > 1
-        else failed[name].strip().splitlines()[0]
-        for name in causes
-    )  # fmt: skip
+    first = {name: failed[name].strip().splitlines()[0] for name in causes}
+    reasons = [f"{name}: {line}" if len(causes) > 1 else line for name, line in first.items()]
     return ServerStartError(
         ", ".join(f"model {name}" for name in causes),
-        found=f"not loaded{needed}: {reasons}",
+        found=f"not loaded{needed}: {'; '.join(reasons)}",
         todo=f"correct it and build again; the whole log is {run.log}",
         details="\n".join(relevant(read_tail(run.log), causes)),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Literal
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from tritonkit.resources import own_or_shipped
+from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
 __all__ = ["Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"]
 
@@ -74,45 +76,67 @@ class Endpoint:
     admin_key: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Settings:
-    """How to serve a repository.
+    """How to serve a model repository.
 
     Args:
-        repository: the model repository's folder.
-        models: names to serve, with what their ensembles need; None serves all there are.
-        ports: where to listen; the host decides who can reach it (loopback: this machine alone).
-        ready_timeout_s: from the start of the process until every model has answered.
-        python_backends: the folder with `backends/`.
-        root: the project, with `.venv-server` and `.tritonkit`; the repository's parent where it is
-            None.
+        repository: the model repository.
+        models: names to serve, with what their ensembles need; all by default.
+        grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
+        host: the address to listen on; the default is reachable from this machine alone.
+        ready_timeout_s: from the start of the process until every model has answered once.
+        python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
+            server; by default `python_backends` of the project, or else tritonkit's.
+        root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
+            by default.
         drain_timeout_s: how long requests in flight may take when stopping.
-        finalize_timeout_s: how long the models' `finalize` may take after that; Triton spends
-            about 1.3 s on each instance.
-        shared_memory: the file system that holds the Python stubs' regions.
-        http: whether the REST proxy is opened.
-        http_hosts: names under which its callers know this machine.
-        http_origins: of web pages that may call it.
-        shared_memory_api: whether clients with the key may register shared memory.
-        max_request_mib: the largest request; None computes it from the models.
-        restarts: starts in a row after a death that may fail; 0 starts it never again.
-        verify: whether the served files are held against their manifests.
+        finalize_timeout_s: how long the models' `finalize` may take after that, about 1.3 s for each
+            instance; 0 leaves it out.
+        shared_memory: the file system of the stubs' regions, checked for room before the start.
+        http: also open the REST proxy: an Envoy before Triton's HTTP, which by itself ends with a
+            segmentation fault on some requests.
+        http_hosts: names under which callers know this machine, beside loopback's and `host`.
+        http_origins: of web pages that may call, as browsers write them.
+        shared_memory_api: let clients that have the run's key register shared memory.
+        max_request_mib: the largest request; by default what the models' configurations allow, at
+            least 64.
+        restarts: a server that dies is started again, with growing waits, until so many starts in
+            a row have not brought it back; 0: never.
+        verify: hash the served files while the models load, and refuse to be ready where one is not as
+            it was published (about a second for each GB).
+        on_event: takes the events, in the caller's thread until the server is ready and in
+            another one after that.
     """
 
     repository: Path
-    models: tuple[str, ...] | None
-    ports: Ports
-    host: str
-    ready_timeout_s: float
-    python_backends: Path
-    root: Path
-    drain_timeout_s: float
-    finalize_timeout_s: float
-    shared_memory: Path
+    _: KW_ONLY
+    models: Sequence[str] | None = None
+    grpc_port: int = Ports.grpc
+    http_port: int = Ports.http
+    metrics_port: int = Ports.metrics
+    host: str = "127.0.0.1"
+    ready_timeout_s: float = 120.0
+    python_backends: Path | None = None
+    root: Path | None = None
+    drain_timeout_s: float = 30.0
+    finalize_timeout_s: float = 5.0
+    shared_memory: Path = SHARED_MEMORY
     http: bool = False
-    http_hosts: tuple[str, ...] = ()
-    http_origins: tuple[str, ...] = ()
+    http_hosts: Sequence[str] = ()
+    http_origins: Sequence[str] = ()
     shared_memory_api: bool = False
     max_request_mib: int | None = None
     restarts: int = 5
     verify: bool = False
+    on_event: Callable[[ServeEvent], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.repository = Path(self.repository).resolve()
+        self.project = (self.root or self.repository.parent).resolve()
+        given = self.python_backends
+        self.stand_ins = (
+            own_or_shipped(self.project, "python_backends/backends")
+            if given is None
+            else given / "backends"
+        )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.datatypes import BY_CONFIG
 from tritonkit.serve.shm import dtype_name, tensor_bytes
 from tritonkit.wire.protos import schema
 
@@ -15,52 +15,38 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["NoSample", "WarmTensor", "warm_request", "warm_tensors"]
+__all__ = ["NoSample", "warm_request"]
 
 
 class NoSample(Exception):
     """A model whose BYTES input has no warm-up sample: what it accepts cannot be guessed."""
 
 
-@dataclass(frozen=True)
-class WarmTensor:
-    """One input: `dtype` as the protocol writes it (FP32, BYTES), `shape` with the batch axis, `raw`
-    little-endian; BYTES values each follow their length in 4 bytes."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    raw: bytes
-
-
-def warm_tensors(model: ServedModel, models: Mapping[str, ServedModel]) -> tuple[WarmTensor, ...]:
-    """The inputs of a first request, batch 1: out of `model_warmup`, else zeros with open axes 1.
+def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: int) -> Any:
+    """The protocol's `ModelInferRequest` of batch 1: out of `model_warmup`, else zeros with open axes 1.
 
     An ensemble may not have a warm-up of its own: its inputs are those of the steps that take them.
+
+    Args:
+        number: tells sequences apart, and is not 0.
 
     Raises:
         NoSample: a BYTES input without a sample.
     """
-    lead = (1,) if model.config.max_batch_size > 0 else ()
-    made = []
+    request = schema().ModelInferRequest(model_name=model.name, id="tritonkit-warm")
+    batch = (1,) if model.config.max_batch_size > 0 else ()
     for tensor in model.config.input:
         owner, sample = _sample(model, tensor.name, models)
         if sample is None and tensor.optional:
             continue
-        dims = tuple(sample.dims) if sample is not None else _closed(tensor.dims)
+        dims = (
+            tuple(sample.dims)
+            if sample is not None
+            else tuple(max(1, size) for size in tensor.dims)
+        )
         dtype = dtype_name(tensor)
-        raw = _raw(owner, tensor.name, dtype, dims, sample)
-        made.append(WarmTensor(tensor.name, _protocol_name(dtype), (*lead, *dims), raw))
-    return tuple(made)
-
-
-def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: int) -> Any:
-    """The protocol's `ModelInferRequest`; `number` tells sequences apart, and is not 0."""
-    request = schema().ModelInferRequest(model_name=model.name, id="tritonkit-warm")
-    for tensor in warm_tensors(model, models):
-        entry = request.inputs.add(name=tensor.name, datatype=tensor.dtype)
-        entry.shape.extend(tensor.shape)
-        request.raw_input_contents.append(tensor.raw)
+        request.raw_input_contents.append(_raw(owner, tensor.name, dtype, dims, sample))
+        request.inputs.add(name=tensor.name, datatype=BY_CONFIG[dtype].name, shape=(*batch, *dims))
     if model.config.HasField("sequence_batching"):
         request.parameters["sequence_id"].int64_param = number
         request.parameters["sequence_start"].bool_param = True
@@ -95,12 +81,3 @@ def _raw(model: ServedModel, name: str, dtype: str, dims: tuple[int, ...], sampl
     if sample is None or not sample.zero_data:
         raise NoSample(f"input {name!r} is BYTES, and model_warmup holds no sample of it")
     return struct.pack("<I", 0) * (tensor_bytes(dtype, dims, 1, 0) // 4)
-
-
-def _closed(dims: Any) -> tuple[int, ...]:
-    return tuple(max(1, size) for size in dims)
-
-
-def _protocol_name(dtype: str) -> str:
-    """TYPE_FP32 to FP32; the protocol says BYTES where the configuration says TYPE_STRING."""
-    return "BYTES" if dtype == "TYPE_STRING" else dtype.removeprefix("TYPE_")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from .keys import HEADER, PLACEHOLDER
 
-__all__ = ["CACHE_BYTES", "HTTP_SOCKET", "METRICS_SOCKET", "Arguments", "closed_flags"]
+__all__ = ["CACHE_BYTES", "HTTP_SOCKET", "METRICS_SOCKET", "closed_flags", "server_arguments"]
 
 CACHE_BYTES = 64 << 20
 """The response cache, in the server's own memory."""
@@ -54,9 +53,12 @@ def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False)
     ]
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """The command line of a tritonserver.
+def server_arguments(
+    *, binary: Path, repository: Path, backends: Path, models: Sequence[str], caches: Path | None,
+    limits_rate: bool, drain_s: int, prefix: str, region_bytes: int, grpc_host: str, grpc_port: int,
+    shared_memory: bool = False,
+) -> list[str]:  # fmt: skip
+    """The command line of a tritonserver, to be run without a shell; PLACEHOLDER in it is for `Launch` to fill.
 
     Args:
         binary, repository, backends: where they are.
@@ -68,46 +70,27 @@ class Arguments:
         region_bytes: what each of them starts with.
         grpc_host, grpc_port, shared_memory: see `closed_flags`.
     """
-
-    binary: Path
-    repository: Path
-    backends: Path
-    models: Sequence[str]
-    caches: Path | None
-    limits_rate: bool
-    drain_s: int
-    prefix: str
-    region_bytes: int
-    grpc_host: str
-    grpc_port: int
-    shared_memory: bool = False
-
-    def words(self) -> list[str]:
-        """To be run without a shell; PLACEHOLDER in it is for `Launch` to fill."""
-        flags: dict[str, object] = {
-            "model-repository": self.repository,
-            "backend-directory": self.backends,
-            "model-control-mode": "explicit",
-            # With one bad model the others still come up, and the index says which one it was.
-            "exit-on-error": "false",
-            "exit-timeout-secs": self.drain_s,
-        }
-        if not Path("/dev/nvidiactl").exists():
-            flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
-        if self.caches is not None:
-            flags |= {
-                "cache-directory": self.caches,
-                "cache-config": f"local,size={CACHE_BYTES}",
-            }
-        if self.limits_rate:
-            flags["rate-limit"] = "execution_count"
-        return [
-            str(self.binary),
-            "--disable-auto-complete-config",
-            *(f"--{name}={value}" for name, value in flags.items()),
-            *closed_flags(self.grpc_host, self.grpc_port, shared_memory=self.shared_memory),
-            *(f"--load-model={name}" for name in self.models),
-            # What `python` is given holds for the backends made of Python too (tried on 2.51).
-            f"--backend-config=python,shm-region-prefix-name={self.prefix}",
-            f"--backend-config=python,shm-default-byte-size={self.region_bytes}",
-        ]
+    flags: dict[str, object] = {
+        "model-repository": repository,
+        "backend-directory": backends,
+        "model-control-mode": "explicit",
+        # With one bad model the others still come up, and the index says which one it was.
+        "exit-on-error": "false",
+        "exit-timeout-secs": drain_s,
+    }
+    if not Path("/dev/nvidiactl").exists():
+        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
+    if caches is not None:
+        flags |= {"cache-directory": caches, "cache-config": f"local,size={CACHE_BYTES}"}
+    if limits_rate:
+        flags["rate-limit"] = "execution_count"
+    return [
+        str(binary),
+        "--disable-auto-complete-config",
+        *(f"--{name}={value}" for name, value in flags.items()),
+        *closed_flags(grpc_host, grpc_port, shared_memory=shared_memory),
+        *(f"--load-model={name}" for name in models),
+        # What `python` is given holds for the backends made of Python too (tried on 2.51).
+        f"--backend-config=python,shm-region-prefix-name={prefix}",
+        f"--backend-config=python,shm-default-byte-size={region_bytes}",
+    ]
