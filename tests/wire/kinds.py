@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tritonkit.wire.grpcio import AsyncGrpcioTransport, grpcio_transport
+from tritonkit.wire.grpcio import AsyncGrpcioTransport, GrpcioTransport
 from tritonkit.wire.http2 import AsyncHttp2Transport, Http2Transport
 
 __all__ = ["GRPCIO", "HTTP2", "KINDS", "Connect", "connecting"]
@@ -67,7 +67,7 @@ HTTP2: dict[str, Connect] = {
     "http2-tasks": _tasks(AsyncHttp2Transport),
 }
 GRPCIO: dict[str, Connect] = {
-    "grpcio-threads": grpcio_transport,
+    "grpcio-threads": GrpcioTransport,
     "grpcio-tasks": _tasks(AsyncGrpcioTransport),
 }
 KINDS: dict[str, Connect] = {**HTTP2, **GRPCIO}

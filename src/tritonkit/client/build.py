@@ -49,7 +49,7 @@ def _wire(kind: str, options: Options) -> Callable[..., Any]:
     if wire == "grpcio":
         grpcio = need("tritonkit.wire.grpcio", "tritonkit[grpcio]")
         made: Callable[..., Any] = (
-            grpcio.grpcio_transport if kind == "Client" else grpcio.AsyncGrpcioTransport
+            grpcio.GrpcioTransport if kind == "Client" else grpcio.AsyncGrpcioTransport
         )
         return made
     raise UsageError(kind, found=f"wire={wire!r}", wanted='"http2" or "grpcio"')
