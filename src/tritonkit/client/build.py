@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.core import Core
-from tritonkit.client.extras import need
 from tritonkit.client.observers.events import Observers
 from tritonkit.client.policy import Breaker, Policy, Retry
 from tritonkit.client.policy.resolver import parse_name
 from tritonkit.errors import UsageError
+from tritonkit.extras import need_package
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import checked_timeout
 
@@ -47,11 +47,10 @@ def _wire(kind: str, options: Options) -> Callable[..., Any]:
 
         return Http2Transport if kind == "Client" else AsyncHttp2Transport
     if wire == "grpcio":
-        grpcio = need("tritonkit.wire.grpcio", "tritonkit[grpcio]")
-        made: Callable[..., Any] = (
-            grpcio.GrpcioTransport if kind == "Client" else grpcio.AsyncGrpcioTransport
-        )
-        return made
+        need_package("grpc.aio", "tritonkit[grpcio]")
+        from tritonkit.wire.grpcio import AsyncGrpcioTransport, GrpcioTransport
+
+        return GrpcioTransport if kind == "Client" else AsyncGrpcioTransport
     raise UsageError(kind, found=f"wire={wire!r}", wanted='"http2" or "grpcio"')
 
 
@@ -116,7 +115,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
 
         for name in names:
             if not is_loopback(name.host):
-                raise exposed(str(name), given[0])
+                raise exposed(f"dns:{name.target}", given[0])
 
 
 def _connector(

@@ -7,17 +7,17 @@ server was lost. Only the first look-up keeps calls waiting; what is known stays
 from __future__ import annotations
 
 import math
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import NamedTuple
+from contextlib import suppress
 
 from tritonkit.client.waiting import Event
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
+from tritonkit.wire.http2.channel import Address, parse_address
 from tritonkit.wire.names import Place, look_up
 
-__all__ = ["REFRESH_S", "DnsName", "Resolver", "parse_name"]
+__all__ = ["REFRESH_S", "Resolver", "parse_name"]
 
 REFRESH_S = 30.0
 """Seconds after which a name is looked up again."""
@@ -26,17 +26,7 @@ _SOON_S = 1.0
 """Seconds between two look-ups of a name at least."""
 
 
-class DnsName(NamedTuple):
-    """A host with any number of addresses."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"dns:{self.host}:{self.port}"
-
-
-def parse_name(address: str) -> DnsName | None:
+def parse_name(address: str) -> Address | None:
     """The name in `dns:host:port` or `dns:///host:port`; None for an address of one server.
 
     Raises:
@@ -44,17 +34,16 @@ def parse_name(address: str) -> DnsName | None:
     """
     if not address.startswith("dns:"):
         return None
-    host, _, port = address.removeprefix("dns:").removeprefix("///").rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    number = int(port) if port.isascii() and port.isdigit() else 0
-    if not host or "/" in host or not 0 < number < 65536:
-        raise UsageError(
-            "address",
-            found=address,
-            wanted="dns:HOST:PORT, such as dns:triton.internal:8001",
-            todo="name a host and its gRPC port",
-        )
-    return DnsName(host, number)
+    name = address.removeprefix("dns:").removeprefix("///")
+    with suppress(UsageError):
+        if "/" not in name:
+            return parse_address(name)
+    raise UsageError(
+        "address",
+        found=address,
+        wanted="dns:HOST:PORT, such as dns:triton.internal:8001",
+        todo="name a host and its gRPC port",
+    )
 
 
 class Resolver:
@@ -65,12 +54,12 @@ class Resolver:
 
     def __init__(
         self,
-        name: DnsName,
+        name: Address,
         refresh_s: float,
         clock: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
-        self.name = name
+        self._name = name
         self.servers: Mapping[str, str | None] = {}
         """The addresses, each with its name for TLS: the one that was looked up."""
         self.answered = Event()
@@ -97,7 +86,7 @@ class Resolver:
             self._began, self._due = now, now + self._refresh_s
             self.answered = Event()
         try:
-            look_up(*self.name).add_done_callback(self._looked_up)
+            look_up(self._name.host, self._name.port).add_done_callback(self._looked_up)
         except BaseException:  # interrupted: the next call begins another
             self.answered.set()
             raise
@@ -107,41 +96,39 @@ class Resolver:
         self._error = done.exception()
         # Each once, in a stable order: DNS turns its answers round.
         found = sorted(set(map(_address, done.result()))) if self._error is None else ()
-        servers = dict.fromkeys(found, self.name.host)
+        servers = dict.fromkeys(found, self._name.host)
         if not servers:
             self.hurry(self._clock())
         elif servers != self.servers:
             self.servers = servers
             try:
                 self._changed()
-            except (
-                Exception
-            ) as error:  # no transport for it: raised by the next call, not lost here
+            except Exception as error:  # no transport for it: the next call raises it
                 self.servers, self._error = {}, error
         self.answered.set()
 
     def failure(self) -> TritonkitError:
         """Why there is no server."""
+        where = f"dns:{self._name.target}"
         if isinstance(self._error, TritonkitError):
             return self._error
         if not self.answered.is_set and self._error is None:
             return DeadlineExceeded(
-                str(self.name),
+                where,
                 found="the name was not resolved: no answer from DNS in time",
                 todo="allow more time with timeout_s, or see why this machine's DNS is slow",
                 unprocessed=True,
             )
         reason = self._error.strerror if isinstance(self._error, OSError) else self._error
         return ServerUnavailable(
-            str(self.name),
+            where,
             found=f"the name was not resolved: {reason or 'no answer from DNS in time'}",
             todo="check the name, and that this machine's DNS knows it",
         )
 
 
 def _address(place: Place) -> str:
-    family, _, _, _, where = place
-    if family != socket.AF_INET6:
-        return f"{where[0]}:{where[1]}"
-    scope = f"%{where[3]}" if where[3] and "%" not in where[0] else ""
-    return f"[{where[0]}{scope}]:{where[1]}"
+    host, port, *rest = place[4]
+    if rest and rest[1] and "%" not in host:  # IPv6, of one network interface
+        host = f"{host}%{rest[1]}"
+    return Address(host, port, tls=False).target
