@@ -36,11 +36,7 @@ from tritonkit.errors import TritonkitError
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("build")(build.command)
 app.command("inspect")(inspect.command)
 app.command("report")(report.command)

@@ -31,57 +31,44 @@ class TargetChoice(StrEnum):
     gpu = "gpu"
 
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODEL]...", help="Folders of models/; all by default.", show_default=False
-    ),
-]
-TargetOption = Annotated[TargetChoice, typer.Option("--target", help="Where it will be served.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="The repository to write; model_repository/ by default.", show_default=False),
-]
-Cores = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Cores of the machine that will serve; this one's by default.",
-        show_default=False,
-    ),
-]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Say what would be done and what Python would run, and do nothing."
-    ),
-]
-Check = Annotated[
-    bool,
-    typer.Option(
-        "--check", help="Fail if the tracked text differs from a fresh render; write nothing."
-    ),
-]
-Variants = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMES",
-        help="Optimized forms to build and compare beside the served one: names with commas, "
-        "`spec` (those of model.yaml) or `all`.",
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Build again what is in the cache.")]
-
-
 def command(
-    names: Names = None,
-    target: TargetOption = TargetChoice.cpu,
-    out: Out = None,
-    cores: Cores = None,
-    dry_run: DryRun = False,
-    check: Check = False,
-    variants: Variants = "",
-    force: Force = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Folders of models/; all by default."),
+    ] = None,
+    target: Annotated[
+        TargetChoice, typer.Option("--target", help="Where it will be served.")
+    ] = TargetChoice.cpu,
+    out: Annotated[
+        Path | None, typer.Option(help="The repository to write; model_repository/ by default.")
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cores of the machine that will serve; this one's by default."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what would be done and what Python would run, and do nothing."
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Fail if the tracked text differs from a fresh render; write nothing."
+        ),
+    ] = False,
+    variants: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Optimized forms to build and compare beside the served one: names with commas, "
+            "`spec` (those of model.yaml) or `all`.",
+        ),
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Build again what is in the cache.")
+    ] = False,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:

@@ -31,8 +31,7 @@ def command(
         ),
     ],
     version: Annotated[
-        int | None,
-        typer.Option(help="Model version; the server's choice by default.", show_default=False),
+        int | None, typer.Option(help="Model version; the server's choice by default.")
     ] = None,
     address: Address = "127.0.0.1:8001",
     timeout_s: Timeout = 30.0,

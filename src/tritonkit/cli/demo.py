@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.cli.build import print_build
 from tritonkit.cli.options import Root, project_folder
-from tritonkit.cli.output import note, print_line, print_table
+from tritonkit.cli.output import print_line, print_table
+from tritonkit.cli.started import started
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
@@ -35,16 +36,12 @@ def command(root: Root = None) -> None:
     from tritonkit.cli.progress import Announcing
     from tritonkit.client import Client
     from tritonkit.pipeline import build_repository
-    from tritonkit.serve import serve
     from tritonkit.spec import load_all
 
     project = project_folder(root)
     repository = build_repository(project, MODELS, progress=Announcing())
     print_build(repository)
-    note("starting Triton ...")
-    with serve(
-        repository.path, models=MODELS, grpc_port=0, http_port=0, metrics_port=0
-    ) as endpoint:
+    with started(project, repository.path, MODELS) as endpoint:
         print_line(f"\nTriton is ready after {endpoint.ready_s:.1f} s: gRPC at {endpoint.grpc}\n")
         with Client(endpoint.grpc) as client:
             digits, _ = load_all(project, MODELS)

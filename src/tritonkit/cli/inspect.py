@@ -25,7 +25,6 @@ def command(
         typer.Argument(
             metavar="[MODEL]...",
             help="Folders of models/, or paths of model folders elsewhere; all of models/ by default.",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,

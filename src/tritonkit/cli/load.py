@@ -11,6 +11,7 @@ import typer
 
 from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
+from tritonkit.cli.started import started
 from tritonkit.errors import UsageError
 from tritonkit.resources import own_or_shipped
 
@@ -33,59 +34,44 @@ class ShapeName(StrEnum):
     step = "step"
 
 
-Users = Annotated[int, typer.Option(min=1, help="Callers at the same time, at most.")]
-Duration = Annotated[str, typer.Option(metavar="TIME", help="How long, such as 20s.")]
-Tier = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Judge by this tier of the thresholds file: interactive, standard, relaxed, batch; "
-        "by what it says of the model by default.",
-        show_default=False,
-    ),
-]
-ThinkTime = Annotated[
-    str, typer.Option(metavar="TIME", help="A user's pause before its next request, on average.")
-]
-Rest = Annotated[
-    bool, typer.Option("--rest", help="Half of the users call over HTTP/REST, for comparison.")
-]
-HttpAddress = Annotated[
-    str | None,
-    typer.Option(
-        help="Its HTTP address, for --rest; port 8000 beside --address by default.",
-        show_default=False,
-    ),
-]
-ThresholdsFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with limits; by default the project's loadtest/thresholds.yaml, or else tritonkit's.",
-        show_default=False,
-    ),
-]
-ReportFolder = Annotated[
-    Path | None,
-    typer.Option(help="Folder for report.html, report.json and CSV files.", show_default=False),
-]
-
-
 def command(
     names: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Models of models/ to call.")
     ],
-    users: Users = 20,
-    duration: Duration = "20s",
-    tier: Tier = None,
+    users: Annotated[int, typer.Option(min=1, help="Callers at the same time, at most.")] = 20,
+    duration: Annotated[str, typer.Option(metavar="TIME", help="How long, such as 20s.")] = "20s",
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Judge by this tier of the thresholds file: interactive, standard, relaxed, batch; "
+            "by what it says of the model by default.",
+        ),
+    ] = None,
     shape: Annotated[
         ShapeName, typer.Option(help="How the number of users changes.")
     ] = ShapeName.steady,
-    think_time: ThinkTime = "100ms",
-    rest: Rest = False,
+    think_time: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="A user's pause before its next request, on average."),
+    ] = "100ms",
+    rest: Annotated[
+        bool, typer.Option("--rest", help="Half of the users call over HTTP/REST, for comparison.")
+    ] = False,
     address: AnyServer = None,
-    http_address: HttpAddress = None,
-    thresholds: ThresholdsFile = None,
-    report: ReportFolder = None,
+    http_address: Annotated[
+        str | None,
+        typer.Option(help="Its HTTP address, for --rest; port 8000 beside --address by default."),
+    ] = None,
+    thresholds: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with limits; by default the project's loadtest/thresholds.yaml, or else tritonkit's."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for report.html, report.json and CSV files.")
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -102,8 +88,8 @@ def command(
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     duration_s = _whole_seconds(duration)
     pause_us = _duration("--think-time", think_time)
-    _check(project, tuple(names), file, tier)
-    with _server(project, tuple(names), address, http_address, rest=rest) as (grpc, http):
+    _check(project, names, file, tier)
+    with _server(project, names, address, http_address, rest=rest) as (grpc, http):
         plan = LoadPlan(
             project, tuple(dict.fromkeys(names)), grpc,
             http_address=http if rest else None, users=users, duration_s=duration_s,
@@ -119,12 +105,12 @@ def command(
         raise typer.Exit(1)
 
 
-def _check(project: Path, names: tuple[str, ...], file: Path, tier: str | None) -> None:
+def _check(project: Path, names: list[str], file: Path, tier: str | None) -> None:
     """Refuse wrong names before a server is started for them."""
     from tritonkit.measure import limits_for, read_thresholds
     from tritonkit.spec import load_all
 
-    load_all(project, names)
+    load_all(project, tuple(names))
     known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
     limits = read_thresholds(file, known)
     for name in names:
@@ -133,12 +119,7 @@ def _check(project: Path, names: tuple[str, ...], file: Path, tier: str | None) 
 
 @contextlib.contextmanager
 def _server(
-    project: Path,
-    names: tuple[str, ...],
-    address: str | None,
-    http_address: str | None,
-    *,
-    rest: bool,
+    project: Path, names: list[str], address: str | None, http_address: str | None, *, rest: bool
 ) -> Iterator[tuple[str, str]]:
     """gRPC and HTTP address of the server there is, or of one that is started for the block."""
     if address is not None:
@@ -148,15 +129,7 @@ def _server(
         raise UsageError(
             "--http-address", found="it stands without --address", wanted="both, or neither"
         )
-    from tritonkit.publish import recover
-    from tritonkit.serve import serve
-
-    folder = project / "model_repository"
-    recover(folder)
-    note("starting Triton ...")
-    with serve(
-        folder, models=names, grpc_port=0, http_port=0, metrics_port=0, root=project, http=rest
-    ) as endpoint:
+    with started(project, project / "model_repository", names, http=rest) as endpoint:
         yield endpoint.grpc, endpoint.http
 
 

@@ -33,10 +33,7 @@ def command(
     target: Annotated[ManifestTarget, typer.Option(help="Who reads it.")] = ManifestTarget.compose,
     repository: Repository = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file to write; deploy/docker/resources.yml by default.", show_default=False
-        ),
+        Path | None, typer.Option(help="The file to write; deploy/docker/resources.yml by default.")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Fail if the file differs; write nothing.")

@@ -14,41 +14,31 @@ from tritonkit.errors import UsageError
 __all__ = ["command", "schema"]
 
 
-OnnxFile = Annotated[
-    Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.", show_default=False)
-]
-Factory = Annotated[
-    str | None,
-    typer.Option(
-        "--torch",
-        metavar="MODULE:FACTORY",
-        help="Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
-        show_default=False,
-    ),
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="NAME=DTYPE:SHAPE",
-        help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)'.",
-        show_default=False,
-    ),
-]
-Weights = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="With --torch: a .safetensors or checkpoint file.", show_default=False
-    ),
-]
-
-
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name clients will call.")],
-    onnx: OnnxFile = None,
-    torch: Factory = None,
-    inputs: Inputs = None,
-    weights: Weights = None,
+    onnx: Annotated[
+        Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.")
+    ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            "--torch",
+            metavar="MODULE:FACTORY",
+            help="Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=DTYPE:SHAPE",
+            help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)'.",
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --torch: a .safetensors or checkpoint file."),
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:

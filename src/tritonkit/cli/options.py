@@ -25,21 +25,15 @@ __all__ = [
     "read_key",
 ]
 
-Root = Annotated[
-    Path | None,
-    typer.Option(help="The project's folder; found upwards from here.", show_default=False),
-]
+Root = Annotated[Path | None, typer.Option(help="The project's folder; found upwards from here.")]
 Repository = Annotated[
-    Path | None,
-    typer.Option(help="A model repository; model_repository/ by default.", show_default=False),
+    Path | None, typer.Option(help="A model repository; model_repository/ by default.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 AnyServer = Annotated[
     str | None,
     typer.Option(
-        "--address",
-        help="gRPC address of a server, host:port; one is started by default.",
-        show_default=False,
+        "--address", help="gRPC address of a server, host:port; one is started by default."
     ),
 ]
 Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
@@ -50,7 +44,6 @@ KeyFile = Annotated[
         "--key-file",
         envvar="TRITONKIT_KEY_FILE",
         help="File with the server's admin key; found by itself for one that runs on this machine.",
-        show_default=False,
     ),
 ]
 AllowPlaintext = Annotated[

@@ -11,6 +11,7 @@ import typer
 
 from tritonkit.cli.options import AnyServer, AsJson, Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.cli.started import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,14 +72,7 @@ def _server(project: Path, folder: Path, name: str, address: str | None) -> Iter
     if address is not None:
         yield address
         return
-    from tritonkit.publish import recover
-    from tritonkit.serve import serve
-
-    recover(folder)
-    note("starting Triton ...")
-    with serve(
-        folder, models=(name,), grpc_port=0, http_port=0, metrics_port=0, root=project
-    ) as endpoint:
+    with started(project, folder, (name,)) as endpoint:
         yield endpoint.grpc
 
 

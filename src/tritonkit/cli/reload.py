@@ -16,9 +16,7 @@ def command(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL]...",
-            help="Models, ensembles with their parts; all by default.",
-            show_default=False,
+            metavar="[MODEL]...", help="Models, ensembles with their parts; all by default."
         ),
     ] = None,
     address: Address = "127.0.0.1:8001",

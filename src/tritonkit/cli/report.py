@@ -23,7 +23,6 @@ def command(
         typer.Argument(
             metavar="[MODEL]...",
             help="Models of models/; by default all of which something is built.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),

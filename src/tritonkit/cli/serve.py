@@ -8,6 +8,7 @@ import typer
 
 from tritonkit.cli.options import Repository, Root, project_folder, project_or_here
 from tritonkit.cli.output import note
+from tritonkit.cli.started import recovered
 
 if TYPE_CHECKING:
     from tritonkit.serve import Endpoint, ServeEvent
@@ -17,72 +18,58 @@ __all__ = ["command"]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
 
 
-Models = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model", metavar="NAME", help="Serve only this; may be repeated.", show_default=False
-    ),
-]
-Http = Annotated[
-    bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")
-]
-HttpHosts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--http-host",
-        metavar="NAME",
-        show_default=False,
-        help="A name under which REST callers know this machine; may be repeated.",
-    ),
-]
-HttpOrigins = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--http-origin",
-        metavar="ORIGIN",
-        show_default=False,
-        help="Web pages that may call, such as https://app.example.org; may be repeated.",
-    ),
-]
-Host = Annotated[
-    str, typer.Option(help="Address to listen on; the default cannot be reached from outside.")
-]
-SharedMemory = Annotated[
-    bool,
-    typer.Option(
-        "--shared-memory", help="Let clients with this run's key pass tensors by shared memory."
-    ),
-]
-MaxRequest = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=2047,
-        show_default=False,
-        help="Largest request; by default what the models' configurations allow, at least 64.",
-    ),
-]
-Verify = Annotated[
-    bool,
-    typer.Option(
-        "--verify", help="Refuse files that are not as they were published; a second for each GB."
-    ),
-]
-
-
 def command(
-    models: Models = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated."),
+    ] = None,
     repository: Repository = None,
     grpc_port: Port = 8001,
-    http: Http = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")
+    ] = False,
     http_port: Port = 8000,
-    http_hosts: HttpHosts = None,
-    http_origins: HttpOrigins = None,
+    http_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-host",
+            metavar="NAME",
+            help="A name under which REST callers know this machine; may be repeated.",
+        ),
+    ] = None,
+    http_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-origin",
+            metavar="ORIGIN",
+            help="Web pages that may call, such as https://app.example.org; may be repeated.",
+        ),
+    ] = None,
     metrics_port: Port = 8002,
-    host: Host = "127.0.0.1",
-    shared_memory: SharedMemory = False,
-    max_request_mib: MaxRequest = None,
-    verify: Verify = False,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default cannot be reached from outside.")
+    ] = "127.0.0.1",
+    shared_memory: Annotated[
+        bool,
+        typer.Option(
+            "--shared-memory", help="Let clients with this run's key pass tensors by shared memory."
+        ),
+    ] = False,
+    max_request_mib: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=2047,
+            help="Largest request; by default what the models' configurations allow, at least 64.",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Refuse files that are not as they were published; a second for each GB.",
+        ),
+    ] = False,
     root: Root = None,
 ) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
@@ -92,17 +79,13 @@ def command(
 
     Example: tritonkit serve --model digits --grpc-port 0
     """
-    from tritonkit.publish import recover
     from tritonkit.serve import Server
 
     project = project_folder(root) if repository is None else project_or_here(root)
-    folder = (repository or project / "model_repository").resolve()
-    if recover(folder):
-        note(f"{folder}: finished a publish that had been interrupted")
     server = Server(
-        folder, models=models or None, grpc_port=grpc_port, http_port=http_port,
-        metrics_port=metrics_port, host=host, root=project, http=http,
-        http_hosts=http_hosts or (), http_origins=http_origins or (),
+        recovered((repository or project / "model_repository").resolve()), models=models or None,
+        grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
+        http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
         shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,
         on_event=_print_event,
     )  # fmt: skip
@@ -111,9 +94,7 @@ def command(
 
 
 def _print_event(event: ServeEvent) -> None:
-    note(
-        f"{event.kind.replace('_', ' ')}{f' {event.model}' if event.model else ''}: {event.message}"
-    )
+    note(f"{' '.join([*event.kind.split('_'), event.model]).rstrip()}: {event.message}")
 
 
 def _print(endpoint: Endpoint) -> None:

@@ -25,12 +25,10 @@ def install(
         typer.Option(
             metavar="PROGRAM",
             help="The Python to make it with, 3.11 or 3.12; found by itself by default.",
-            show_default=False,
         ),
     ] = "",
     torch: Annotated[
-        bool,
-        typer.Option("--torch", help="PyTorch too (1 GB), for torchscript and torch-compile."),
+        bool, typer.Option("--torch", help="PyTorch too (1 GB), for torchscript and torch-compile.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -22,11 +22,7 @@ __all__ = ["command"]
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="Models of the repository; all by default.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="[MODEL]...", help="Models of the repository; all by default."),
     ] = None,
     repository: Repository = None,
     as_json: AsJson = False,
