@@ -10,7 +10,6 @@ from tests.optimize.variants.onnx_nets import Array, model, perceptron, random, 
 from tritonkit.errors import BuildError
 from tritonkit.optimize.variants import onnx_calibration
 from tritonkit.optimize.variants.onnx_calibration import (
-    METHODS,
     Calibrator,
     entropy_threshold,
     percentile_limits,
@@ -33,7 +32,7 @@ def test_minmax_is_over_all_batches_of_any_size() -> None:
     assert ranges["y"] == pytest.approx((outputs.min(), outputs.max()), rel=1e-5)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
 def test_parts_of_a_batch_give_what_the_whole_gives(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +104,7 @@ def test_nan_of_the_network_itself_is_named() -> None:
         ranges.by("minmax")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
 def test_infinities_do_not_count(method: str) -> None:
     """A mask of minus infinity has no range; what else is in its tensor has."""
     network = model([helper.make_node("Log", ["x"], ["y"], "log")], {}, ["batch", 2], ["batch", 2])

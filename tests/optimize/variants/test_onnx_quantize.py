@@ -24,7 +24,7 @@ from tests.optimize.variants.onnx_nets import (
 )  # fmt: skip
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_calibration import Calibrator
-from tritonkit.optimize.variants.onnx_quantize import Int8Weights, Quantizer
+from tritonkit.optimize.variants.onnx_quantize import Quantizer
 from tritonkit.optimize.variants.onnx_weights import WeightLayers
 
 pytestmark = pytest.mark.usefixtures("each_cpu")
@@ -38,7 +38,7 @@ def written(
     ranges = None
     if x is not None:
         ranges = Calibrator(network, layers.tensors, [{"x": x}], True, "here").by("minmax")
-    made = Quantizer(layers, Int8Weights(layers, largest_weight()), ranges, floats, whole).write()
+    made = Quantizer(layers, largest_weight(), ranges, floats, whole).write()
     onnx.checker.check_model(made, full_check=True)
     return made
 
@@ -150,9 +150,12 @@ def test_a_product_of_two_activations_is_no_layer() -> None:
 
 def test_seven_bits_are_for_products_alone() -> None:
     """Where products saturate, no weight of one is beyond 64; what is only stored keeps its 8 bits."""
-    weights = Int8Weights(WeightLayers(perceptron()), 64)
-    assert np.abs(weights.to_multiply("w1", 1)[0]).max() == 64
-    assert np.abs(weights.to_store("w1", 1)[0]).max() == 127
+    layers = WeightLayers(perceptron())
+    ranges = dict.fromkeys(layers.tensors, (-1.0, 1.0))
+    made = Quantizer(layers, 64, ranges, ["second"]).write()
+    stored = [numpy_helper.to_array(tensor) for tensor in made.graph.initializer]
+    weights = [array for array in stored if array.dtype == np.int8 and array.ndim == 2]
+    assert sorted(int(np.abs(array).max()) for array in weights) == [64, 127]
 
 
 def test_weights_can_stay_fp32_too() -> None:

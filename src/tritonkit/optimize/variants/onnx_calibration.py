@@ -17,7 +17,7 @@ from tritonkit.export.onnx_file import open_session
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 
-__all__ = ["METHODS", "Calibrator"]
+__all__ = ["Calibrator"]
 
 Range = tuple[float, float]
 
@@ -30,15 +30,9 @@ _OUTSIDE = 1e-4  # share of values that percentile leaves outside, both ends tog
 
 
 class Calibrator:
-    """Ranges of the tensors `names` of a model, over `batches`.
+    """Ranges of the tensors `names`, floats of a known type, over batches of real input.
 
-    Args:
-        model: an onnx.ModelProto whose tensors are floats of a known type.
-        names: of the tensors.
-        batches: real input.
-        batched: whether axis 0 of every input is the batch, so that items can be run apart.
-        where: what an error names.
-        say: is told what goes on.
+    With `batched`, axis 0 of every input is the batch, and items can be run apart.
     """
 
     def __init__(
@@ -62,19 +56,7 @@ class Calibrator:
         """
         if not self._limits:
             self._find_limits()
-        return METHODS[method](self)
-
-    def minmax(self) -> dict[str, Range]:
-        """Smallest and largest value seen."""
-        return dict(self._limits)
-
-    def entropy(self) -> dict[str, Range]:
-        """The threshold whose clipped values, in few levels, lose least information (Kullback-Leibler)."""
-        return self._clipped(entropy_threshold)
-
-    def percentile(self) -> dict[str, Range]:
-        """All but the outermost ten-thousandth of the values."""
-        return self._clipped(percentile_limits)
+        return dict(self._limits) if method == "minmax" else self._clipped(_CLIPPED[method])
 
     def _clipped(self, limits: Callable[[Any, float], Range]) -> dict[str, Range]:
         """Limits from each histogram, inside of what was seen."""
@@ -188,10 +170,9 @@ def percentile_limits(counts: Any, largest: float) -> Range:
     return largest * (first / middle - 1), largest * (min(last, len(counts)) / middle - 1)
 
 
-METHODS: dict[str, Callable[[Calibrator], dict[str, Range]]] = {
-    "minmax": Calibrator.minmax,
-    "entropy": Calibrator.entropy,
-    "percentile": Calibrator.percentile,
+_CLIPPED: dict[str, Callable[[Any, float], Range]] = {
+    "entropy": entropy_threshold,
+    "percentile": percentile_limits,
 }
 
 

@@ -13,7 +13,7 @@ from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_calibration import Calibrator, Range
 from tritonkit.optimize.variants.onnx_fuse import fuse
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save, simplified
-from tritonkit.optimize.variants.onnx_quantize import Int8Weights, Quantizer
+from tritonkit.optimize.variants.onnx_quantize import Quantizer
 from tritonkit.optimize.variants.onnx_search import Search
 from tritonkit.optimize.variants.onnx_weights import WeightLayers
 
@@ -81,14 +81,13 @@ class _Network:
                 todo="choose another variant",
             )
         self._largest = largest_weight()
-        self._weights = Int8Weights(self.layers, self._largest)
 
     def write(
         self, ranges: dict[str, Range] | None, floats: Collection[str] = (), whole: Collection[str] = ()
     ) -> Any:  # fmt: skip
         """The model with those ranges of activations (None: dynamic), those layers FP32, and of these
         some with FP32 weights in the file."""
-        return Quantizer(self.layers, self._weights, ranges, floats, whole).write()
+        return Quantizer(self.layers, self._largest, ranges, floats, whole).write()
 
     def finish(
         self, ranges: dict[str, Range] | None, closeness: float, search: Search, folder: Path

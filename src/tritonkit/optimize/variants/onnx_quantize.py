@@ -24,59 +24,12 @@ from typing import Any
 
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import shorten
-from tritonkit.optimize.variants.onnx_weights import WeightLayers, channel_axis
+from tritonkit.optimize.variants.onnx_weights import WeightLayers, along, channel_axis, rounded
 
-__all__ = ["Int8Weights", "Quantizer"]
+__all__ = ["Quantizer"]
 
 _INT32 = 2**31 - 1
 _LARGEST = 127  # of int8, symmetric
-
-
-class Int8Weights:
-    """int8 weights of a model's layers, each found once.
-
-    Args:
-        layers: of the model.
-        largest: weight in layers that compute in INT8: 127, or 64 for CPUs on which those saturate (`int8_cpu`).
-            What is only stored in bytes is within 127 everywhere.
-    """
-
-    def __init__(self, layers: WeightLayers, largest: int = _LARGEST) -> None:
-        self._graph = layers.graph
-        self._largest = largest
-        self._found: dict[tuple[str, int, int], tuple[Any, Any]] = {}
-
-    def to_multiply(self, name: str, axis: int) -> tuple[Any, Any]:
-        """int8 weights of the float shape to compute with, and float32 scales [size of `axis`]."""
-        return self._of(name, axis, self._largest)
-
-    def to_store(self, name: str, axis: int) -> tuple[Any, Any]:
-        """The same for weights that become float again before anything is computed."""
-        return self._of(name, axis, _LARGEST)
-
-    def _of(self, name: str, axis: int, largest: int) -> tuple[Any, Any]:
-        import numpy as np
-
-        if (name, axis, largest) not in self._found:
-            weight = self._graph.float_weight(name)
-            others = tuple(i for i in range(weight.ndim) if i != axis)
-            scale = np.abs(weight).max(axis=others).astype(np.float64) / largest
-            scale = np.where(scale == 0, 1.0, scale).astype(np.float32)
-            self._found[name, axis, largest] = self.rounded(name, axis, scale, largest), scale
-        return self._found[name, axis, largest]
-
-    def rounded(self, name: str, axis: int, scale: Any, largest: int = 0) -> Any:
-        """int8 weights in steps of the given scales, to compute with."""
-        import numpy as np
-
-        weight, largest = self._graph.float_weight(name), largest or self._largest
-        whole = np.rint(weight / _along(scale, axis, weight.ndim))
-        return np.clip(whole, -largest, largest).astype(np.int8)
-
-
-def _along(vector: Any, axis: int, rank: int) -> Any:
-    """[n] -> [1, ..., n, ..., 1], to be multiplied with a tensor along `axis`."""
-    return vector.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 @dataclass(frozen=True)
@@ -99,7 +52,7 @@ class Quantizer:
 
     Args:
         layers: of the float model, which stays as it is.
-        weights: of those layers.
+        largest: weight in layers that compute in INT8 (`int8_cpu`); what is only stored goes up to 127.
         ranges: of activations (low, high), for the static way; None for the dynamic one.
         fp32: layers whose products stay FP32, with INT8 weights in the file; embeddings among them
             keep FP32 tables.
@@ -107,11 +60,11 @@ class Quantizer:
     """
 
     def __init__(
-        self, layers: WeightLayers, weights: Int8Weights, ranges: Mapping[str, tuple[float, float]] | None,
+        self, layers: WeightLayers, largest: int, ranges: Mapping[str, tuple[float, float]] | None,
         fp32: Collection[str] = (), fp32_weights: Collection[str] = (),
     ) -> None:  # fmt: skip
         self._layers = layers
-        self._all_weights = weights
+        self._largest = largest
         self._ranges = ranges or {}
         self._dynamic = ranges is None
         self._fp32 = set(fp32)
@@ -168,7 +121,7 @@ class Quantizer:
         import numpy as np
 
         axis = channel_axis(node) or 0
-        weight, scale = self._all_weights.to_multiply(node.input[1], axis)
+        weight, scale = self._layers.int8(node.input[1], axis, self._largest)
         copy.input[0] = self._pair(node.input[0])
         step = self._scale(node.input[0]).step
         if len(node.input) > 2 and node.input[2]:
@@ -177,7 +130,8 @@ class Quantizer:
             least = np.abs(bias) * (1.001 / _INT32 / step)
             if (least > scale).any():
                 scale = np.maximum(scale, least).astype(np.float32)
-                weight = self._all_weights.rounded(node.input[1], axis, scale)
+                floats = self._layers.graph.float_weight(node.input[1])
+                weight = rounded(floats, axis, scale, self._largest)
             both = (scale.astype(np.float64) * step).astype(np.float32)
             whole = np.rint(bias / both.astype(np.float64)).astype(np.int32)
             # The zero point of an int32 may be left out, and is a tenth of a small file.
@@ -210,7 +164,7 @@ class Quantizer:
 
         onnx = need("onnx", "build")
         axis = channel_axis(copy) or 0
-        weight, scale = self._all_weights.to_multiply(copy.input[1], axis)
+        weight, scale = self._layers.int8(copy.input[1], axis, self._largest)
         if axis == 0:  # a Gemm whose weights lie transposed
             weight = np.ascontiguousarray(weight.T)
         x = copy.input[0]
@@ -233,16 +187,16 @@ class Quantizer:
         """FP32 weights made of INT8 ones by operators that a runtime folds on loading, unlike a
         DequantizeLinear, which it would run each time."""
         if ("weight-only", name, str(axis)) not in self._made:
-            weight, scale = self._all_weights.to_store(name, axis)
+            weight, scale = self._layers.int8(name, axis, _LARGEST)
             to = need("onnx", "build").TensorProto.FLOAT
             floats = self._add("Cast", [self._constant(weight)], to=to)
-            along = self._constant(_along(scale, axis, weight.ndim))
-            self._made["weight-only", name, str(axis)] = self._add("Mul", [floats, along])
+            scales = self._constant(along(scale, axis, weight.ndim))
+            self._made["weight-only", name, str(axis)] = self._add("Mul", [floats, scales])
         return str(self._made["weight-only", name, str(axis)])
 
     def _embed(self, copy: Any) -> None:
         """Rows of an int8 table, each with a scale of its own: indices [...] -> [..., width]."""
-        table, scale = self._all_weights.to_store(copy.input[0], 0)
+        table, scale = self._layers.int8(copy.input[0], 0, _LARGEST)
         index, out = copy.input[1], copy.output[0]
         rows = self._add("Gather", [self._constant(table), index], name=copy.name)
         scales = self._add("Gather", [self._constant(scale[:, None]), index])
@@ -257,7 +211,7 @@ class Quantizer:
         return out
 
     def _constant(self, array: Any) -> str:
-        """A new initializer's name. `tidy` makes equal ones one."""
+        """A new initializer's name."""
         name = self._name()
         self._constants.append(need("onnx", "build").numpy_helper.from_array(array, name))
         return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,21 @@ from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch, first_items
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import save
-from tritonkit.optimize.variants.sensitivity import layers_to_exclude
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["Search"]
+__all__ = ["Search", "layers_to_exclude"]
 
+# Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
+MOST_TRIALS = 40
 _PROBE_ITEMS = 8
 """By which layers are ranked; what counts is closeness on all calibration data."""
 _SHARE_OF_DROP = 0.8
 """Of max_drop, that closeness may fall by: a fifth is left for other data than the calibration's."""
+
+Closeness = Callable[[Collection[str]], float]
+"""Closeness of the network when the layers given stay in full precision."""
 
 
 class Search:
@@ -86,3 +91,49 @@ class Search:
             save(model, file)
             session = open_session(file, self.where, options=options)
         return lambda batch: run_session(session, batch, self.where)
+
+
+def layers_to_exclude(
+    layers: Sequence[str],
+    probe: Closeness,
+    closeness: Closeness,
+    wanted: float,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[str, ...] | None:
+    """The fewest layers to leave in full precision so that closeness is as wanted, in the network's order.
+
+    Layers are ranked by how much closeness each costs when it alone loses precision, by `probe`, which is
+    quick: on a few items. Errors of a few parts in a hundred add up, so the first of that ranking are what
+    to leave out. How many is found by doubling, then by bisection, by `closeness`, which counts. None where
+    leaving out all of them is not enough.
+    """
+    groups = _groups(layers)
+    if closeness(layers) < wanted:
+        return None
+    costs = []
+    for place, group in enumerate(groups):
+        say(f"trying layer {place + 1} of {len(groups)}")
+        costs.append(1 - probe([name for name in layers if name not in group]))
+    ranked = sorted(range(len(groups)), key=lambda place: -costs[place])
+
+    def first(count: int) -> tuple[str, ...]:
+        return tuple(name for place in sorted(ranked[:count]) for name in groups[place])
+
+    def enough(count: int) -> bool:
+        say(f"leaving {len(first(count))} of {len(layers)} layers in full precision")
+        return closeness(first(count)) >= wanted
+
+    low, high = 0, 1  # `low` are not enough
+    while high < len(groups) and not enough(high):
+        low, high = high, min(2 * high, len(groups))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return first(high)
+
+
+def _groups(layers: Sequence[str]) -> list[list[str]]:
+    """At most `MOST_TRIALS` groups of neighbors, as even as can be."""
+    count = min(MOST_TRIALS, len(layers))
+    edges = [place * len(layers) // count for place in range(count + 1)] if count else []
+    return [list(layers[start:stop]) for start, stop in pairwise(edges)]

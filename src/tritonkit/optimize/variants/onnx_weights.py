@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonkit.optimize.variants.onnx_graph import Graph
 
-__all__ = ["WeightLayers", "channel_axis"]
+__all__ = ["WeightLayers", "along", "channel_axis", "rounded"]
 
 _CLAMPS = {"Relu", "Clip"}
 _SAME_RANGE = {
@@ -32,12 +32,22 @@ class WeightLayers:
         """Names of the nodes that multiply with constant weights, in the graph's order."""
         self.embeddings = tuple(node.name for node in self.graph.nodes if self._embeds(node))
         """Names of the nodes that take rows of a constant table."""
-        self._both = {*self.products, *self.embeddings}
-
-    @property
-    def names(self) -> list[str]:
+        both = {*self.products, *self.embeddings}
+        self.names = [node.name for node in self.graph.nodes if node.name in both]
         """All of them, in the graph's order."""
-        return [node.name for node in self.graph.nodes if node.name in self._both]
+        self._int8: dict[tuple[str, int, int], tuple[Any, Any]] = {}
+
+    def int8(self, name: str, axis: int, largest: int) -> tuple[Any, Any]:
+        """int8 weights of the float shape, up to `largest`, and float32 scales [size of `axis`]; found once."""
+        import numpy as np
+
+        if (name, axis, largest) not in self._int8:
+            weight = self.graph.float_weight(name)
+            others = tuple(i for i in range(weight.ndim) if i != axis)
+            scale = np.abs(weight).max(axis=others).astype(np.float64) / largest
+            scale = np.where(scale == 0, 1.0, scale).astype(np.float32)
+            self._int8[name, axis, largest] = rounded(weight, axis, scale, largest), scale
+        return self._int8[name, axis, largest]
 
     @property
     def tensors(self) -> list[str]:
@@ -108,6 +118,19 @@ class WeightLayers:
             return False
         table = self.graph.float_weight(node.input[0])
         return table is not None and table.ndim == 2 and table.size >= _SMALLEST_TABLE
+
+
+def rounded(weight: Any, axis: int, scale: Any, largest: int) -> Any:
+    """int8 weights in steps of the given scales."""
+    import numpy as np
+
+    whole = np.rint(weight / along(scale, axis, weight.ndim))
+    return np.clip(whole, -largest, largest).astype(np.int8)
+
+
+def along(vector: Any, axis: int, rank: int) -> Any:
+    """[n] -> [1, ..., n, ..., 1], to be multiplied with a tensor along `axis`."""
+    return vector.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def channel_axis(node: Any) -> int | None:

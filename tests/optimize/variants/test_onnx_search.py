@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from tritonkit.optimize.variants import sensitivity
-from tritonkit.optimize.variants.sensitivity import layers_to_exclude
+from tritonkit.optimize.variants import onnx_search
+from tritonkit.optimize.variants.onnx_search import layers_to_exclude
 
 
 def additive(costs: dict[str, float]) -> Callable[[Collection[str]], float]:
@@ -62,6 +62,6 @@ def test_a_deep_network_is_tried_in_groups() -> None:
     left = layers_to_exclude(names, probe, additive(costs), 0.99)
     assert left is not None
     assert "layer417" in left
-    assert len(left) == 1000 // sensitivity.MOST_TRIALS
-    assert len(tried) == sensitivity.MOST_TRIALS
+    assert len(left) == 1000 // onnx_search.MOST_TRIALS
+    assert len(tried) == onnx_search.MOST_TRIALS
     assert set().union(*(set(names) - set(kept) for kept in tried)) == set(names)
