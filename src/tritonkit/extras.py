@@ -1,4 +1,4 @@
-"""The one place where heavy libraries are imported; a missing or broken one is a clear error."""
+"""The one place where libraries of extras are imported; a missing or broken one is a clear error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from importlib import import_module, metadata
 from typing import Any
 
-from tritonkit.errors import BuildError
+from tritonkit.errors import BuildError, TritonkitError, UsageError
 from tritonkit.resources import clone
 from tritonkit.text import first_line
 
-__all__ = ["need"]
+__all__ = ["need", "need_package"]
 
 
 def need(module: str, extra: str) -> Any:
@@ -22,41 +22,44 @@ def need(module: str, extra: str) -> Any:
     # torch's threads (libgomp's) spin while they wait for each other unless this is set before the
     # first import: on cores that others use too, a training step was seen to take 40 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    targets = {"build": "setup", "optimize": "optimize", "tensorrt": "optimize"}
+    make = f"make {targets[extra]}, or: " if clone() is not None and extra in targets else ""
+    return _imported(module, f"tritonkit[{extra}]", BuildError, make)
+
+
+def need_package(module: str, requirement: str) -> Any:
+    """Import what only some users of the client want; UsageError, with what pip takes, where it cannot be."""
+    return _imported(module, requirement, UsageError)
+
+
+def _imported(module: str, requirement: str, kind: type[TritonkitError], make: str = "") -> Any:
     try:
         return import_module(module)
     except MemoryError:
         raise
     except Exception as error:  # a library that does not fit raises whatever its import meets
         package = module.partition(".")[0]
-        missing = isinstance(error, ModuleNotFoundError) and error.name == package
-        raise (_missing if missing else _broken)(module, extra, error) from error
+        if not isinstance(error, ModuleNotFoundError) or error.name != package:
+            raise _broken(module, requirement, kind, error) from error
+        raise kind(
+            f"import {module}",
+            found=f"the package {package} is not installed",
+            todo=f"{make}pip install '{requirement}'",
+        ) from error
 
 
-def _missing(module: str, extra: str, error: Exception) -> BuildError:
-    return BuildError(
-        f"import {module}",
-        found=f"the package {module.partition('.')[0]} is not installed",
-        todo=_install(extra),
-    )
-
-
-def _install(extra: str) -> str:
-    """The command that brings an extra; in a clone the Makefile's first."""
-    targets = {"build": "setup", "optimize": "optimize", "tensorrt": "optimize"}
-    make = f"make {targets[extra]}, or: " if clone() is not None and extra in targets else ""
-    return f"{make}pip install 'tritonkit[{extra}]'"
-
-
-def _broken(module: str, extra: str, error: Exception) -> BuildError:
+def _broken(
+    module: str, requirement: str, kind: type[TritonkitError], error: Exception
+) -> TritonkitError:
     """The package is there, and its import ends in an error: a missing library or dependency, say."""
     package = module.partition(".")[0]
     name = metadata.packages_distributions().get(package, [package])[0]
     with contextlib.suppress(metadata.PackageNotFoundError):  # on the path, installed by no pip
         name = f"{name}=={metadata.version(name)}"
-    return BuildError(
+    return kind(
         f"import {module}",
         found=f"{package} is installed and broken: {type(error).__name__}: {first_line(error)}",
         wanted="a package that can be imported",
         todo=f"reinstall it: pip install --force-reinstall --no-deps '{name}';"
-        f" what it needs beside it comes with pip install 'tritonkit[{extra}]'",
+        f" what it needs beside it comes with pip install '{requirement}'",
     )

@@ -47,7 +47,7 @@ def _wire(kind: str, options: Options) -> Callable[..., Any]:
 
         return Http2Transport if kind == "Client" else AsyncHttp2Transport
     if wire == "grpcio":
-        need_package("grpc.aio", "tritonkit[grpcio]")
+        need_package("grpc", "tritonkit[grpcio]")
         from tritonkit.wire.grpcio import AsyncGrpcioTransport, GrpcioTransport
 
         return GrpcioTransport if kind == "Client" else AsyncGrpcioTransport

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tritonkit.client.cache.entry import Entry, size_of
-from tritonkit.client.extras import need
+from tritonkit.extras import need_package
 
 if TYPE_CHECKING:
     from cachetools import TTLCache
@@ -29,7 +29,7 @@ class LocalStore:
     def __init__(self, settings: Cache, clock: Callable[[], float]) -> None:
         self._share = settings.l1_bytes // settings.l1
         self._lock = threading.Lock()
-        ttl_cache = need("cachetools", "tritonkit[cache]").TTLCache
+        ttl_cache = need_package("cachetools", "tritonkit[cache]").TTLCache
         self._entries: TTLCache[bytes, tuple[Entry, int]] = ttl_cache(
             self._share * settings.l1, settings.ttl_s, timer=clock, getsizeof=lambda sized: sized[1]
         )

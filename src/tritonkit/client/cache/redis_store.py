@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from tritonkit.client.cache.backoff import RedisBackoff
 from tritonkit.client.cache.codec import decode, encode
-from tritonkit.client.extras import need
 from tritonkit.errors import UsageError
+from tritonkit.extras import need_package
 from tritonkit.wire.names import look_up
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class _Connections:
     """Redis clients, made when first used: one for threads, one for the tasks of a loop."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self._redis = need("redis", _EXTRA)
+        self._redis = need_package("redis", _EXTRA)
         self._url = url
         self._timeout_s = timeout_s
         self._threads: Any = self._checked()
@@ -139,7 +139,7 @@ class _Connections:
         """Send a command from a task; its answer."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections belong to the loop that opened them
-            self._tasks = self._client(need("redis.asyncio", _EXTRA))
+            self._tasks = self._client(need_package("redis.asyncio", _EXTRA))
             self._loop = loop
         # Beside redis-py's own limits, which start again with every byte: a free connection, connecting,
         # logging in and the command may each take `timeout_s`.
@@ -173,8 +173,8 @@ class _Connections:
 
     def _client(self, module: Any) -> Any:
         """A client that tries once and is quick to give up: a call can be answered without it."""
-        retry = need(f"{module.__name__}.retry", _EXTRA).Retry
-        once = retry(need("redis.backoff", _EXTRA).NoBackoff(), 0)
+        retry = need_package(f"{module.__name__}.retry", _EXTRA).Retry
+        once = retry(need_package("redis.backoff", _EXTRA).NoBackoff(), 0)
         pool = module.BlockingConnectionPool.from_url(
             self._url,
             max_connections=_CONNECTIONS,

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from tritonkit.client.extras import need
+from tritonkit.extras import need_package
 
 if TYPE_CHECKING:
     from tritonkit.client.observers.events import CallEvent
@@ -51,7 +51,7 @@ class PrometheusMetrics:
     """
 
     def __init__(self, registry: Any = None) -> None:
-        package = need("prometheus_client", "tritonkit[metrics]")
+        package = need_package("prometheus_client", "tritonkit[metrics]")
         registry = package.REGISTRY if registry is None else registry
         with _lock:
             if registry not in _by_registry:

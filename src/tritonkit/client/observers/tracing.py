@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.extras import need
+from tritonkit.extras import need_package
 
 if TYPE_CHECKING:
     from tritonkit.client.observers.events import CallEvent
@@ -29,8 +29,10 @@ class OpenTelemetryTracing:
     """
 
     def __init__(self, tracer_provider: Any = None) -> None:
-        self._trace = need("opentelemetry.trace", "tritonkit[tracing]")
-        propagation = need("opentelemetry.trace.propagation.tracecontext", "tritonkit[tracing]")
+        self._trace = need_package("opentelemetry.trace", "tritonkit[tracing]")
+        propagation = need_package(
+            "opentelemetry.trace.propagation.tracecontext", "tritonkit[tracing]"
+        )
         # Only the trace's context: an application's baggage is not for another company's server.
         self._propagator = propagation.TraceContextTextMapPropagator()
         self._tracer = self._trace.get_tracer("tritonkit.client", tracer_provider=tracer_provider)

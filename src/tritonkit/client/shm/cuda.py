@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonkit.client.extras import need
 from tritonkit.errors import UsageError
+from tritonkit.extras import need_package
 from tritonkit.wire.messages import message
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def cuda_maker(device: int) -> Callable[[int], CudaMemory]:
     Raises:
         UsageError: cuda-python is not installed, or there is no such GPU.
     """
-    runtime = need("cuda.bindings.runtime", "tritonclient[cuda]")
+    runtime = need_package("cuda.bindings.runtime", "tritonclient[cuda]")
     count = _checked(runtime, runtime.cudaGetDeviceCount(), "looking for GPUs")
     if not device < count:
         raise UsageError(
