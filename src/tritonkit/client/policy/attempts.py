@@ -58,15 +58,11 @@ class Attempts:
     headers: Headers = ()
     idempotent: bool = False
     only: Replica | None = None
-    tried: tuple[Replica, ...] = ()
-    """Where it has been, the latest last."""
-    last: Exception | None = None
-    """What the attempt before ended with."""
+    tried: tuple[Replica, ...] = ()  # where it has been, the latest last
+    last: Exception | None = None  # what the attempt before ended with
     hedge: Attempt | None = None
-    sent: int = 0
-    """Messages, hedges included."""
-    wait_s: float = 0.0
-    """Seconds that failed attempts took."""
+    sent: int = 0  # messages, hedges included
+    wait_s: float = 0.0  # seconds that failed attempts took
 
     def run(self, queue_s: float = 0.0) -> Steps[Sent]:
         """Attempts until one is answered or no more may be made."""

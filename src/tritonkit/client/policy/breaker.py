@@ -10,8 +10,7 @@ from tritonkit.client.policy.settings import Breaker
 
 __all__ = ["CircuitBreaker"]
 
-_PARTS = 10
-"""Of the window: a part falls out of it as a whole."""
+_PARTS = 10  # of the window: a part falls out of it as a whole
 
 _NEVER_OPENS = Breaker(least_calls=sys.maxsize)
 

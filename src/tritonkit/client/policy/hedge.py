@@ -18,14 +18,9 @@ from tritonkit.wire.transport import Pending
 
 __all__ = ["HedgedSend", "LatencyTracker"]
 
-_LATEST = 512
-"""Latencies of a model that count."""
-
-_SORTED_EVERY = 64
-"""Answers between two looks at the percentile."""
-
-_MODELS = 128
-"""Models tracked; above that the one called least recently is forgotten."""
+_LATEST = 512  # latencies of a model that count
+_SORTED_EVERY = 64  # answers between two looks at the percentile
+_MODELS = 128  # models tracked; above that the one called least recently is forgotten
 
 _OF_ONE_SERVER = (ServerUnavailable, Overloaded)
 """Errors of one server; any other is an answer, and another server would say the same."""
@@ -72,16 +67,12 @@ class HedgedSend:
     is under way; the first server's error is raised when neither answered.
     """
 
-    first: Send
-    """The call as it would be sent alone."""
+    first: Send  # the call as it would be sent alone
     delay_s: float
-    second: Callable[[], Send | None]
-    """The second call, asked for after that time; None: it must not be sent."""
-    helpers: concurrent.futures.Executor
-    """Threads for second calls; tasks need none."""
+    second: Callable[[], Send | None]  # asked for after that time; None: it must not be sent
+    helpers: concurrent.futures.Executor  # threads for second calls; tasks need none
     second_won: bool = False
-    second_error: BaseException | None = None
-    """How the second call failed, if it did."""
+    second_error: BaseException | None = None  # how the second call failed, if it did
 
     def block(self) -> memoryview:
         """This thread waits for the first call; only a call that is slow takes another thread."""

@@ -12,11 +12,8 @@ from tritonkit.errors import DeadlineExceeded, Overloaded
 
 __all__ = ["ConcurrencyLimiter"]
 
-_WEIGHT = 0.1
-"""Of the newest call in the moving average of how long a place is held."""
-
-_LEAST_CALLS = 20
-"""Calls after which that average is used: the first ones may have waited for connections and models."""
+_WEIGHT = 0.1  # of the newest call in the moving average of how long a place is held
+_LEAST_CALLS = 20  # after which that average counts: the first may have waited for a connection
 
 
 class _Waiter(Wakeup):
@@ -38,8 +35,7 @@ class ConcurrencyLimiter:
         self._ended = 0
         self._line: deque[_Waiter] = deque()
         self._lock = threading.Lock()
-        self.in_flight = 0
-        """Places taken."""
+        self.in_flight = 0  # places taken
 
     @property
     def waiting(self) -> int:

@@ -24,8 +24,7 @@ from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Policy"]
 
-_HELPERS = 16
-"""Threads that wait for second calls at once; what is more waits its turn."""
+_HELPERS = 16  # threads that wait for second calls at once; what is more waits its turn
 
 _ONCE = Retry(attempts=1, budget=0.0)
 

@@ -16,8 +16,7 @@ __all__ = ["Connect", "ReplicaPool"]
 Connect = Callable[[str, str | None], Any]
 """`connect(address, server_name)`: a transport, its connection not yet opened; the name is for TLS."""
 
-_ALIKE = 1.2
-"""Servers whose scores differ by less than this factor are alike: chance decides."""
+_ALIKE = 1.2  # servers whose scores differ by less than this factor are alike: chance decides
 
 
 class ReplicaPool:

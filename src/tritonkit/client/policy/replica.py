@@ -18,20 +18,11 @@ from tritonkit.errors import (
 
 __all__ = ["Attempt", "Replica"]
 
-_WEIGHT = 0.2
-"""Of the newest answer in the moving average."""
-
-_STALE_S = 10.0
-"""What was measured longer ago than this counts little."""
-
-_PAUSE_S = (0.1, 2.0)
-"""First and longest pause of a server that does not answer; doubled at each failure in a row."""
-
-_FULL_S = 0.05
-"""Pause of a server that said it has no room."""
-
-_NOT_COUNTED = -1
-"""No breaker's generation: of an attempt whose end says nothing more to the breaker."""
+_WEIGHT = 0.2  # of the newest answer in the moving average
+_STALE_S = 10.0  # what was measured longer ago than this counts little
+_PAUSE_S = (0.1, 2.0)  # first and longest of one that does not answer; doubled at each failure
+_FULL_S = 0.05  # pause of a server that said it has no room
+_NOT_COUNTED = -1  # no breaker's generation: the attempt's end says nothing more to it
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -41,15 +32,12 @@ class Replica:
     address: str
     transport: Any
     breaker: CircuitBreaker
-    lock: Lock
-    """The pool's, shared by its replicas; whoever changes a replica holds it."""
+    lock: Lock  # the pool's, shared by its replicas; whoever changes a replica holds it
     in_flight: int = 0
-    latency_s: float = 0.0
-    """A moving average of its answers; 0 before the first."""
+    latency_s: float = 0.0  # a moving average of its answers; 0 before the first
     measured_at: float = -math.inf
     answered_at: float = -math.inf
-    rest_until: float = 0.0
-    """Others are preferred until then, after a failure; 0: nothing speaks against it."""
+    rest_until: float = 0.0  # others are preferred until then; 0: nothing speaks against it
     pause_s: float = 0.0
 
     def __repr__(self) -> str:
@@ -92,8 +80,7 @@ class Attempt:
     """
 
     replica: Replica
-    generation: int
-    """The breaker's, at the start."""
+    generation: int  # the breaker's, at the start
     started: float
     kind: Literal["message", "stream", "hold"] = "message"
 

@@ -22,8 +22,7 @@ __all__ = ["REFRESH_S", "Resolver", "parse_name"]
 REFRESH_S = 30.0
 """Seconds after which a name is looked up again."""
 
-_SOON_S = 1.0
-"""Seconds between two look-ups of a name at least."""
+_SOON_S = 1.0  # seconds between two look-ups of a name at least
 
 
 def parse_name(address: str) -> Address | None:
@@ -62,8 +61,7 @@ class Resolver:
         self._name = name
         self.servers: Mapping[str, str | None] = {}
         """The addresses, each with its name for TLS: the one that was looked up."""
-        self.answered = Event()
-        """Of the latest look-up; whoever waits for it finds the answer in place."""
+        self.answered = Event()  # of the latest look-up, once what it found is in place
         self.answered.set()
         self._refresh_s = refresh_s
         self._clock = clock

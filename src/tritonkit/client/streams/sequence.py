@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSequence", "Sequence"]
 
-_PARTING_S = 1.0
-"""How long the end of a sequence may take that is left because of an error."""
-
-_LONGEST_ID = 128
-"""Bytes, Triton's limit for a correlation id that is text."""
+_PARTING_S = 1.0  # how long the end of a sequence may take that is left because of an error
+_LONGEST_ID = 128  # bytes, Triton's limit for a correlation id that is text
 
 _NEW, _OPEN, _ENDED = "is called outside of its `with` block", "is in use", "has ended"
 _LOST = "lost its server, which held its state"
@@ -66,8 +63,7 @@ class _Sequence:
         self._state = _NEW
         self._answered = False
         self._server: Attempt | None = None
-        self._last: InferRequest | None = None
-        """The latest that the model may have seen."""
+        self._last: InferRequest | None = None  # the latest that the model may have seen
 
     def _enter(self) -> None:
         """The block begins; nothing is sent."""

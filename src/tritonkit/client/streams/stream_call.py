@@ -52,8 +52,7 @@ class StreamCall:
         self._reading = Lock()  # tried, and never waited for
         self._server: Attempt | None = None
         self._stream: Any = None
-        self._token: Any = None
-        """The observers', once they were told."""
+        self._token: Any = None  # the observers', once they were told
         self._attempts = self._replies = 0
         self._final = self._over = False
         self._began = self._sent = self._last = self._waited_s = 0.0
