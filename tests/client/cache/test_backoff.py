@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonkit.client.cache.backoff import RedisBackoff
+from tritonkit.client.cache.redis_store import RedisBackoff
 
 if TYPE_CHECKING:
     from tests.client.cache.conftest import Clock

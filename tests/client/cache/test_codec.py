@@ -13,8 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from tritonkit.client.cache import Entry
-from tritonkit.client.cache.codec import decode, encode
-from tritonkit.client.cache.keys import KEY_BYTES
+from tritonkit.client.cache.entry import KEY_BYTES, decode, encode
 from tritonkit.wire.messages import schema
 from tritonkit.wire.tensors import FIXED
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tritonkit.client.cache.keys import KEY_BYTES, is_pinned, key_of
+from tritonkit.client.cache.entry import KEY_BYTES, is_pinned, key_of
 from tritonkit.client.request import InferRequest, ModelState
 from tritonkit.wire.signature import ModelSignature, TensorSpec
 

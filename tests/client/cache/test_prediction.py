@@ -147,14 +147,6 @@ def test_an_answer_gets_too_old(make_cache: MakeCache, maker: Maker, clock: Cloc
     assert fetch(cache, maker)[1] == "server"
 
 
-def test_clear_forgets(make_cache: MakeCache, maker: Maker) -> None:
-    """After `clear` the server is asked."""
-    cache = make_cache()
-    fetch(cache, maker)
-    cache.clear()
-    assert fetch(cache, maker)[1] == "server"
-
-
 @pytest.mark.parametrize(
     "error",
     [

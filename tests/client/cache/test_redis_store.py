@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tritonkit.client.cache import Cache, Entry, PredictionCache
-from tritonkit.client.cache.codec import decode, encode
+from tritonkit.client.cache.entry import decode, encode
 from tritonkit.client.steps import run_async, run_blocking
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ __all__ = ["LocalStore"]
 class LocalStore:
     """Answers by key, bounded in number, bytes and age; threads may share it.
 
-    cachetools' TTLCache bounds one sum. So each answer counts for its bytes, but at least for its share
-    of the bytes if all `l1` answers were alike: neither bound can be passed.
+    cachetools' TTLCache bounds one sum. So each answer counts for its bytes, and for `l1_bytes / l1` at least.
     """
 
     __slots__ = ("_entries", "_lock", "_share")
@@ -50,8 +49,3 @@ class LocalStore:
                 self._entries[key] = (entry, size)
             else:  # not an older one in its place either
                 self._entries.pop(key, None)
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._entries.clear()

@@ -5,20 +5,33 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from tritonkit.client.cache.entry import Entry, frozen
-from tritonkit.client.cache.keys import is_pinned, key_of
+from tritonkit.client.cache.entry import Entry, frozen, is_pinned, key_of
 from tritonkit.client.cache.local import LocalStore
 from tritonkit.client.cache.redis_store import RedisStore
-from tritonkit.client.cache.single_flight import Fetched, Flight, SingleFlight
+from tritonkit.client.waiting import Event
 from tritonkit.errors import DeadlineExceeded, copy_error
 
 if TYPE_CHECKING:
     from tritonkit.client.cache.settings import Cache
+    from tritonkit.client.reply import Origin
     from tritonkit.client.steps import Steps
 
 __all__ = ["PredictionCache"]
+
+Fetched: TypeAlias = "tuple[Entry, Origin]"
+
+
+class _Flight:
+    """A call that one caller makes for all who make the same at that time."""
+
+    __slots__ = ("landed", "outcome")
+
+    def __init__(self) -> None:
+        self.landed = Event()
+        self.outcome: Fetched | Exception | None = None
+        """None: the leader ran out of time or was stopped, which says nothing about the call."""
 
 
 class PredictionCache:
@@ -39,20 +52,19 @@ class PredictionCache:
         url = settings.redis
         self._redis = None if url is None else RedisStore(url, settings, clock)
         self._redis_timeout_s = settings.redis_timeout_s
-        self._flights = SingleFlight()
+        # Without a lock: single operations of a dictionary are atomic, and a generator that the garbage
+        # collector closes may land its flight in the middle of anything this thread does.
+        self._flights: dict[bytes, _Flight] = {}
         self._versions: dict[str, str] = {}
 
     def key(self, version: str, message: Iterable[bytes | memoryview]) -> bytes:
-        """The key of a call, see `key_of`; equal calls have equal keys in every process."""
+        """The key of a call, see `key_of`."""
         return key_of(self._namespace, version, message)
 
     def peek(self, key: bytes) -> Entry | None:
         """The answer in this process's memory, if it may be used. Its dictionary is the caller's."""
         entry = self._local.get(key)
-        if entry is None or self._outdated(key, entry):
-            return None
-        model, version, outputs = entry
-        return Entry(model, version, dict(outputs))
+        return None if entry is None or self._outdated(key, entry) else _own(entry)
 
     def fetch(
         self,
@@ -62,7 +74,7 @@ class PredictionCache:
         deadline: float = math.inf,
         where: str = "cache",
     ) -> Steps[Fetched]:
-        """The answer for a key: cached here, cached in Redis, or made and then cached.
+        """The answer for a key, with read-only arrays, and where it came from.
 
         Callers with the same key at the same time share one call: the first makes it, the others wait
         for its answer or its error. If the first was stopped or ran out of time, one of the
@@ -75,40 +87,37 @@ class PredictionCache:
             deadline: the moment at which to stop waiting for another's call; nor is Redis used when less
                 than `redis_timeout_s` is left.
             where: what is called, for the message of a `DeadlineExceeded`.
-
-        Returns:
-            The answer with read-only arrays, and where it came from; who followed another's call gets
-            that call's origin.
         """
         for _ in range(2):
             entry = self.peek(key)
             if entry is not None:
-                return Fetched(entry, "l1")
-            mine = Flight(key)
+                return entry, "l1"
+            mine = _Flight()
             try:
-                flight = self._flights.join(mine)
+                flight = self._flights.setdefault(key, mine)
                 if flight is mine:
-                    return (yield from self._lead(mine, make, deadline))
+                    return (yield from self._lead(key, mine, make, deadline))
             finally:  # however it ends: interrupted anywhere, or thrown away half-way
-                self._flights.land(mine)
-            outcome = yield from self._flights.follow(flight, deadline - self._clock(), where)
+                self._land(key, mine)
+            if not (yield from flight.landed.wait_for(deadline - self._clock())):
+                raise DeadlineExceeded(
+                    where,
+                    found="no answer in time from the same call of another caller, under way already",
+                    todo="allow more time",
+                )
+            outcome = flight.outcome
             if isinstance(outcome, Exception):
                 raise copy_error(outcome)
             if outcome is not None:
-                return _handed_out(outcome)
-        return (yield from self._make(key, make))
+                break
+        else:
+            outcome = yield from self._make(key, make)
+        entry, origin = outcome
+        return _own(entry), origin
 
     def saw(self, model: str, version: str) -> None:
-        """Note the version a server answered with where it had the choice.
-
-        Answers of any other version of the model are not used for calls that name none. Not for calls
-        that named a version.
-        """
+        """Note the version a server answered with where it had the choice: answers of others are not used then."""
         self._versions[model] = version
-
-    def clear(self) -> None:
-        """Forget what this process's memory holds, not what Redis does."""
-        self._local.clear()
 
     def close(self) -> None:
         """Close the connections threads opened; closing twice is closing once."""
@@ -121,37 +130,34 @@ class PredictionCache:
             await self._redis.aclose()
 
     def _lead(
-        self, flight: Flight, make: Callable[[], Steps[Entry]], deadline: float
+        self, key: bytes, flight: _Flight, make: Callable[[], Steps[Entry]], deadline: float
     ) -> Steps[Fetched]:
         """Fetch for all who follow; a `DeadlineExceeded` is this caller's alone: they may have more time."""
-        key = flight.key
         try:
-            fetched = yield from self._look(key, deadline)
-            if fetched is None:
-                fetched = yield from self._make(key, make)
+            found = yield from self._look(key, deadline)
+            entry, origin = found or (yield from self._make(key, make))
         except DeadlineExceeded:
             raise
         except Exception as error:
             flight.outcome = error
             raise
-        flight.outcome = fetched
-        self._flights.land(flight)  # before Redis is written to: no follower needs to wait for that
-        if fetched.origin == "server" and self._redis is not None and self._has_time(deadline):
-            yield from self._redis.put(key, fetched.entry)
-        return _handed_out(fetched)
+        flight.outcome = entry, origin
+        self._land(key, flight)  # before Redis is written to: no follower needs to wait for that
+        if origin == "server" and self._redis is not None and self._has_time(deadline):
+            yield from self._redis.put(key, entry)
+        return _own(entry), origin
 
-    def _make(self, key: bytes, make: Callable[[], Steps[Entry]]) -> Steps[Fetched]:
-        entry = frozen((yield from make()))
-        if not is_pinned(key):
-            self.saw(entry.model, entry.version)
-        self._local.put(key, entry)
-        return Fetched(entry, "server")
+    def _land(self, key: bytes, mine: _Flight) -> None:
+        """End a flight that was led, once: its followers get the outcome, the next caller leads."""
+        if self._flights.get(key) is mine:
+            del self._flights[key]
+            mine.landed.set()
 
     def _look(self, key: bytes, deadline: float) -> Steps[Fetched | None]:
         # Again here: the flight before may have landed since this caller looked.
         entry = self.peek(key)
         if entry is not None:
-            return Fetched(entry, "l1")
+            return entry, "l1"
         if self._redis is None or not self._has_time(deadline):
             return None
         entry = yield from self._redis.get(key)
@@ -160,7 +166,14 @@ class PredictionCache:
         if not is_pinned(key):  # what a server said counts for more
             self._versions.setdefault(entry.model, entry.version)
         self._local.put(key, entry)
-        return Fetched(entry, "l2")
+        return entry, "l2"
+
+    def _make(self, key: bytes, make: Callable[[], Steps[Entry]]) -> Steps[Fetched]:
+        entry = frozen((yield from make()))
+        if not is_pinned(key):
+            self.saw(entry.model, entry.version)
+        self._local.put(key, entry)
+        return entry, "server"
 
     def _has_time(self, deadline: float) -> bool:
         """Whether enough time is left for Redis."""
@@ -171,7 +184,7 @@ class PredictionCache:
         return current != entry.version and not is_pinned(key)
 
 
-def _handed_out(fetched: Fetched) -> Fetched:
+def _own(entry: Entry) -> Entry:
     """The same for one caller, who may change the dictionary and not the arrays."""
-    (model, version, outputs), origin = fetched
-    return Fetched(Entry(model, version, dict(outputs)), origin)
+    model, version, outputs = entry
+    return Entry(model, version, dict(outputs))
