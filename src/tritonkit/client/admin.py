@@ -68,10 +68,7 @@ class AdminCalls:
     def is_ready(self, name: str, version: str | int | None) -> Steps[bool]:
         """Whether a server, or one model on it, takes requests."""
         try:
-            if name:
-                answer = yield from self._ask("ModelReady", name, version)
-            else:
-                answer = yield from self._ask("ServerReady")
+            answer = yield from self._ask("ModelReady" if name else "ServerReady", name, version)
         except (ServerUnavailable, DeadlineExceeded, Overloaded, ModelNotFound):
             return False
         return bool(answer.ready)
@@ -91,11 +88,11 @@ class AdminCalls:
     def load(self, name: str, timeout_s: float | None) -> Steps[None]:
         """Load a model on every server, one after the other."""
         self.check_process()
-        seconds = checked_timeout(timeout_s or self.timeout_s, f"model {name}")
-        body = [message("RepositoryModelLoad", model_name=name)]
+        where = f"model {name}"
+        seconds = checked_timeout(timeout_s or self.timeout_s, where)
         for replica in (yield from self.policy.resolved(time.monotonic() + seconds)):
             deadline = time.monotonic() + seconds
-            yield from self._sent("RepositoryModelLoad", body, deadline, name, replica)
+            yield from self._sent("RepositoryModelLoad", where, deadline, replica, model_name=name)
 
     def statistics(
         self, name: str, version: str | int | None
@@ -134,24 +131,18 @@ class AdminCalls:
     ) -> Steps[Any]:
         """Ask about a model, or about the server if no name is given; the answer's message."""
         named = {"name": name, "version": "" if version is None else str(version)} if name else {}
-        body = [message(method, **named)]
         if deadline is None:
             deadline = time.monotonic() + self.timeout_s
-        return parse(method, (yield from self._sent(method, body, deadline, name, replica)))
+        where = f"model {name}" if name else "server"
+        return parse(method, (yield from self._sent(method, where, deadline, replica, **named)))
 
     def _sent(
-        self,
-        method: Method,
-        body: list[bytes],
-        deadline: float,
-        name: str,
-        replica: Replica | None,
+        self, method: Method, where: str, deadline: float, replica: Replica | None, **fields: str
     ) -> Steps[memoryview]:
         self.check_process()
-        where = f"model {name}" if name else "server"
         sent = yield from self.policy.call(
             method,
-            body,
+            [message(method, **fields)],
             deadline,
             where=where,
             # A server that loads a model may have begun with it when its connection was lost.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.build import async_core
+from tritonkit.client.build import make_core
 from tritonkit.client.many import many_async
 from tritonkit.client.request import ModelKey, model_key
 from tritonkit.client.shell import ModelShell
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
-    from types import TracebackType
     from typing import Unpack
 
     from tritonkit.client.options import Options
@@ -53,7 +52,7 @@ class AsyncClient:
         transport: AsyncTransport | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._core = async_core(address, transport, options)
+        self._core = make_core("AsyncClient", address, transport, options)
         self._models: dict[ModelKey, AsyncModel] = {}
 
     @property
@@ -114,12 +113,7 @@ class AsyncClient:
         """The client itself, closed when the block ends."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.build import blocking_core
+from tritonkit.client.build import make_core
 from tritonkit.client.many import many
 from tritonkit.client.request import ModelKey, model_key
 from tritonkit.client.shell import ModelShell
@@ -16,7 +16,6 @@ from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-    from types import TracebackType
     from typing import Unpack
 
     from tritonkit.client.options import Options
@@ -53,7 +52,7 @@ class Client:
         transport: Transport | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._core = blocking_core(address, transport, options)
+        self._core = make_core("Client", address, transport, options)
         self._models: dict[ModelKey, Model] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._lock = Lock()
@@ -136,12 +135,7 @@ class Client:
         """The client itself, closed when the block ends."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 

@@ -7,24 +7,22 @@ server may have seen, and never waits for a server that is not there: that is th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from tritonkit.errors import DeadlineExceeded, UsageError
+from tritonkit.errors import UsageError
 
 __all__ = [
     "LONGEST_TIMEOUT_S",
-    "AsyncStream",
+    "AsyncMessageStream",
     "AsyncTransport",
     "Body",
     "Headers",
+    "MessageStream",
     "Method",
     "Pending",
-    "Stream",
     "Transport",
     "checked_timeout",
-    "time_left",
 ]
 
 Method: TypeAlias = Literal[
@@ -70,7 +68,7 @@ class Pending(Protocol):
         """Give the call up, also at the server; `result` then raises `InferenceError`."""
 
 
-class Stream(Protocol):
+class MessageStream(Protocol):
     """Messages both ways over one `ModelStreamInfer` call; one thread may write while one reads."""
 
     def write(self, body: Body, timeout_s: float | None = None) -> None:
@@ -120,7 +118,7 @@ class Transport(Protocol):
     def begin(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> Pending:
         """Send as `send` does, and return before the answer is there."""
 
-    def stream(self, headers: Headers = (), timeout_s: float | None = None) -> Stream:
+    def stream(self, headers: Headers = (), timeout_s: float | None = None) -> MessageStream:
         """Open a stream for a decoupled model or a sequence.
 
         Args:
@@ -135,11 +133,11 @@ class Transport(Protocol):
         """Free the connection; closing twice is closing once."""
 
 
-class AsyncStream(Protocol):
-    """`Stream` for tasks of one event loop."""
+class AsyncMessageStream(Protocol):
+    """`MessageStream` for tasks of one event loop."""
 
     async def write(self, body: Body, timeout_s: float | None = None) -> None:
-        """See `Stream.write`."""
+        """See `MessageStream.write`."""
 
     async def end(self) -> None:
         """Say that no more will be sent; answers may still come."""
@@ -163,7 +161,9 @@ class AsyncTransport(Protocol):
     ) -> memoryview:
         """See `Transport.send`."""
 
-    async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> AsyncStream:
+    async def stream(
+        self, headers: Headers = (), timeout_s: float | None = None
+    ) -> AsyncMessageStream:
         """See `Transport.stream`."""
 
     async def close(self) -> None:
@@ -180,21 +180,3 @@ def checked_timeout(timeout_s: float, where: str) -> float:
             wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}",
         )
     return timeout_s
-
-
-def time_left(deadline: float, timeout_s: float, where: str) -> float:
-    """Seconds until `deadline`, a `time.monotonic()` moment; `DeadlineExceeded` when it has passed.
-
-    Args:
-        deadline: when the call must be over; it may send several messages.
-        timeout_s: seconds the whole call was given, for the message.
-        where: the model called, for the message.
-    """
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise DeadlineExceeded(
-            where,
-            found=f"nothing left of timeout_s={timeout_s:.3g} before the request was sent",
-            todo="allow more time",
-        )
-    return left
