@@ -37,15 +37,8 @@ class CallEvent:
     @classmethod
     def of(cls, reply: Reply) -> CallEvent:
         """The event of a call that was answered."""
-        return cls(
-            reply.model,
-            reply.version,
-            reply.origin,
-            reply.endpoint,
-            reply.attempts,
-            reply.batch_size,
-            reply.timing,
-        )
+        r = reply
+        return cls(r.model, r.version, r.origin, r.endpoint, r.attempts, r.batch_size, r.timing)
 
 
 class Observer(Protocol):
@@ -86,9 +79,7 @@ class Observers:
 
     def started(self, model: str) -> Token:
         """A call begins; hand the token to the other two."""
-        return tuple(
-            self._notify(observer, observer.started, model) for observer in self._observers
-        )
+        return tuple(self._notify(each, each.started, model) for each in self._observers)
 
     def headers(self, token: Token) -> Headers:
         """The metadata of all observers, for the call's requests."""

@@ -136,8 +136,11 @@ class HedgedSend:
             return await self._first_of(first, *(tasks - {first}))
         finally:
             for task in tasks:
-                task.add_done_callback(_seen)
-                task.cancel()
+                if task.done():
+                    _seen(task)
+                else:
+                    task.add_done_callback(_seen)
+                    task.cancel()
 
     async def _first_of(
         self, first: asyncio.Task[memoryview], second: asyncio.Task[memoryview] | None = None

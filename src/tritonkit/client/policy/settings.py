@@ -61,14 +61,13 @@ class Breaker:
     probe_s: float = 10.0
 
     def __post_init__(self) -> None:
-        check_setting(self, "window_s", 0 < self.window_s < float("inf"), "seconds above 0")
+        for name in ("window_s", "open_s", "probe_s"):
+            check_setting(self, name, 0 < getattr(self, name) < float("inf"), "seconds above 0")
         check_setting(self, "least_calls", is_whole(self.least_calls, 1), "a whole number from 1")
         check_setting(
             self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1"
         )
-        check_setting(self, "open_s", 0 < self.open_s < float("inf"), "seconds above 0")
         check_setting(self, "probes", is_whole(self.probes, 1), "a whole number from 1")
-        check_setting(self, "probe_s", 0 < self.probe_s < float("inf"), "seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)
