@@ -173,7 +173,7 @@ class _Call:
 
 
 class _Messages:
-    """See `Stream`; answers are made when they are read, as many as are read."""
+    """See `MessageStream`; answers are made when they are read, as many as are read."""
 
     def __init__(self, server: FakeServer) -> None:
         self._server = server
@@ -185,17 +185,17 @@ class _Messages:
         self._ended = self._cancelled = False
 
     def write(self, body: Body, timeout_s: float | None = None) -> None:
-        """See `Stream.write`; never waits."""
+        """See `MessageStream.write`; never waits."""
         _check_stream(self._cancelled, self._ended)
         self._written.put(b"".join(body))
 
     def end(self) -> None:
-        """See `Stream.end`."""
+        """See `MessageStream.end`."""
         self._ended = True
         self._written.put(None)
 
     def read(self, timeout_s: float | None = None) -> memoryview | None:
-        """See `Stream.read`; a function is not interrupted, and what it made late is read next."""
+        """See `MessageStream.read`; a function is not interrupted, and what it made late is read next."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._reading:
             message = self._late or self._next(deadline, timeout_s or 0.0)
@@ -211,7 +211,7 @@ class _Messages:
             return memoryview(message)
 
     def cancel(self) -> None:
-        """See `Stream.cancel`; a generator function ends at its `yield`."""
+        """See `MessageStream.cancel`; a generator function ends at its `yield`."""
         self._cancelled = True
         self._written.put(None)
         # A reader that is inside the function stops it when it comes back.
@@ -238,7 +238,7 @@ class _Messages:
 
 
 class _AsyncMessages:
-    """See `AsyncStream`; a thread is used only while a function makes the next answer."""
+    """See `AsyncMessageStream`; a thread is used only while a function makes the next answer."""
 
     def __init__(self, server: FakeServer, threads: ThreadPoolExecutor) -> None:
         self._server = server
@@ -249,23 +249,23 @@ class _AsyncMessages:
         self._ended = self._cancelled = False
 
     async def write(self, body: Body, timeout_s: float | None = None) -> None:
-        """See `AsyncStream.write`; never waits."""
+        """See `AsyncMessageStream.write`; never waits."""
         _check_stream(self._cancelled, self._ended)
         self._written.put_nowait(b"".join(body))
 
     async def end(self) -> None:
-        """See `AsyncStream.end`."""
+        """See `AsyncMessageStream.end`."""
         self._ended = True
         self._written.put_nowait(None)
 
     async def read(self, timeout_s: float | None = None) -> memoryview | None:
-        """See `AsyncStream.read`; no answer is lost to a reader that was late or cancelled."""
+        """See `AsyncMessageStream.read`; no answer is lost to a reader that was late or cancelled."""
         message = await _in_time(self._next(), timeout_s)
         _check_stream(self._cancelled)
         return None if message is None else memoryview(message)
 
     async def cancel(self) -> None:
-        """See `AsyncStream.cancel`; a generator function ends at its `yield`."""
+        """See `AsyncMessageStream.cancel`; a generator function ends at its `yield`."""
         self._cancelled = True
         self._written.put_nowait(None)
         if self._making is None:

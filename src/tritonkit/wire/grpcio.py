@@ -128,7 +128,7 @@ class AsyncGrpcioTransport(BaseTransport):
 
 
 class _AsyncStream:
-    """See `AsyncStream`."""
+    """See `AsyncMessageStream`."""
 
     def __init__(self, transport: AsyncGrpcioTransport, call: Any, channel: Any) -> None:
         self._transport, self._call, self._channel = transport, call, channel
@@ -203,7 +203,7 @@ class GrpcioTransport(_Threads):
 
 
 class _Stream(_Threads):
-    """See `Stream`."""
+    """See `MessageStream`."""
 
     write = partialmethod(_Threads._wait, "write")
     end = partialmethod(_Threads._wait, "end")

@@ -170,10 +170,10 @@ class AsyncHttp2Transport(BaseTransport):
 
 
 class _AsyncStream(BaseStream[TaskConnection]):
-    """See `AsyncStream`."""
+    """See `AsyncMessageStream`."""
 
     async def write(self, body: Body, timeout_s: float | None = None) -> None:
-        """See `AsyncStream.write`; waits while the server takes no more."""
+        """See `AsyncMessageStream.write`; waits while the server takes no more."""
         deadline = until(timeout_s)
         size = self._checked_size(body)
         self._connection.core.writer.write(self._call, body, size)
@@ -181,12 +181,12 @@ class _AsyncStream(BaseStream[TaskConnection]):
             raise self._late("a message was not taken", timeout_s)
 
     async def end(self) -> None:
-        """See `AsyncStream.end`."""
+        """See `AsyncMessageStream.end`."""
         self._connection.core.writer.finish(self._call)
         self._connection.flush()
 
     async def read(self, timeout_s: float | None = None) -> memoryview | None:
-        """See `AsyncStream.read`."""
+        """See `AsyncMessageStream.read`."""
         if not await self._connection.wait(self._call, until(timeout_s)):
             raise self._late("no message", timeout_s)
         message = self._connection.core.read(self._call)
@@ -196,5 +196,5 @@ class _AsyncStream(BaseStream[TaskConnection]):
         return message
 
     async def cancel(self) -> None:
-        """See `AsyncStream.cancel`; the reset goes out `GRACE_S` later, unless it ends before."""
+        """See `AsyncMessageStream.cancel`; the reset goes out `GRACE_S` later, unless it ends before."""
         self._cancel()

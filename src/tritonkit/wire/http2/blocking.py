@@ -192,10 +192,10 @@ class _Pending:
 
 
 class _Stream(BaseStream[ThreadConnection]):
-    """See `Stream`."""
+    """See `MessageStream`."""
 
     def write(self, body: Body, timeout_s: float | None = None) -> None:
-        """See `Stream.write`; waits while the server takes no more."""
+        """See `MessageStream.write`; waits while the server takes no more."""
         deadline = until(timeout_s)
         size = self._checked_size(body)
         self._connection.write(self._call, body, size)
@@ -203,11 +203,11 @@ class _Stream(BaseStream[ThreadConnection]):
             raise self._late("a message was not taken", timeout_s)
 
     def end(self) -> None:
-        """See `Stream.end`."""
+        """See `MessageStream.end`."""
         self._connection.finish(self._call)
 
     def read(self, timeout_s: float | None = None) -> memoryview | None:
-        """See `Stream.read`."""
+        """See `MessageStream.read`."""
         if not self._connection.wait(self._call, until(timeout_s), listening=True):
             raise self._late("no message", timeout_s)
         message = self._connection.read(self._call)
@@ -216,5 +216,5 @@ class _Stream(BaseStream[ThreadConnection]):
         return message
 
     def cancel(self) -> None:
-        """See `Stream.cancel`; the reset goes out `GRACE_S` later, unless the stream ends before."""
+        """See `MessageStream.cancel`; the reset goes out `GRACE_S` later, unless the stream ends before."""
         self._cancel()
