@@ -112,7 +112,7 @@ def to_tensors(spec: Spec, batch: Batch) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(batch[name]) for name in spec.model.network.inputs)
 
 
-def outputs_of(module: Any, inputs: Iterable[Any]) -> list[Any]:
+def outputs_of(module: Callable[..., Any], inputs: Iterable[Any]) -> list[Any]:
     """The module's outputs as a list, in its order."""
     found = module(*inputs)
     if isinstance(found, dict):

@@ -15,18 +15,10 @@ from tritonkit.export.timing import VariantTiming, find_timing, time_runner
 from tritonkit.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants import (
-    AUTO,
-    MODEL_PY,
-    PLAIN,
-    PYTHON,
-    Variant,
-    variant_names,
-    variant_of,
-)
+from tritonkit.optimize.variants import AUTO, PLAIN, PYTHON, Variant, variant_names, variant_of
 from tritonkit.spec import Spec
 
-__all__ = ["Result", "choose", "evaluate", "wanted_variants"]
+__all__ = ["Result", "choose", "evaluate", "judged", "wanted_variants"]
 
 SERVED_RUNTIMES = ("onnxruntime", "openvino")
 """What `auto` chooses among: engines that every server has on a CPU."""
@@ -59,11 +51,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        facts: dict[str, Any] = {
-            "model": self.model,
-            "variant": self.variant,
-            "cached": self.cached,
-        }
+        facts: dict[str, Any] = {n: getattr(self, n) for n in ("model", "variant", "cached")}
         if self.artifact is not None:
             quality = self.artifact.quality
             facts |= {
@@ -75,10 +63,7 @@ class Result:
         if self.timing is not None:
             facts["timing"] = {**asdict(self.timing), "per_s": self.timing.per_s}
         if self.outcome is not None:
-            facts["passed"] = self.passed
-            facts["measured"] = self.measured
-            facts["within_noise"] = self.outcome.within_noise
-            facts["misses"] = [asdict(miss) for miss in self.outcome.misses]
+            facts |= {"passed": self.passed, "measured": self.measured, **asdict(self.outcome)}
         if self.problem is not None:
             facts["problem"] = str(self.problem)
         return facts
@@ -88,7 +73,7 @@ def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
     """What to build for a spec: what was asked for (`all`, `spec` or names), what it serves, and
     onnx-fp32 where others are compared with it."""
     if spec.model.network.python:
-        return (MODEL_PY,)
+        return (variant_of(spec),)
     serving, quality = spec.model.serving.variant, spec.model.quality
     compared = quality.max_size_ratio is not None or quality.max_latency_ratio is not None
     names: list[str] = [PLAIN] if asked or compared or serving == AUTO else []
@@ -172,17 +157,18 @@ def _evaluate(
         timing = _timing(what, artifact, job, progress) if timed else None
     except TritonkitError as problem:
         return Result(spec.name, what.variant.name, cached, problem=problem)
-    outcome = judge(
-        spec, artifact, base.artifact if base else None, timing, base.timing if base else None
-    )
+    return judged(spec, what.variant, artifact, timing, base, cached)
+
+
+def judged(
+    spec: Spec, variant: Variant, artifact: Artifact, timing: VariantTiming | None, base: Result | None,
+    cached: bool,
+) -> Result:  # fmt: skip
+    """The result of a variant that is made, held to the gate; `base` is onnx-fp32's, if it is known."""
+    fp32, fp32_timing = (base.artifact, base.timing) if base else (None, None)
+    outcome = judge(spec, artifact, fp32, timing, fp32_timing)
     return Result(
-        spec.name,
-        what.variant.name,
-        cached,
-        artifact,
-        timing,
-        outcome,
-        runtime=what.variant.runtime,
+        spec.name, variant.name, cached, artifact, timing, outcome, runtime=variant.runtime
     )
 
 

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import GateError, SpecError, UsageError
-from tritonkit.export.artifact import Artifact
 from tritonkit.export.cache import BuildCache
-from tritonkit.export.gate import judge
-from tritonkit.export.timing import VariantTiming, find_timing
+from tritonkit.export.timing import find_timing
 from tritonkit.optimize.make import plan
-from tritonkit.optimize.results import Result, choose, wanted_variants
+from tritonkit.optimize.results import Result, choose, judged, wanted_variants
 from tritonkit.optimize.variants import (
     AUTO,
-    MODEL_PY,
     PLAIN,
     PYTHON,
     Variant,
     parse,
     variant_names,
+    variant_of,
 )
 from tritonkit.report.operators import Operators, profile_variant, slowest
 from tritonkit.spec import Spec, load_all, load_every
@@ -120,44 +118,33 @@ def pareto(results: Iterable[Result]) -> tuple[str, ...]:
 def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None]) -> ModelReport:
     results: list[Result] = []
     missing: dict[str, str] = {}
-    base: Artifact | None = None
-    base_timing: VariantTiming | None = None
+    base: Result | None = None
     cached = _cached_variants(cache, spec.name)
     for variant in _variants(spec, cached):
         artifact = plan(spec, cache, variant=variant).cached
         if artifact is None:
             missing[variant.name] = _EARLIER if variant.name in cached else _NEVER
             continue
-        timing = find_timing(artifact, threads)
-        if variant.name == PLAIN:
-            base, base_timing = artifact, timing
-        outcome = judge(spec, artifact, base, timing, base_timing)
         results.append(
-            Result(
-                spec.name, variant.name, True, artifact, timing, outcome, runtime=variant.runtime
-            )
+            judged(spec, variant, artifact, find_timing(artifact, threads), base, cached=True)
         )
+        if variant.name == PLAIN:
+            base = results[0]
     operators = None
     if (slow := slowest(results)) is not None:
         say(f"{spec.name}: profiling {slow.variant}")
         operators = profile_variant(spec, cache, slow, threads)
+    file, quality = f"models/{spec.name}/{spec.file.name}", spec.model.quality
     return ModelReport(
-        spec.name,
-        spec.model.description,
-        f"models/{spec.name}/{spec.file.name}",
-        tuple(results),
-        _served(spec, results),
-        missing,
-        operators,
-        spec.model.quality.max_drop,
-        spec.model.quality.at_least,
-    )
+        spec.name, spec.model.description, file, tuple(results), _served(spec, results), missing,
+        operators, quality.max_drop, quality.at_least,
+    )  # fmt: skip
 
 
 def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
     """Every variant there is, those the spec names, and compositions that lie in the cache."""
     if spec.model.network.python:
-        return (MODEL_PY,)
+        return (variant_of(spec),)
     serving = spec.model.serving.variant
     names = [*variant_names(), *spec.model.optimize.variants]
     names += [] if serving == AUTO else [serving]

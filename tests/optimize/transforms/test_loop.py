@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tritonkit.errors import BuildError
-from tritonkit.optimize.transforms.loop import Pair, Settings, fit, outputs_of
+from tritonkit.optimize.transforms.loop import Pair, Settings, fit
 
 SETTINGS = Settings("spec optimize", 20, 0.05, 2.0, 1.0)
 
@@ -35,7 +35,7 @@ def pairs(targets: bool, count: int = 4) -> list[Pair]:
 def trained(batches: list[Pair], settings: Settings = SETTINGS) -> tuple[nn.Linear, float]:
     """A student after its training from linear(1), and its loss in the end."""
     student, teacher = linear(2), linear(1)
-    loss = fit(student, lambda i: outputs_of(teacher, i), batches, settings, lambda _: None)
+    loss = fit(student, teacher, batches, settings, lambda _: None)
     return student, loss
 
 
@@ -80,7 +80,7 @@ def test_scores_and_other_outputs_are_learned_together() -> None:
 
     student, teacher, batches = Two(2), Two(1), pairs(targets=True)
     settings = replace(SETTINGS, epochs=60, temperature=1.0, learning_rate=0.1)
-    fit(student, lambda i: outputs_of(teacher, i), batches, settings, lambda _: None)
+    fit(student, teacher, batches, settings, lambda _: None)
     (scores, other), (sure, same) = student(*batches[0][0]), teacher(*batches[0][0])
     torch.testing.assert_close(scores.softmax(1), sure.softmax(1), atol=0.03, rtol=0)
     torch.testing.assert_close(other, same, atol=0.1, rtol=0)
@@ -93,7 +93,7 @@ def test_training_repeats_itself_and_leaves_the_generators_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    fit(student, lambda i: outputs_of(teacher, i), pairs(True), SETTINGS, lambda _: None)
+    fit(student, teacher, pairs(True), SETTINGS, lambda _: None)
     assert torch.equal(torch.rand(1), expected)
     assert torch.equal(first.weight, student.weight)
 
@@ -105,7 +105,7 @@ def test_progress_is_told_epoch_by_epoch() -> None:
     settings = replace(SETTINGS, epochs=2)
     fit(
         linear(2),
-        lambda i: outputs_of(linear(1), i),
+        linear(1),
         pairs(True),
         settings,
         said.append,
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_the_training_at_once() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(linear(2), lambda i: outputs_of(linear(1), i), pairs(True), SETTINGS, interrupted)
+        fit(linear(2), linear(1), pairs(True), SETTINGS, interrupted)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_ctrl_c_ends_the_training_at_once() -> None:
 def test_what_cannot_learn_is_refused(student: nn.Module, teacher: nn.Module, lacks: str) -> None:
     """A network without parameters, or whose outputs are integers, is an error and no crash."""
     with pytest.raises(BuildError, match=lacks):
-        fit(student, lambda i: outputs_of(teacher, i), pairs(True), SETTINGS, lambda _: None)
+        fit(student, teacher, pairs(True), SETTINGS, lambda _: None)

@@ -50,13 +50,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
             wanted=f"{[list(shape) for shape in wanted]}, as the teacher gives for the same batch",
         )
     with hook_errors(spec, "optimize.student", "training the student"):
-        fit(
-            student.train(),
-            lambda inputs: outputs_of(teacher, inputs),
-            pairs,
-            Settings.of(spec),
-            job.say,
-        )
+        fit(student.train(), teacher, pairs, Settings.of(spec), job.say)
     large, small = parameter_count(teacher), parameter_count(student)
     return student.eval(), (
         f"parameters: {small:,}, the teacher's {large:,} ({small / large:.3f} of them)",

@@ -50,7 +50,7 @@ class Settings:
 
 def fit(
     student: Any,
-    teacher_outputs: Callable[[tuple[Any, ...]], Sequence[Any]],
+    teacher: Callable[..., Any],
     batches: Sequence[Pair],
     settings: Settings,
     say: Callable[[str], None],
@@ -58,15 +58,15 @@ def fit(
 ) -> float:
     """Train `student` in place to give what the teacher gives; the mean loss of the last epoch.
 
-    The student stays in the mode it is in: dropout and batch normalization are the caller's choice.
-    `teacher_outputs` is asked once per batch. Batches come in another order each epoch, from torch_module.SEED.
+    The student stays in the mode it is in: dropout and batch normalization are the caller's choice. The
+    teacher runs once per batch. Batches come in another order each epoch, from torch_module.SEED.
     `each_epoch` is called with an epoch's number, from 0, before it.
     BuildError when the loss is no longer a number, or nothing can be trained.
     """
     torch = need("torch", "build")
     weights = [p for p in student.parameters() if p.requires_grad]
     with torch.no_grad():
-        wanted = [list(teacher_outputs(inputs)) for inputs, _ in batches]
+        wanted = [outputs_of(teacher, inputs) for inputs, _ in batches]
     _can_learn(weights, wanted[0], settings)
     optimizer = torch.optim.AdamW(weights, settings.learning_rate, weight_decay=_WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(

@@ -44,13 +44,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     before, after = parameter_count(teacher), parameter_count(student)
     job.say(f"removed channels: {after:,} of {before:,} parameters are left")
     with hook_errors(spec, "optimize.training", "fine-tuning the pruned network"):
-        fit(
-            student.train(),
-            lambda inputs: outputs_of(teacher, inputs),
-            pairs,
-            Settings.of(spec),
-            job.say,
-        )
+        fit(student.train(), teacher, pairs, Settings.of(spec), job.say)
     return student.eval(), (
         f"parameters: {after:,}, before {before:,} ({after / before:.3f} of them)",
     )

@@ -33,7 +33,6 @@ from tritonkit.spec.document import nearest
 __all__ = [
     "AUTO",
     "FORMS",
-    "MODEL_PY",
     "PLAIN",
     "PYTHON",
     "TRANSFORMS",
@@ -141,16 +140,13 @@ class Variant:
         return self.form.runtime if self.form else None
 
 
-MODEL_PY = Variant(PYTHON)
-
-
 def variant_of(spec: Spec, name: str | Variant | None = None) -> Variant:
     """The variant of that name for a spec, by default the served one; a model.py has only one.
 
     SpecError for a name that is not known.
     """
     if spec.model.network.python:
-        return MODEL_PY
+        return Variant(PYTHON)
     if isinstance(name, Variant):
         return name
     if name is None:

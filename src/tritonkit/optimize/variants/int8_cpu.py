@@ -27,10 +27,7 @@ _VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 def largest_weight() -> int:
-    """Of int8 weights in products of 8-bit numbers: 127, or 64 where those saturate.
-
-    BuildError where `TRITONKIT_INT8_WEIGHT_BITS` is neither 7 nor 8.
-    """
+    """Of int8 weights in products of 8-bit numbers: 127, or 64 where those saturate."""
     bits = _forced() or ("7" if _products_saturate() else "8")
     return _LARGEST[bits]
 
@@ -51,6 +48,7 @@ def cpu_kind() -> str:
 
 
 def _forced() -> str:
+    """What the environment asks for; BuildError where that is neither 7 nor 8."""
     bits = os.environ.get(BITS_VARIABLE, "")
     if bits and bits not in _LARGEST:
         raise BuildError(

@@ -2,7 +2,6 @@
 
 One pass finds smallest and largest values; a second, where it is needed, fills a histogram of fixed
 size per tensor. A batch is run in parts, so that only some 256 MiB of activations are held at once.
-onnxruntime's own calibrators keep every activation of every batch, and want all batches of one shape.
 """
 
 from __future__ import annotations

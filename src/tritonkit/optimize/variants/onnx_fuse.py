@@ -1,9 +1,8 @@
 """`onnx-fp32-fused`: attention and its neighbors as the single operators that ONNX Runtime has for them.
 
-ONNX Runtime fuses the smaller patterns itself when it loads a file, and a file of standard operators
-runs everywhere; so only a network with attention is fused beforehand. The fusions are onnxscript's,
-which know how PyTorch's exporter writes attention: onnxruntime.transformers.optimizer (1.31) finds
-none in its files.
+ONNX Runtime fuses the smaller patterns itself when it loads a file, so only a network with attention is
+fused beforehand. The fusions are onnxscript's: onnxruntime.transformers.optimizer (1.31) finds no
+attention in files of PyTorch's exporter.
 """
 
 from __future__ import annotations

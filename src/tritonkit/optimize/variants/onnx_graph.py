@@ -55,25 +55,22 @@ class Graph:
 
     def _shell(self) -> Any:
         """The model without nodes and constants, but for those that are inputs too."""
-        onnx = need("onnx", "build")
-        shell = onnx.ModelProto()
-        for field, value in self.model.ListFields():
-            if field.name != "graph":
-                _copy(shell, field.name, value)
-        for field, value in self.model.graph.ListFields():
-            if field.name not in ("node", "initializer", "value_info"):
-                _copy(shell.graph, field.name, value)
+        shell = need("onnx", "build").ModelProto()
+        # Field by field: a copy of the whole would copy the weights, again for each attempt of a search.
+        for source, target, left_out in (
+            (self.model, shell, ("graph",)),
+            (self.model.graph, shell.graph, ("node", "initializer", "value_info")),
+        ):
+            for field, value in source.ListFields():
+                if field.name in left_out:
+                    continue
+                if hasattr(value, "append"):
+                    getattr(target, field.name).extend(value)
+                else:
+                    setattr(target, field.name, value)
         given = (t for t in self.model.graph.initializer if t.name not in self.weights)
         shell.graph.initializer.extend(given)
         return shell
-
-
-def _copy(proto: Any, name: str, value: Any) -> None:
-    """Set a field that is a list, or one that is not."""
-    if hasattr(value, "append"):
-        getattr(proto, name).extend(value)
-    else:
-        setattr(proto, name, value)
 
 
 def _captured(node: Any) -> Iterator[str]:
@@ -87,11 +84,10 @@ def _captured(node: Any) -> Iterator[str]:
 
 
 def tidy(model: Any) -> None:
-    """Drop what no runtime reads: the exporter's notes on nodes and tensors, shapes that can be inferred,
-    and constants and operator sets that are there twice or unused.
+    """Drop what no runtime reads: the exporter's notes, which hold paths of the machine it ran on, shapes that
+    can be inferred, and constants and operator sets that are there twice or unused.
 
-    PyTorch's exporter writes the source lines of every operator, with their paths on the machine it ran
-    on. What the model says of itself (`metadata_props` of the whole) stays.
+    What the model says of itself (`metadata_props` of the whole) stays.
     """
     graph = model.graph
     for proto in [*graph.node, *graph.initializer, *graph.input, *graph.output, graph]:
@@ -202,11 +198,7 @@ def with_shapes(model: Any) -> Any:
 
 def simplified(model: Any, where: str) -> Any:
     """A copy as ONNX Runtime makes it in standard operators: constants folded, what does nothing left out,
-    batch normalization in the convolution before it.
-
-    onnxruntime.quantization's quant_pre_process does the same and infers shapes too, which are not needed
-    here; given a model in memory it fails without them (1.31).
-    """
+    batch normalization in the convolution before it."""
     ort = need("onnxruntime", "build")
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.onnx", Path(folder) / "made.onnx"

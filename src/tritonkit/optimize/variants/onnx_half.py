@@ -3,8 +3,6 @@
 ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must, so a value
 that overflows on a GPU does not there. What an operator costs is therefore measured on the imitation,
 in which each tensor becomes FP16 and FP32 again, as between two operators of a GPU.
-onnxruntime.transformers.float16 is not used, because it casts to FP16 between two operators that both
-stay FP32; what overflows there is lost although neither is FP16.
 """
 
 from __future__ import annotations
@@ -26,11 +24,7 @@ _ANY_DTYPE = {"Shape", "Size"}
 
 
 class Half:
-    """What of a float model can be FP16, and the model with some of it so.
-
-    Args:
-        model: an onnx.ModelProto; what its tensors' dtypes are is inferred.
-    """
+    """What of a float model (an onnx.ModelProto) can be FP16, and the model with some of it so."""
 
     def __init__(self, model: Any) -> None:
         onnx = need("onnx", "build")

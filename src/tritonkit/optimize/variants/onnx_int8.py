@@ -66,7 +66,7 @@ def make_dynamic(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 class _Network:
-    """The float network, its layers, and their weights as bytes."""
+    """The float network and its layers."""
 
     def __init__(self, job: Job) -> None:
         job.say("preparing the graph")

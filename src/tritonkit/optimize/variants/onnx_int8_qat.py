@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.quiet import quiet
-from tritonkit.export.torch_module import outputs_of, to_tensors
+from tritonkit.export.torch_module import to_tensors
 from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
 from tritonkit.extras import need
 from tritonkit.optimize.transforms.loop import Settings, fit, to_pairs
@@ -42,12 +42,12 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     """
     spec = job.spec
     pairs = to_pairs(spec, job.training)
-    reference, student, rules = job.module(), *_prepared(job)
+    student, rules = _prepared(job)
     settings = _settings(spec)
     with hook_errors(spec, "optimize.training", "fine-tuning with 8-bit rounding"):
         fit(
             student,
-            lambda inputs: outputs_of(reference, inputs),
+            job.module(),
             pairs,
             settings,
             job.say,

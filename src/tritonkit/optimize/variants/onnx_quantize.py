@@ -10,10 +10,7 @@ ResNet-50's convolutions FP32). A layer is written in one of three ways:
 - weight-only: weights are INT8 in the file and dequantized when it is loaded; the layer computes in FP32.
   Where even that costs too much, weights stay FP32.
 
-onnxruntime.quantization (1.32) was compared on the models that ship, one thread, batch of 8, times FP32's
-speed: MiniLM static 1.07 against 1.88 here, ResNet-50 static 3.55 against 3.49, digits static 1.81 against
-1.79; its dynamic form of the two convolutional networks is slower than FP32 (0.19 and 0.14), and fails on
-MiniLM's fused attention. It also removes each Relu, so that no layer beside it can stay FP32.
+docs/optimize.md says why it is not onnxruntime.quantization that writes it.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ class Quantizer:
     """Writes one INT8 model.
 
     Args:
-        layers: of the float model, which stays as it is.
+        layers: of the float model.
         largest: weight in layers that compute in INT8 (`int8_cpu`); what is only stored goes up to 127.
         ranges: of activations (low, high), for the static way; None for the dynamic one.
         fp32: layers whose products stay FP32, with INT8 weights in the file; embeddings among them

@@ -20,10 +20,9 @@ _SMALLEST_TABLE = 4096  # elements from which an embedding table is worth three 
 
 
 class WeightLayers:
-    """The operators of a model that hold its weights: Conv, Gemm, MatMul, and Gather of a large table.
+    """The operators that hold a model's weights: Conv, Gemm, MatMul, and Gather of a large table.
 
-    Args:
-        model: an onnx.ModelProto in which every node has a name of its own.
+    Every node of the onnx.ModelProto has a name of its own.
     """
 
     def __init__(self, model: Any) -> None:

@@ -9,9 +9,8 @@ quantization back layer by layer; where that does not help either, activations s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tritonkit.errors import BuildError
 from tritonkit.export.closeness import item_cosines, mean_cosine
@@ -35,8 +34,7 @@ _CONTROL_ITEMS = 32  # of the calibration data, by which accuracy control judges
 _CONTROL_STEPS = 24  # layers it may take back
 
 
-@dataclass(frozen=True)
-class _Attempt:
+class _Attempt(NamedTuple):
     """A quantized model, how it was made, and its mean cosine to FP32 on the calibration data."""
 
     model: Any

@@ -7,34 +7,21 @@ from typing import Any
 __all__ = ["has_attention", "is_quantized", "layers_in_float"]
 
 _LAYERS = (
-    "Convolution",
-    "ConvolutionBackpropData",
-    "GroupConvolution",
-    "GroupConvolutionBackpropData",
-    "MatMul",
-)
+    "Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul",
+)  # fmt: skip
 _SHAPES = (
-    "Reshape",
-    "Transpose",
-    "Squeeze",
-    "Unsqueeze",
-    "Concat",
-    "Split",
-    "VariadicSplit",
-    "Gather",
-    "MaxPool",
-)
+    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "VariadicSplit", "Gather", "MaxPool",
+)  # fmt: skip
 _SCALES = ("Convert", "Multiply", "Subtract", *_SHAPES)
 _WHOLE = ("i8", "u8", "i4", "u4")
 
 
 def has_attention(model: Any) -> bool:
     """Whether probabilities are multiplied with values: a softmax that ends in a matrix product."""
-    kinds = {node.get_type_name() for node in model.get_ops()}
-    if "ScaledDotProductAttention" in kinds:
-        return True
     return any(
-        _leads_to(node, "MatMul") for node in model.get_ops() if node.get_type_name() == "Softmax"
+        (kind := node.get_type_name()) == "ScaledDotProductAttention"
+        or (kind == "Softmax" and _leads_to(node, "MatMul"))
+        for node in model.get_ops()
     )
 
 
@@ -83,10 +70,8 @@ def _feeds_scale(constant: Any) -> bool:
 
 
 def _leads_to(node: Any, kind: str) -> bool:
-    for target in node.output(0).get_target_inputs():
-        next_node = target.get_node()
-        if next_node.get_type_name() == kind:
-            return True
-        if next_node.get_type_name() in _SHAPES and _leads_to(next_node, kind):
-            return True
-    return False
+    users = [target.get_node() for target in node.output(0).get_target_inputs()]
+    return any(
+        user.get_type_name() == kind or (user.get_type_name() in _SHAPES and _leads_to(user, kind))
+        for user in users
+    )

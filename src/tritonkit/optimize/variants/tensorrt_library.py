@@ -66,11 +66,7 @@ def choose_library() -> Library:
 
 
 class Log:
-    """What TensorRT said: errors kept for a message to a person, all else dropped.
-
-    Args:
-        trt: the library, whose logger class this makes one of.
-    """
+    """What TensorRT said: errors kept for a message to a person, all else dropped."""
 
     def __init__(self, trt: Any) -> None:
         self.errors: list[str] = []

@@ -59,7 +59,8 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
     content = io.BytesIO()
     with quiet():
         torch.jit.save(frozen, content)
-    _write(folder / "model.pt", content)
+    # By Python, which raises OSError on a full disk: torch's own writer ends the process there.
+    (folder / "model.pt").write_bytes(content.getbuffer())
     _write_tensors(spec, folder)
     return (f"traced by PyTorch {torch.__version__}, with the batch size free",)
 
@@ -83,7 +84,7 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
         need("torch._inductor", "build").aoti_compile_and_package(
             program, package_path=content, inductor_configs=_CONFIG
         )
-    _write(package, content)
+    package.write_bytes(content.getbuffer())  # by Python, as above
     _write_tensors(spec, folder)
     _copy_server(folder)
     described = need("torch._inductor", "build").aoti_load_package(str(package)).get_metadata()
@@ -177,11 +178,6 @@ def _compiler_blamed(spec: Spec) -> Iterator[None]:
             todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
             details="\n".join(said[1:5]),
         ) from error
-
-
-def _write(file: Path, content: io.BytesIO) -> None:
-    """By Python, which raises OSError on a full disk: torch's own writer ends the process there."""
-    file.write_bytes(content.getbuffer())
 
 
 def _write_tensors(spec: Spec, folder: Path) -> None:
