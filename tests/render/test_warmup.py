@@ -68,22 +68,22 @@ def test_each_warm_size_of_a_free_axis_has_a_sample() -> None:
         "batch-4-length-64",
     ]
     for sample in found.samples:
-        assert sample.inputs["ids"].dims == sample.inputs["mask"].dims
-        assert {data.source for data in sample.inputs.values()} == {"zero"}
+        assert sample.inputs["ids"].shape == sample.inputs["mask"].shape
+        assert {data.data for data in sample.inputs.values()} == {"zero"}
 
 
 def test_an_axis_without_warm_sizes_is_warmed_up_at_both_ends() -> None:
     """min and max stand in for warm sizes."""
     x = TensorInfo("x", "FP32", (-1, 3), ("t", ""))
     found = automatic([x], [1], {"t": FreeAxis(min=2, max=9)}, {}, {})
-    assert [sample.inputs["x"].dims for sample in found.samples] == [(2, 3), (9, 3)]
+    assert [sample.inputs["x"].shape for sample in found.samples] == [(2, 3), (9, 3)]
 
 
 def test_several_free_axes_move_together() -> None:
     """Samples grow with the longest list of sizes, not with the product of all lists."""
     axes = {"h": FreeAxis(max=9, warm=(1, 2, 3)), "w": FreeAxis(max=9, warm=(4, 5))}
     found = automatic([TensorInfo("x", "FP32", (-1, -1), ("h", "w"))], [1], axes, {}, {})
-    assert [sample.inputs["x"].dims for sample in found.samples] == [(1, 4), (2, 5), (3, 5)]
+    assert [sample.inputs["x"].shape for sample in found.samples] == [(1, 4), (2, 5), (3, 5)]
 
 
 def test_an_axis_without_bounds_turns_warmup_off_and_says_so() -> None:
@@ -104,7 +104,7 @@ def test_examples_are_serialized_with_their_length() -> None:
     """BYTES carry 4 little-endian bytes of length before each element."""
     found = automatic([TensorInfo("text", "BYTES", (2,))], [1], {}, {"text": b"abc"}, {})
     data = found.samples[0].inputs["text"]
-    assert (data.source, data.file) == ("file", "text")
+    assert (data.data, data.file) == (None, "text")
     assert found.files["text"] == (struct.pack("<I", 3) + b"abc") * 2 == serialize(b"abc", 2)
 
 

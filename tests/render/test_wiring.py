@@ -68,7 +68,7 @@ def test_a_step_learns_its_free_sizes_from_the_other_end(tmp_path: Path) -> None
     """A post-processing step with free dims is warmed up at the network's sizes."""
     pick = by_name(pipeline(["network", PICK], tmp_path))["demo_pick"]
     assert pick.inputs[0].dims == (-1,)
-    assert pick.warmup[0].inputs["logits"].dims == (10,)
+    assert pick.warmup[0].inputs["logits"].shape == (10,)
 
 
 def test_a_step_is_warmed_up_at_the_warm_sizes_of_the_networks_axis(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_step_is_warmed_up_at_the_warm_sizes_of_the_networks_axis(tmp_path: Pa
         network={"free_axes": {"length": {"max": 64, "warm": [8, 32]}}},
     )
     pick = by_name(case)["demo_pick"]
-    assert [sample.inputs["logits"].dims for sample in pick.warmup] == [(8,), (32,)]
+    assert [sample.inputs["logits"].shape for sample in pick.warmup] == [(8,), (32,)]
 
 
 def test_both_ends_must_have_one_shape(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from tritonkit.render.values import (
     ModelPlan,
     Target,
     TensorPlan,
-    WarmupData,
-    WarmupPlan,
 )
 
 __all__ = [
@@ -18,8 +16,6 @@ __all__ = [
     "ModelPlan",
     "Target",
     "TensorPlan",
-    "WarmupData",
-    "WarmupPlan",
     "check_text",
     "plan_models",
     "render_config",

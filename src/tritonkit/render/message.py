@@ -6,7 +6,7 @@ from typing import Any
 
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
-from tritonkit.render.values import ModelPlan, TensorPlan, WarmupData
+from tritonkit.render.values import ModelPlan, TensorPlan
 from tritonkit.spec.base import Strict
 from tritonkit.spec.serving import (
     ControlInput,
@@ -18,6 +18,7 @@ from tritonkit.spec.serving import (
     SequenceBatching,
     State,
     VersionPolicy,
+    WarmupInput,
 )
 from tritonkit.wire.protos import schema
 
@@ -76,12 +77,8 @@ def _config(plan: ModelPlan) -> Fields:
         else None,
         "optimization": _optimization(plan.optimization),
         "model_warmup": [
-            {
-                "name": sample.name,
-                "batch_size": sample.batch_size,
-                "count": sample.count,
-                "inputs": {name: _warmup_data(data) for name, data in sample.inputs.items()},
-            }
+            _fields(sample)
+            | {"inputs": {name: _warmup_input(given) for name, given in sample.inputs.items()}}
             for sample in plan.warmup
         ],
         "response_cache": {"enable": True} if plan.response_cache else None,
@@ -185,8 +182,7 @@ def _optimization(asked: Optimization) -> Fields | None:
     }
 
 
-def _warmup_data(data: WarmupData) -> Fields:
-    tensor: Fields = {"data_type": DATATYPES[data.dtype].config, "dims": list(data.dims)}
-    if data.file is not None:
-        return tensor | {"input_data_file": data.file}
-    return tensor | {f"{data.source}_data": True}
+def _warmup_input(given: WarmupInput) -> Fields:
+    tensor: Fields = {"data_type": DATATYPES[given.dtype].config, "dims": list(given.shape)}
+    content = {f"{given.data}_data": True} if given.data else {"input_data_file": given.file}
+    return tensor | content

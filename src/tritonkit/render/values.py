@@ -14,6 +14,7 @@ from tritonkit.spec.serving import (
     Optimization,
     SequenceBatching,
     VersionPolicy,
+    WarmupSample,
 )
 
 __all__ = [
@@ -21,8 +22,6 @@ __all__ = [
     "ModelPlan",
     "Target",
     "TensorPlan",
-    "WarmupData",
-    "WarmupPlan",
 ]
 
 Target = Literal["cpu", "gpu"]
@@ -47,30 +46,6 @@ class TensorPlan:
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} [{','.join(map(str, self.client_dims))}]"
-
-
-@dataclass(frozen=True)
-class WarmupData:
-    """Content of one input of a warm-up request; `file` is a name in `<model>/warmup/`."""
-
-    dtype: DataType
-    dims: tuple[int, ...]
-    source: Literal["zero", "random", "file"]
-    file: str | None = None
-
-
-@dataclass(frozen=True)
-class WarmupPlan:
-    """A request Triton runs before it calls the model ready.
-
-    `batch_size: 8` reaches the backend as eight requests of one item in one batch.
-    """
-
-    name: str
-    batch_size: int
-    inputs: Mapping[str, WarmupData]
-    count: int = 0
-    """Times it is sent; Triton takes 0 as once."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +78,8 @@ class ModelPlan:
     optimization: Optimization = field(default_factory=Optimization)
     decoupled: bool = False
     response_cache: bool = False
-    warmup: tuple[WarmupPlan, ...] = ()
+    warmup: tuple[WarmupSample, ...] = ()
+    """Files of its inputs are names in `<model>/warmup/`."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[EnsembleStep, ...] = ()
     version_files: Mapping[str, Path] = field(default_factory=dict)

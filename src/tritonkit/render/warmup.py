@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from tritonkit.datatypes import DATATYPES, DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import TensorInfo
-from tritonkit.render.values import WarmupData, WarmupPlan
 from tritonkit.spec import FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
 
@@ -22,7 +21,7 @@ __all__ = ["Warmup", "automatic", "listed", "serialize"]
 class Warmup:
     """Samples, the files they read from `<model>/warmup/`, and why there are none where there could be."""
 
-    samples: tuple[WarmupPlan, ...] = ()
+    samples: tuple[WarmupSample, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     note: str = ""
 
@@ -60,11 +59,11 @@ def automatic(
     }
     files: dict[str, bytes] = {}
     samples = [
-        WarmupPlan(
+        WarmupSample(
             name="-".join([f"batch-{batch}", *(f"{axis}-{size}" for axis, size in at.items())]),
             batch_size=batch,
             inputs={t.name: _data(t, at, examples, files) for t in inputs}
-            | {name: WarmupData(control.dtype, (1,), "zero") for name, control in controls.items()},
+            | {name: _zeros(control.dtype, (1,)) for name, control in controls.items()},
         )
         for batch in batch_sizes
         for at in _together(sizes)
@@ -90,15 +89,19 @@ def _together(sizes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
 
 def _data(
     info: TensorInfo, at: Mapping[str, int], examples: Mapping[str, bytes], files: dict[str, bytes]
-) -> WarmupData:
+) -> WarmupInput:
     dims = tuple(
         size if size != -1 else at.get(axis, 1)
         for size, axis in zip(info.shape, info.axis_names, strict=True)
     ) or (1,)
     if info.dtype != "BYTES":
-        return WarmupData(info.dtype, dims, "zero")
+        return _zeros(info.dtype, dims)
     content = serialize(examples[info.name], math.prod(dims))
-    return WarmupData(info.dtype, dims, "file", _store(files, info.name, content))
+    return WarmupInput(dtype=info.dtype, shape=dims, file=_store(files, info.name, content))
+
+
+def _zeros(dtype: DataType, shape: tuple[int, ...]) -> WarmupInput:
+    return WarmupInput(dtype=dtype, shape=shape, data="zero")
 
 
 def listed(
@@ -126,7 +129,7 @@ def listed(
             name: _listed_data(name, given, known[name], files, spec, f"{place}.{name}")
             for name, given in sample.inputs.items()
         }
-        samples.append(WarmupPlan(sample.name, sample.batch_size, data, sample.count))
+        samples.append(sample.model_copy(update={"inputs": data}))
     return Warmup(tuple(samples), files)
 
 
@@ -137,7 +140,7 @@ def _listed_data(
     files: dict[str, bytes],
     spec: Spec,
     place: str,
-) -> WarmupData:
+) -> WarmupInput:
     dtype, shape = known
     fits = len(given.shape) == len(shape) and all(
         size == -1 or size == got for size, got in zip(shape, given.shape, strict=True)
@@ -149,7 +152,7 @@ def _listed_data(
             wanted=f"{dtype} {list(shape)}",
         )
     if given.file is None:
-        return WarmupData(dtype, given.shape, given.data or "zero")
+        return given
     content = resolve_file(given.file, spec, f"{place}.file").read_bytes()
     count = math.prod(given.shape)
     element = DATATYPES[dtype].size
@@ -161,7 +164,7 @@ def _listed_data(
             found=f"{given.file} has {len(content)} bytes",
             wanted=f"{count * element}: {dtype} {list(given.shape)}, in C order",
         )
-    return WarmupData(dtype, given.shape, "file", _store(files, name, content))
+    return given.model_copy(update={"file": _store(files, name, content)})
 
 
 def _store(files: dict[str, bytes], name: str, content: bytes) -> str:

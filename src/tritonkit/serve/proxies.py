@@ -18,7 +18,7 @@ from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.values import ServeEvent
 
 if TYPE_CHECKING:
-    from tritonkit.serve.start import OnEvent, Run
+    from tritonkit.serve.start import Run
     from tritonkit.serve.values import Ports
 
 __all__ = ["Proxies"]
@@ -30,15 +30,14 @@ class Proxies:
     Args:
         run: whose sockets they lead to.
         ports: where to listen; HTTP's is 0 where REST was not asked for.
-        on_event: takes the events.
 
     Raises:
         ServerStartError, UsageError: one cannot listen there.
         ServerNotFound: REST was asked for and there is no Envoy.
     """
 
-    def __init__(self, run: Run, ports: Ports, on_event: OnEvent) -> None:
-        self._rest = _rest_proxy(run, ports.http, on_event) if run.settings.http else None
+    def __init__(self, run: Run, ports: Ports) -> None:
+        self._rest = _rest_proxy(run, ports.http) if run.settings.http else None
         host = run.settings.host
         try:
             self._metrics = MetricsProxy(host, ports.metrics, run.folder)
@@ -62,7 +61,7 @@ class Proxies:
             self._rest.process.kill()
 
 
-def _rest_proxy(run: Run, port: int, on_event: OnEvent) -> Restarting[SupervisedProcess]:
+def _rest_proxy(run: Run, port: int) -> Restarting[SupervisedProcess]:
     """The Envoy before the HTTP socket of a run."""
     envoy = run.installation.envoy
     if envoy is None:
@@ -88,6 +87,6 @@ def _rest_proxy(run: Run, port: int, on_event: OnEvent) -> Restarting[Supervised
 
     def died(code: int, again: bool) -> None:
         end = "it is started again" if again else "it is not started again"
-        on_event(ServeEvent("proxy_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
+        settings.emit(ServeEvent("proxy_died", f"Envoy, before HTTP: {describe_exit(code)}; {end}"))
 
     return Restarting(lambda: SupervisedProcess(process, log), died)

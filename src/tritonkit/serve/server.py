@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 import time
@@ -60,12 +59,12 @@ class Server(Settings):
         begun_at = time.monotonic()
         # Before anything is written: the commonest refusals leave no trace.
         ports = self._choose()
-        run = self._run = prepare(self, self._emit)
+        run = self._run = prepare(self)
         verifier = Verifier(self.repository, tuple(run.models))
         try:
             if self.verify:
                 verifier.start()
-            self._proxies = Proxies(run, ports, self._emit)
+            self._proxies = Proxies(run, ports)
             for races_left in reversed(range(_PORT_RACES)):
                 try:
                     self._start_process(run, ports, begun_at)
@@ -87,7 +86,7 @@ class Server(Settings):
             self.kill()
             raise
         endpoint = self.endpoint
-        self._emit(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
+        self.emit(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
         self._watcher = threading.Thread(
             target=self._watch, args=(run, ports), name="tritonkit-watch", daemon=True
         )
@@ -183,8 +182,8 @@ class Server(Settings):
             if self._ending.is_set():
                 return
             triton = self._triton = launch(run, ports.grpc)
-        self._emit(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
-        self._endpoint = await_ready(run, triton, ports, begun_at, self._emit)
+        self.emit(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
+        self._endpoint = await_ready(run, triton, ports, begun_at)
         write_run(run.folder, self._endpoint)
 
     def _begin_stop(self) -> SupervisedProcess | None:
@@ -196,7 +195,7 @@ class Server(Settings):
         if triton is None or triton.ended.is_set():
             return None
         if first:
-            self._emit(ServeEvent("stopping", "answering the requests in flight"))
+            self.emit(ServeEvent("stopping", "answering the requests in flight"))
             threading.Thread(
                 target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True
             ).start()
@@ -227,7 +226,7 @@ class Server(Settings):
             self._proxies.close()
         clear(self._run.folder)
         self._run = None
-        self._emit(ServeEvent("stopped", "nothing is left"))
+        self.emit(ServeEvent("stopped", "nothing is left"))
 
     def _watch(self, run: Run, ports: Ports) -> None:
         """Watch the server in a thread until it has ended for good."""
@@ -236,7 +235,7 @@ class Server(Settings):
             self._watch_process(triton, run)
             if self._ending.is_set():
                 break
-            self._emit(ServeEvent("server_died", self._died(triton).found))
+            self.emit(ServeEvent("server_died", self._died(triton).found))
             if not self._restart(run, ports, backoff):
                 break
         if triton is not None and self._ending.is_set():
@@ -248,7 +247,7 @@ class Server(Settings):
         planned = {need.model: need.bytes_each for need in run.shm.models}
 
         def emit(kind: str, text: str, model: str) -> None:
-            self._emit(ServeEvent(cast("EventKind", kind), text, model))
+            self.emit(ServeEvent(cast("EventKind", kind), text, model))
 
         stubs = StubWatch(
             triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, emit,
@@ -271,15 +270,15 @@ class Server(Settings):
             except ServerStartError as error:
                 if self._triton is not None:
                     self._triton.kill()
-                self._emit(ServeEvent("server_died", error.found))
+                self.emit(ServeEvent("server_died", error.found))
                 delay_s = backoff.after_death(was_ready=False)
                 continue
             if not self._ending.is_set():
                 text = f"it answers again after {time.monotonic() - started:.1f} s"
-                self._emit(ServeEvent("server_back", text))
+                self.emit(ServeEvent("server_back", text))
             return True
         often = f"{backoff.most} starts did not bring it back, " if backoff.most else ""
-        self._emit(ServeEvent("server_lost", f"{often}it is not started again"))
+        self.emit(ServeEvent("server_lost", f"{often}it is not started again"))
         return False
 
     def _died(self, triton: SupervisedProcess) -> ServerDied:
@@ -290,13 +289,6 @@ class Server(Settings):
             todo=f"the whole log is {triton.log}",
             details="\n".join(relevant(read_tail(triton.log))),
         )
-
-    def _emit(self, event: ServeEvent) -> None:
-        if self.on_event is None:
-            return
-        # A failing callback must not end the watch.
-        with contextlib.suppress(Exception):
-            self.on_event(event)
 
 
 serve = Server

@@ -29,10 +29,7 @@ from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    OnEvent = Callable[[ServeEvent], None]
 
 __all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare", "still_answers"]
 
@@ -69,7 +66,7 @@ class Run:
         return self.folder / "server.log"
 
 
-def prepare(settings: Settings, on_event: OnEvent) -> Run:
+def prepare(settings: Settings) -> Run:
     """Check and lay out all that a start needs.
 
     Raises:
@@ -86,9 +83,9 @@ def prepare(settings: Settings, on_event: OnEvent) -> Run:
     folder = new_run_dir(settings.project)
     backends = prepare_backends(installation, settings.stand_ins, folder / "backends")
     names = ", ".join(model.name for model in models)
-    on_event(ServeEvent("preparing", f"{names} with {installation.version}"))
+    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}"))
     if installation.guard is None:
-        on_event(ServeEvent("unguarded", UNGUARDED))
+        settings.emit(ServeEvent("unguarded", UNGUARDED))
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
         settings, installation, {m.name: m for m in models}, backends, wanted, folder, new_key(),
@@ -117,9 +114,7 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     return triton
 
 
-def await_ready(
-    run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float, on_event: OnEvent
-) -> Endpoint:
+def await_ready(run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float) -> Endpoint:
     """Wait until all addresses answer and every model has answered one request; `begun_at` is when the
     start was asked for (time.monotonic).
 
@@ -145,7 +140,7 @@ def await_ready(
             while port and not _answers(reachable(host, port), path):
                 _wait_or_fail(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):
-            _warm(run, service, model, number, deadline, on_event)
+            _warm(run, service, model, number, deadline)
     return Endpoint(
         grpc=reachable(host, ports.grpc),
         http=reachable(host, ports.http) if ports.http else "",
@@ -186,16 +181,14 @@ def _wait_or_fail(run: Run, triton: SupervisedProcess, deadline: float, waiting:
         raise _failure(run, f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}")
 
 
-def _warm(
-    run: Run, service: Service, model: ServedModel, number: int, deadline: float, on_event: OnEvent
-) -> None:
+def _warm(run: Run, service: Service, model: ServedModel, number: int, deadline: float) -> None:
     """One request; its answer is what makes the model ready."""
     timeout_s = max(_POLL_S, deadline - time.monotonic())
     try:
         # Sequences of two runs must not be taken for one: the number is this process's own.
         _ask(run, service, model, os.getpid() * 1000 + number, timeout_s)
     except NoSample as reason:
-        on_event(ServeEvent("warm_skipped", str(reason), model.name))
+        run.settings.emit(ServeEvent("warm_skipped", str(reason), model.name))
     except NotAnswered as error:
         raise ServerStartError(
             f"model {model.name}",

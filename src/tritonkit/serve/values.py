@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -140,3 +141,9 @@ class Settings:
             if given is None
             else given / "backends"
         )
+
+    def emit(self, event: ServeEvent) -> None:
+        """Tell `on_event`; a failing callback must not end the watch."""
+        if self.on_event is not None:
+            with contextlib.suppress(Exception):
+                self.on_event(event)
