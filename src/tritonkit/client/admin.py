@@ -147,7 +147,6 @@ class AdminCalls:
             where=where,
             # A server that loads a model may have begun with it when its connection was lost.
             idempotent=method != "RepositoryModelLoad",
-            limited=False,
             replica=replica,
         )
         return sent.body

@@ -117,7 +117,7 @@ def test_admin_calls_earn_nothing() -> None:
     here = World(["a:1"], lambda _: (0.001, None))
     before = here.policy.budget.tokens
     for _ in range(1000):
-        here.call(method="ModelMetadata", limited=False)
+        here.call(method="ModelMetadata")
     assert here.policy.budget.tokens == before
 
 

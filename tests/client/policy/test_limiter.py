@@ -122,10 +122,10 @@ def test_time_over_in_line() -> None:
 
 
 def test_admin_calls_do_not_wait_in_line() -> None:
-    """`limited=False` passes by the line."""
+    """Whatever is no inference passes by the line."""
     here = World(["a:1"], lambda _: (0.0, None), limit=Limit(in_flight=1, waiting=0))
     assert here.policy.limiter.try_acquire()
-    here.call(method="ServerReady", limited=False)
+    here.call(method="ServerReady")
     with pytest.raises(Overloaded):
         here.call()
 

@@ -238,7 +238,7 @@ def test_one_server_asked_by_name() -> None:
     here = World(THREE, lambda s: (0.0, ServerUnavailable(s.address, found="no")))
     wanted = here.policy.pool.replicas[1]
     with pytest.raises(ServerUnavailable):
-        here.call(replica=wanted, limited=False)
+        here.call(replica=wanted)
     assert len(here.servers["b:1"].calls) == here.messages == 3
 
 

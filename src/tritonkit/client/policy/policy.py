@@ -98,7 +98,6 @@ class Policy:
         where: str,
         idempotent: bool = False,
         headers: Headers = (),
-        limited: bool = True,
         replica: Replica | None = None,
     ) -> Steps[Sent]:
         """Send one message and give back the answer.
@@ -111,7 +110,6 @@ class Policy:
             idempotent: True: it may run twice. False: it is sent again only where the server surely
                 did not begin with it, and never hedged.
             headers: metadata for this call.
-            limited: False: not held up by the limit of calls at once (admin calls, health).
             replica: send to this one only; None: to the one with least to do.
 
         Raises:
@@ -121,7 +119,7 @@ class Policy:
             ClientError: what the last attempt raised.
         """
         attempts = Attempts(self, method, body, deadline, where, headers, idempotent, replica)
-        limiter = self.limiter if limited else None
+        limiter = self.limiter if method == "ModelInfer" else None  # admin calls pass by the line
         if limiter is None and not self.resolvers and not self.pool.retired:
             return attempts.run()
         return self._guarded(attempts, limiter)
