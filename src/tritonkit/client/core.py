@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.admin import AdminCalls, unconfigured
@@ -27,8 +27,6 @@ from tritonkit.wire.signature import ModelSignature, signature_from
 from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy
@@ -83,10 +81,7 @@ class Core(AdminCalls):
     def signature(self, key: ModelKey) -> Steps[ModelSignature]:
         """The signature as last read, or a fresh one."""
         self.check_process()
-        model = self._models.get(key)
-        if model is None:
-            model = yield from self._learn(key, time.monotonic() + self.timeout_s)
-        return model.signature
+        return (yield from self._model(key, time.monotonic() + self.timeout_s)).signature
 
     def predict(self, request: InferRequest) -> Steps[Reply]:
         """One item or one batch: the reply."""
@@ -131,9 +126,7 @@ class Core(AdminCalls):
         """
         request.deadline = self.deadline(request)
         try:
-            model = self._models.get(request.key)
-            if model is None:
-                model = yield from self._learn(request.key, request.deadline)
+            model = yield from self._model(request.key, request.deadline)
             if not model.signature.configured:
                 raise unconfigured(model.where, "a stream or a sequence", "call predict")
             request.check(model)
@@ -157,10 +150,8 @@ class Core(AdminCalls):
                 InferRequest(key, inputs, outputs, timeout_s, idempotent=idempotent)
             )
 
-        model = self._models.get(key)
-        if model is None:
-            deadline = self.deadline(InferRequest(key, {}, timeout_s=timeout_s))
-            model = yield from self._learn(key, deadline)
+        deadline = self.deadline(InferRequest(key, {}, timeout_s=timeout_s))
+        model = yield from self._model(key, deadline)
         signature = model.signature
         given = item if isinstance(item, Mapping) else {_only_input(signature): item}
         if model.undeclared:
@@ -170,7 +161,12 @@ class Core(AdminCalls):
         if items <= signature.max_batch_size or not signature.max_batch_size:
             return (yield from part(arrays))
         replies = []
-        for some in _parts(signature, arrays, items):
+        most = signature.max_batch_size
+        for start in range(0, items, most):  # shape tensors go into each part
+            some = {
+                name: array[start : start + most] if signature.inputs[name].batched else array
+                for name, array in arrays.items()
+            }
             replies.append((yield from part(some)))
         return joined_reply(replies, time.perf_counter() - started)
 
@@ -234,6 +230,9 @@ class Core(AdminCalls):
         if time.monotonic() - model.read_at > _TRUSTED_S:
             self._models.pop(key, None)
 
+    def _model(self, key: ModelKey, deadline: float) -> Steps[ModelState]:
+        return self._models.get(key) or (yield from self._learn(key, deadline))
+
     def _learn(self, key: ModelKey, deadline: float) -> Steps[ModelState]:
         name, version = key
         metadata = yield from self._ask("ModelMetadata", name, version, deadline=deadline)
@@ -249,18 +248,6 @@ class Core(AdminCalls):
         if self.policy.latencies is not None and not model.idempotent:
             logger.info("%s is not declared idempotent: its calls are not hedged", model.where)
         return model
-
-
-def _parts(
-    signature: ModelSignature, arrays: Mapping[str, NDArray[Any]], items: int
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """The arrays in parts of `max_batch_size` items and a rest; shape tensors go into each."""
-    most = signature.max_batch_size
-    for start in range(0, items, most):
-        yield {
-            name: array[start : start + most] if signature.inputs[name].batched else array
-            for name, array in arrays.items()
-        }
 
 
 def _only_input(signature: ModelSignature) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import ClientError, UsageError
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from tritonkit.client.steps import Steps
 
-__all__ = ["check_concurrency", "many", "many_async"]
+__all__ = ["check_concurrency", "many", "many_async", "with_errors"]
+
+T = TypeVar("T")
 
 _MOST = 1024
 
@@ -43,7 +45,6 @@ def many(
     items: Iterable[Any],
     concurrency: int,
     progress: Callable[[int], object] | None = None,
-    keep_errors: bool = False,
 ) -> Generator[Any, None, None]:
     """Call for each item in `concurrency` threads; what comes back, in the items' order.
 
@@ -55,7 +56,6 @@ def many(
         items: taken one by one.
         concurrency: calls under way at a time.
         progress: called with the number done, each time a result is handed on.
-        keep_errors: hand on a `ClientError` in its item's place instead of raising it.
     """
     waiting: deque[Future[Any]] = deque()
     done, pid = 0, os.getpid()
@@ -65,11 +65,11 @@ def many(
             _check_process(pid)
             waiting.append(pool.submit(run_blocking, steps_of(item)))
             if len(waiting) >= concurrency:
-                yield _result(waiting.popleft(), keep_errors)
+                yield waiting.popleft().result()
                 done = _counted(progress, done)
         while waiting:
             _check_process(pid)
-            yield _result(waiting.popleft(), keep_errors)
+            yield waiting.popleft().result()
             done = _counted(progress, done)
     finally:
         if os.getpid() == pid:  # a fork has copies of its locks, and none of its threads
@@ -83,7 +83,6 @@ async def many_async(
     items: Iterable[Any] | AsyncIterable[Any],
     concurrency: int,
     progress: Callable[[int], object] | None = None,
-    keep_errors: bool = False,
 ) -> AsyncGenerator[Any, None]:
     """`many` with tasks; `items` may be an asynchronous iterable. Closing it cancels what is under way."""
     waiting: deque[asyncio.Task[Any]] = deque()
@@ -92,10 +91,10 @@ async def many_async(
         async for item in _each(items):
             waiting.append(asyncio.ensure_future(run_async(steps_of(item))))
             if len(waiting) >= concurrency:
-                yield await _result_async(waiting, keep_errors)
+                yield await _first(waiting)
                 done = _counted(progress, done)
         while waiting:
-            yield await _result_async(waiting, keep_errors)
+            yield await _first(waiting)
             done = _counted(progress, done)
     finally:
         for task in waiting:
@@ -113,6 +112,14 @@ def _check_process(pid: int) -> None:
         )
 
 
+def with_errors(steps: Steps[T]) -> Steps[T | ClientError]:
+    """The steps, with a `ClientError` as their result instead of raised."""
+    try:
+        return (yield from steps)
+    except ClientError as error:
+        return error
+
+
 async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
     if hasattr(items, "__aiter__"):
         async for item in items:
@@ -122,23 +129,10 @@ async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]
             yield item
 
 
-def _result(future: Future[Any], keep_errors: bool) -> Any:
-    try:
-        return future.result()
-    except ClientError as error:
-        if not keep_errors:
-            raise
-        return error
-
-
-async def _result_async(waiting: deque[asyncio.Task[Any]], keep_errors: bool) -> Any:
+async def _first(waiting: deque[asyncio.Task[Any]]) -> Any:
     # Taken out only when it is done: a cancelled wait must still find it, to cancel it too.
     try:
         return await waiting[0]
-    except ClientError as error:
-        if not keep_errors:
-            raise
-        return error
     finally:
         if waiting[0].done():
             waiting.popleft()

@@ -88,59 +88,37 @@ def server_reply(
     request: InferRequest, version: str, outputs: Mapping[str, NDArray[Any]], sent: Sent
 ) -> Reply:
     """What a server answered to a request."""
-    return Reply(
-        outputs,
-        request.key[0],
-        version,
-        Timing(0.0, sent.wait_s, sent.queue_s),
-        "server",
-        request.items,
-        sent.endpoint,
-        sent.attempts,
-    )
+    _, endpoint, attempts, queue_s, wait_s = sent
+    timing, items = Timing(0.0, wait_s, queue_s), request.items
+    return Reply(outputs, request.key[0], version, timing, "server", items, endpoint, attempts)
 
 
 def cached_reply(request: InferRequest, entry: Entry, origin: Origin) -> Reply:
     """A cached answer to a request."""
-    return Reply(
-        entry.outputs, request.key[0], entry.version, Timing(0.0), origin, request.items, "", 0
-    )
+    model, timing, items = request.key[0], Timing(0.0), request.items
+    return Reply(entry.outputs, model, entry.version, timing, origin, items, "", 0)
 
 
 def item_reply(batch: Reply, outputs: Mapping[str, NDArray[Any]]) -> Reply:
     """The reply for one item of a batch, with its own outputs."""
     timing = Timing(0.0, batch.timing.wait_s, batch.timing.queue_s)
-    return Reply(
-        outputs,
-        batch.model,
-        batch.version,
-        timing,
-        "server",
-        batch.batch_size,
-        batch.endpoint,
-        batch.attempts,
-    )
+    size, endpoint, attempts = batch.batch_size, batch.endpoint, batch.attempts
+    return Reply(outputs, batch.model, batch.version, timing, "server", size, endpoint, attempts)
 
 
 def joined_reply(replies: Sequence[Reply], total_s: float) -> Reply:
     """One reply of many: outputs joined on the batch axis, times and attempts added up."""
-    last = replies[-1]
     outputs = {
         name: np.concatenate([reply.outputs[name] for reply in replies])
         for name in replies[0].outputs
     }
     for array in outputs.values():
         array.flags.writeable = False
-    timings = [reply.timing for reply in replies]
+    timings = [(each.wait_s, each.queue_s, each.joining_s) for each in (r.timing for r in replies)]
     return replace(
-        last,
+        replies[-1],
         outputs=outputs,
-        timing=Timing(
-            total_s,
-            sum(timing.wait_s for timing in timings),
-            sum(timing.queue_s for timing in timings),
-            sum(timing.joining_s for timing in timings),
-        ),
+        timing=Timing(total_s, *map(sum, zip(*timings, strict=True))),
         batch_size=max(reply.batch_size for reply in replies),
         attempts=sum(reply.attempts for reply in replies),
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import merged_inputs
-from tritonkit.client.many import check_concurrency
+from tritonkit.client.many import check_concurrency, with_errors
 from tritonkit.client.request import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tritonkit.client.core import Core
-    from tritonkit.client.reply import Reply
     from tritonkit.client.request import ModelKey
     from tritonkit.client.steps import Steps
 
@@ -62,9 +61,15 @@ class ModelShell:
         timeout_s: float | None,
         idempotent: bool | None,
         concurrency: int,
-    ) -> Callable[[Any], Steps[Reply]]:
+        keep_errors: bool = False,
+    ) -> Callable[[Any], Steps[Any]]:
         """The steps of a call for each of many items, `concurrency` at a time."""
         core, key = self._core, self._key
         core.check_process()
         check_concurrency(concurrency)
-        return lambda item: core.predict_item(key, item, outputs, timeout_s, idempotent)
+
+        def steps_of(item: Any) -> Steps[Any]:
+            steps = core.predict_item(key, item, outputs, timeout_s, idempotent)
+            return with_errors(steps) if keep_errors else steps
+
+        return steps_of

@@ -82,6 +82,7 @@ def info_from(response: Any) -> ServerInfo:
 
 def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
     """Read a `ModelStatisticsResponse`, one value per loaded version."""
+    times = ("queue", "compute_input", "compute_infer", "compute_output", "success")
     return tuple(
         ModelStatistics(
             name=entry.name,
@@ -90,11 +91,7 @@ def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
             execution_count=entry.execution_count,
             success_count=entry.inference_stats.success.count,
             failure_count=entry.inference_stats.fail.count,
-            queue_s=entry.inference_stats.queue.ns / 1e9,
-            compute_input_s=entry.inference_stats.compute_input.ns / 1e9,
-            compute_infer_s=entry.inference_stats.compute_infer.ns / 1e9,
-            compute_output_s=entry.inference_stats.compute_output.ns / 1e9,
-            success_s=entry.inference_stats.success.ns / 1e9,
+            **{f"{name}_s": getattr(entry.inference_stats, name).ns / 1e9 for name in times},
         )
         for entry in response.model_stats
     )

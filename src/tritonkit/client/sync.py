@@ -260,8 +260,8 @@ class Model(ModelShell):
         progress: Callable[[int], object] | None = None,
     ) -> Generator[Reply | ClientError, None, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
-        return many(steps_of, items, concurrency, progress, keep_errors=True)
+        steps_of = self._items(outputs, timeout_s, idempotent, concurrency, keep_errors=True)
+        return many(steps_of, items, concurrency, progress)
 
     def stream(
         self,
