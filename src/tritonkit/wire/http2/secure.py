@@ -140,26 +140,17 @@ class TLS:
         """What Python's ssl needs; made once."""
         import ssl
 
+        name, path, wanted = "ca", self.ca, "certificates of authorities, PEM"
         try:
             context = ssl.create_default_context(cafile=self.ca)
-        except OSError as error:
-            raise _not_pem("tls.ca", self.ca, error, "certificates of authorities, PEM") from None
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["h2"])
-        if self.certificate is not None:
-            try:
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.set_alpn_protocols(["h2"])
+            if self.certificate is not None:
+                name, path = "certificate", self.certificate
+                wanted = "a certificate and its own key, not encrypted, PEM"
                 # Without a password here, OpenSSL would ask for one at the terminal.
                 context.load_cert_chain(self.certificate, self.key, password=lambda: "")
-            except OSError as error:
-                raise _not_pem(
-                    "tls.certificate",
-                    self.certificate,
-                    error,
-                    "a certificate and its own key, not encrypted, PEM",
-                ) from None
+        except OSError as error:
+            found = getattr(error, "reason", None) or error.strerror or str(error)
+            raise UsageError(f"tls.{name} {path}", found=found, wanted=wanted) from None
         return context
-
-
-def _not_pem(where: str, path: object, error: OSError, wanted: str) -> UsageError:
-    found = getattr(error, "reason", None) or error.strerror or str(error)
-    return UsageError(f"{where} {path}", found=found, wanted=wanted)
