@@ -28,7 +28,7 @@ __all__ = ["AsyncGrpcioTransport", "GrpcioTransport"]
 _XDS = "xds.invalid"  # in place of a host, which xDS finds
 
 
-class AsyncGrpcioTransport(BaseTransport):
+class AsyncGrpcioTransport(BaseTransport[Any]):
     """See `AsyncTransport`, and `BaseTransport` for the settings; `xds:///NAME` is an address too."""
 
     def __init__(self, address: str, **settings: Any) -> None:

@@ -73,7 +73,7 @@ def test_the_start() -> None:
     assert bytes(connection.writer.out[0]).startswith(frames.PREFACE)
     kinds = [kind for kind, *_ in sent(connection)]
     assert kinds == [frames.SETTINGS, frames.WINDOW_UPDATE]
-    assert not connection.settings_received
+    assert not connection.greeted.ready
 
 
 @given(cuts=st.lists(st.integers(1, 60), max_size=30))

@@ -7,26 +7,24 @@ import os
 import time
 
 from tritonkit.errors import ServerUnavailable, UsageError
-from tritonkit.wire.http2.base import BaseStream, BaseTransport, until
+from tritonkit.wire.http2.base import ATTEMPTS, BaseStream, BaseTransport, again, until
 from tritonkit.wire.http2.call import Call
-from tritonkit.wire.http2.connect import connect_async, reason, tuned, unresolved
-from tritonkit.wire.http2.connection import Connection, Draining
-from tritonkit.wire.http2.status import ATTEMPTS, CLOSED, STREAM, unreachable
+from tritonkit.wire.http2.connect import connect_async
+from tritonkit.wire.http2.connection import Draining
+from tritonkit.wire.http2.status import CLOSED, STREAM
 from tritonkit.wire.http2.task_connection import TaskConnection
-from tritonkit.wire.names import look_up_async
 from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["AsyncHttp2Transport"]
 
 
-class AsyncHttp2Transport(BaseTransport):
+class AsyncHttp2Transport(BaseTransport[TaskConnection]):
     """See `BaseTransport`; for the tasks of the event loop that makes the first call."""
 
     def _prepare(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: TaskConnection | None = None
-        self._old: list[TaskConnection] = []
-        self._attempt: asyncio.Task[TaskConnection] | None = None
+        self._attempt: asyncio.Task[ServerUnavailable | None] | None = None
+        """A connection being made, for which tasks wait; why that failed."""
 
     async def send(
         self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
@@ -43,9 +41,7 @@ class AsyncHttp2Transport(BaseTransport):
     async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:
         """See `AsyncTransport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
-        connection, call = await self._open_call(
-            STREAM, None, seconds, time.monotonic() + seconds, headers
-        )
+        connection, call = await self._open_call(STREAM, None, seconds, until(seconds), headers)
         return _AsyncStream(self._config, connection, call)
 
     async def close(self) -> None:
@@ -64,18 +60,13 @@ class AsyncHttp2Transport(BaseTransport):
         if connections:
             await connections[-1].wait_closed()
 
-    # -- connections
-
-    def _connections(self) -> list[TaskConnection]:
-        return self._old if self._connection is None else [*self._old, self._connection]
-
     async def _open_call(
         self, method: str, body: Body | None, timeout_s: float, deadline: float, headers: Headers
     ) -> tuple[TaskConnection, Call]:
-        """The call, begun and sent."""
+        """The call, begun and, as far as windows allow, sent."""
         size = self._checked_size(method, body, headers)
         while True:
-            self._check()
+            self._check_usable()
             connection = self._connection
             if connection is None or not await connection.usable():
                 connection = await self._connected(timeout_s, deadline)
@@ -87,11 +78,8 @@ class AsyncHttp2Transport(BaseTransport):
                 raise self._not_started(method, body, timeout_s)
             return connection, call
 
-    def _check(self) -> None:
-        if self._closed:
-            raise self._config.closed()
-        if os.getpid() != self._config.pid:
-            raise self._config.forked()
+    def _check_usable(self) -> None:
+        super()._check_usable()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:
@@ -105,68 +93,33 @@ class AsyncHttp2Transport(BaseTransport):
 
     async def _connected(self, timeout_s: float, deadline: float) -> TaskConnection:
         """A connection that takes calls; tasks that need one at the same time share the attempt."""
-        while True:
-            if self._connection is not None and not self._connection.core.draining:
-                return self._connection
-            self._check()
-            if self._attempt is None:
-                self._attempt = asyncio.create_task(self._connect())
-                self._attempt.add_done_callback(self._attempted)
-            attempt = self._attempt
-            left = deadline - time.monotonic()
-            done, _ = await asyncio.wait({attempt}, timeout=max(left, 0.0))
-            if not done:
+        while self._connection is None or self._connection.core.draining:
+            self._check_usable()
+            attempt = self._attempt = self._attempt or asyncio.create_task(self._connect())
+            left = max(deadline - time.monotonic(), 0.0)
+            if not (await asyncio.wait({attempt}, timeout=left))[0]:
                 raise self._not_connected(timeout_s)
-            if attempt.cancelled():
-                continue
-            error = attempt.exception()
-            if isinstance(error, ServerUnavailable):
-                again = unreachable(error.where, error.found, error.todo, unprocessed=True)
-                raise again from error
-            if error is not None:
-                raise error
+            if not attempt.cancelled() and (failed := attempt.result()) is not None:
+                raise again(failed) from failed
+        return self._connection
 
-    def _attempted(self, attempt: asyncio.Task[TaskConnection]) -> None:
-        self._attempt = None
-        if attempt.cancelled() or attempt.exception() is not None:
-            return
-        past = self._connections()
-        for old in past:
-            old.retire()
-        self._old = [old for old in past if old.core.calls]
-        self._connection = attempt.result()
-
-    async def _connect(self) -> TaskConnection:
-        """Reach the server and read its SETTINGS, or raise `ServerUnavailable`."""
-        loop, config = asyncio.get_running_loop(), self._config
-        context = None if config.tls is None else config.tls.context
-        core = Connection(config.fields(), self._limit)
-        connection = TaskConnection(core, loop)
-        what = ""
+    async def _connect(self) -> ServerUnavailable | None:
+        """Make the connection; the error is given back, because nobody may be left to raise it to."""
+        connection = TaskConnection(self._new_core(), asyncio.get_running_loop())
+        deadline = until(self._connect_timeout_s)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                places = await look_up_async(config.address.host, config.address.port)
-                what = "cannot connect" if config.tls is None else "no TLS connection"
-                sock = await connect_async(places)
-                tuned(sock)
-                await loop.create_connection(
-                    lambda: connection,
-                    sock=sock,
-                    ssl=context,
-                    server_hostname=config.server_name if context else None,
-                )
-                await connection.settings_received
-        except (OSError, UnicodeError) as error:
+            await connect_async(self._config, self._connect_timeout_s, connection)
+            await connection.wait(connection.core.greeted, deadline)
+            self._install(connection)
+        except ServerUnavailable as error:
             connection.abort()
-            found = f"{what}: {reason(error)}" if what else unresolved(config.address.host, error)
-            raise unreachable(self.address, f"UNAVAILABLE: {found}") from error
+            return error
         except BaseException:
             connection.abort()
             raise
-        if not core.settings_received or core.lost:
-            connection.abort()
-            raise unreachable(self.address, f"UNAVAILABLE: no HTTP/2 connection: {core.lost}")
-        return connection
+        finally:
+            self._attempt = None
+        return None
 
 
 class _AsyncStream(BaseStream[TaskConnection]):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
-from tritonkit.errors import ClientError, DeadlineExceeded
+from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 from tritonkit.wire.http2.call import LONGEST_MESSAGE, Call
 from tritonkit.wire.http2.channel import ChannelConfig
+from tritonkit.wire.http2.connection import Connection
 from tritonkit.wire.http2.frame_writer import body_size
 from tritonkit.wire.http2.headers import SecretHeaders
 from tritonkit.wire.http2.secure import TLS, Secret
+from tritonkit.wire.http2.shared_connection import SharedConnection
 from tritonkit.wire.http2.status import (
     CANCELLED,
     STREAM,
@@ -20,14 +23,20 @@ from tritonkit.wire.http2.status import (
     not_in_time,
     place,
     too_large,
+    unreachable,
 )
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import Body, Headers
 
-__all__ = ["BaseStream", "BaseTransport", "until"]
+__all__ = ["ATTEMPTS", "BaseStream", "BaseTransport", "again", "until"]
+
+ATTEMPTS: Final = (False, False, True)
+"""A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
+
+C = TypeVar("C", bound=SharedConnection)
 
 
-class BaseTransport:
+class BaseTransport(Generic[C]):
     """One connection to one server, opened at the first call.
 
     Args:
@@ -62,6 +71,9 @@ class BaseTransport:
         self._connect_timeout_s = connect_timeout_s
         self._limit = limit or AnswerLimit()
         self._closed = False
+        self._connection: C | None = None
+        self._old: list[C] = []
+        """Connections that take no new calls and have some."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -72,6 +84,41 @@ class BaseTransport:
         """The `host:port` that is called."""
         return self._config.name
 
+    # -- connections
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise self._config.closed()
+        if os.getpid() != self._config.pid:
+            raise self._config.forked()
+
+    def _new_core(self) -> Connection:
+        return Connection(self._config.fields(), self._limit)
+
+    def _connections(self) -> list[C]:
+        return self._old if self._connection is None else [*self._old, self._connection]
+
+    def _install(self, connection: C) -> None:
+        """Give new calls a connection that was made; those before it end with their calls.
+
+        Raises:
+            ServerUnavailable: the server did not greet it in HTTP/2.
+        """
+        core = connection.core
+        if not core.greeted.ready or core.draining:
+            found = f"no HTTP/2 connection: {core.draining or 'no answer in time'}"
+            raise unreachable(self.address, found, unprocessed=True)
+        past = self._connections()
+        self._old = [old for old in past if old.core.calls]
+        self._connection = connection
+        for old in past:
+            old.retire()
+
+    def _not_connected(self, timeout_s: float) -> DeadlineExceeded:
+        return not_in_time(self.address, timeout_s, "no connection")
+
+    # -- calls
+
     def _checked_size(self, method: str, body: Body | None, headers: Headers) -> int:
         """The message's bytes; an error if it or the headers may not travel."""
         if headers:
@@ -81,6 +128,10 @@ class BaseTransport:
             raise too_large(place(self.address, method, body), size)
         return size
 
+    def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
+        what = "no answer" if body is not None else "no stream"
+        return not_in_time(place(self.address, method, body), timeout_s, what)
+
     def _answer(
         self, call: Call, in_time: bool, method: str, body: Body, timeout_s: float
     ) -> memoryview:
@@ -88,33 +139,12 @@ class BaseTransport:
         if (answer := answer_of(call)) is not None:
             return answer
         if not in_time:
-            raise not_in_time(place(self.address, method, body), timeout_s)
+            raise self._not_started(method, body, timeout_s)
         raise error_of(call, self._config, method, body, timeout_s)
-
-    def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
-        what = "no answer" if body is not None else "no stream"
-        return not_in_time(place(self.address, method, body), timeout_s, what)
-
-    def _not_connected(self, timeout_s: float) -> DeadlineExceeded:
-        return not_in_time(self.address, timeout_s, "no connection")
-
-
-class _Connection(Protocol):
-    def cancel(self, call: Call) -> None: ...
-    def finished(self, call: Call) -> None: ...
-
-
-C = TypeVar("C", bound=_Connection)
 
 
 class BaseStream(Generic[C]):
-    """Messages both ways over one call.
-
-    Args:
-        config: whom it goes to, for messages.
-        connection: that carries it.
-        call: begun.
-    """
+    """Messages both ways over one call that has begun; `config` is for messages."""
 
     def __init__(self, config: ChannelConfig, connection: C, call: Call) -> None:
         self._config, self._connection, self._call = config, connection, call
@@ -150,3 +180,8 @@ class BaseStream(Generic[C]):
 def until(timeout_s: float | None) -> float:
     """The `time.monotonic()` moment when so many seconds are over; None: never."""
     return math.inf if timeout_s is None else time.monotonic() + timeout_s
+
+
+def again(failed: ServerUnavailable) -> ServerUnavailable:
+    """The error of an attempt to connect, for one more caller that waited for it."""
+    return ServerUnavailable(failed.where, found=failed.found, todo=failed.todo, unprocessed=True)

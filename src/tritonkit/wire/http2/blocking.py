@@ -5,36 +5,27 @@ from __future__ import annotations
 import os
 import threading
 import time
+from concurrent.futures import Future
 
 from tritonkit.errors import ServerUnavailable
-from tritonkit.wire.http2.base import BaseStream, BaseTransport, until
+from tritonkit.wire.http2.base import ATTEMPTS, BaseStream, BaseTransport, again, until
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.connect import connect
-from tritonkit.wire.http2.connection import Connection, Draining
-from tritonkit.wire.http2.socket_io import SocketIO
-from tritonkit.wire.http2.status import ATTEMPTS, CANCELLED, CLOSED, STREAM, unreachable
+from tritonkit.wire.http2.connection import Draining
+from tritonkit.wire.http2.status import CANCELLED, CLOSED, STREAM
 from tritonkit.wire.http2.thread_connection import ThreadConnection
 from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Http2Transport"]
 
 
-class _Attempt:
-    """A connection being made by one thread; others wait for it."""
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-        self.failed: ServerUnavailable | None = None
-
-
-class Http2Transport(BaseTransport):
+class Http2Transport(BaseTransport[ThreadConnection]):
     """See `BaseTransport`; threads share it, processes do not."""
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._connection: ThreadConnection | None = None
-        self._old: list[ThreadConnection] = []
-        self._attempt: _Attempt | None = None
+        self._attempt: Future[ServerUnavailable | None] | None = None
+        """A connection being made by one thread, for which others wait; why that failed."""
 
     def send(
         self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
@@ -54,22 +45,27 @@ class Http2Transport(BaseTransport):
         """See `Transport.begin`; never tried on a second connection."""
         deadline = time.monotonic() + timeout_s
         connection, call = self._open_call(method, body, timeout_s, deadline, headers)
-        connection.enable_wakeup()
+        sent = False
+        try:
+            sent = connection.push(call, deadline)
+        finally:
+            if not sent:
+                connection.cancel(call)
+        if not sent:
+            raise self._not_started(method, body, timeout_s)
+        connection.make_cancellable(call)
         return _Pending(self, connection, call, (method, body, timeout_s), deadline)
 
     def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Stream:
         """See `Transport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
-        connection, call = self._open_call(
-            STREAM, None, seconds, time.monotonic() + seconds, headers
-        )
-        connection.enable_wakeup()
+        connection, call = self._open_call(STREAM, None, seconds, until(seconds), headers)
+        connection.make_cancellable(call)
         return _Stream(self._config, connection, call)
 
     def close(self) -> None:
         """Close the connection; calls under way in other threads end with an error."""
-        forked = os.getpid() != self._config.pid
-        if forked:  # it must not speak, and its locks may be held for ever
+        if os.getpid() != self._config.pid:  # it must not speak, and its locks may be held for ever
             self._closed = True
             for connection in self._connections():
                 connection.discard()
@@ -82,18 +78,16 @@ class Http2Transport(BaseTransport):
         for connection in connections:
             connection.close(CLOSED)
 
-    # -- connections
-
-    def _connections(self) -> list[ThreadConnection]:
-        return self._old if self._connection is None else [*self._old, self._connection]
-
     def _open_call(
         self, method: str, body: Body | None, timeout_s: float, deadline: float, headers: Headers
     ) -> tuple[ThreadConnection, Call]:
-        """The call, begun and sent."""
+        """The call, begun and, as far as windows allow, sent."""
         size = self._checked_size(method, body, headers)
         while True:
-            connection = self._usable(timeout_s, deadline)
+            self._check_usable()
+            connection = self._connection
+            if connection is None or not connection.usable():
+                connection = self._connected(timeout_s, deadline)
             try:
                 call = connection.start(method, body, size, deadline, headers)
             except Draining:
@@ -102,62 +96,56 @@ class Http2Transport(BaseTransport):
                 raise self._not_started(method, body, timeout_s)
             return connection, call
 
-    def _usable(self, timeout_s: float, deadline: float) -> ThreadConnection:
-        """A connection that takes calls."""
-        if self._closed:
-            raise self._config.closed()
-        if os.getpid() != self._config.pid:
-            raise self._config.forked()
-        connection = self._connection
-        if connection is not None and connection.usable():
-            return connection
+    def _connected(self, timeout_s: float, deadline: float) -> ThreadConnection:
+        """A connection that takes calls; of the threads that need one at the same time one makes it."""
         while True:
+            self._check_usable()
             with self._lock:
                 connection, attempt = self._connection, self._attempt
                 if connection is not None and not connection.core.draining:
                     return connection
-                mine = attempt is None
                 if attempt is None:
-                    attempt = self._attempt = _Attempt()
-            if mine:
-                return self._connect(attempt, timeout_s, deadline)
-            if not attempt.over.wait(max(deadline - time.monotonic(), 0)):
-                raise self._not_connected(timeout_s)
-            if attempt.failed is not None:
-                error = attempt.failed
-                raise unreachable(error.where, error.found, error.todo, unprocessed=True)
+                    mine = self._attempt = Future()
+            if attempt is None:
+                self._connect(mine, timeout_s, deadline)
+                continue
+            try:
+                failed = attempt.result(max(deadline - time.monotonic(), 0))
+            except TimeoutError:
+                raise self._not_connected(timeout_s) from None
+            if failed is not None:
+                raise again(failed)
 
-    def _connect(self, attempt: _Attempt, timeout_s: float, deadline: float) -> ThreadConnection:
+    def _connect(
+        self, attempt: Future[ServerUnavailable | None], timeout_s: float, deadline: float
+    ) -> None:
         """Make the connection that others wait for too."""
-        left = deadline - time.monotonic()
+        failed = None
         try:
-            if left <= 0:
-                raise self._not_connected(timeout_s)
-            core = Connection(self._config.fields(), self._limit)
-            ends = connect(self._config, min(left, self._connect_timeout_s), core)
-            connection = ThreadConnection(SocketIO(*ends), core)
+            self._make(min(deadline, until(self._connect_timeout_s)))
         except ServerUnavailable as error:
             if time.monotonic() >= deadline:
                 # Others may have more time than this call had.
                 raise self._not_connected(timeout_s) from error
-            error.unprocessed = True
-            attempt.failed = error
+            failed = error
             raise
-        else:
-            with self._lock:
-                closed = self._closed
-                past = self._connections()
-                self._old = [old for old in past if old.core.calls]
-                self._connection = connection
-            if closed:
-                connection.close(CLOSED)
-            for old in past:
-                old.retire()
-            return connection
         finally:
             with self._lock:
                 self._attempt = None
-            attempt.over.set()
+            attempt.set_result(failed)
+
+    def _make(self, deadline: float) -> None:
+        connection = ThreadConnection(connect(self._config, deadline), self._new_core())
+        try:
+            connection.flush()
+            connection.wait(connection.core.greeted, deadline)
+            with self._lock:
+                self._install(connection)
+        except BaseException:
+            connection.close("it was never of use")
+            raise
+        if self._closed:
+            connection.close(CLOSED)
 
 
 class _Pending:
@@ -177,11 +165,11 @@ class _Pending:
     def wait(self, seconds: float) -> bool:
         """See `Pending.wait`."""
         moment = min(time.monotonic() + seconds, self._deadline)
-        return self._connection.wait(self._call, moment, listening=True)
+        return self._connection.wait(self._call, moment)
 
     def result(self) -> memoryview:
         """See `Pending.result`."""
-        in_time = self._connection.complete(self._call, self._deadline, listening=True)
+        in_time = self._connection.complete(self._call, self._deadline)
         return self._transport._answer(self._call, in_time, *self._request)
 
     def cancel(self) -> None:
@@ -208,7 +196,7 @@ class _Stream(BaseStream[ThreadConnection]):
 
     def read(self, timeout_s: float | None = None) -> memoryview | None:
         """See `MessageStream.read`."""
-        if not self._connection.wait(self._call, until(timeout_s), listening=True):
+        if not self._connection.wait(self._call, until(timeout_s)):
             raise self._late("no message", timeout_s)
         message = self._connection.read(self._call)
         if message is None:

@@ -31,13 +31,14 @@ class BadMessage(Exception):
 class Waiter:
     """Something to wait for: `ready` once it has happened.
 
-    `sleeper` is the shell's: a lock that a thread sleeps on, or a task's future.
+    `sleeper` is the shell's: a lock that a thread sleeps on, or a task's future. `cancellable` says that
+    another thread may end the wait, so that the one that reads must listen for that too.
     """
 
-    __slots__ = ("ready", "sleeper")
+    __slots__ = ("cancellable", "ready", "sleeper")
 
     def __init__(self) -> None:
-        self.ready = False
+        self.ready = self.cancellable = False
         self.sleeper: Any = None
 
 
@@ -45,13 +46,8 @@ class Call(Waiter):
     """A stream in HTTP/2's words; ready when it has ended or, if it streams, has something to read.
 
     `answer` is what a unary call was answered; the messages of a stream are counted by `unread` and
-    given by `read`. An answer that is refused (`problem`) makes the call ready before it has ended.
-
-    Args:
-        number: of the stream.
-        window: bytes the peer takes on it.
-        streaming: whether any number of messages may come; otherwise one.
-        max_bytes: bytes of a message that are accepted.
+    given by `read`, each of `max_bytes` at most. An answer that is refused (`problem`) makes the call
+    ready before it has ended.
 
     Its end is said by exactly one of `status` (gRPC's), `http` (an answer that is not gRPC's), `reset`
     (HTTP/2's error code), `problem` (an answer that cannot be read) and `lost` (the connection's).
@@ -73,10 +69,10 @@ class Call(Waiter):
         self.window = window
         """Bytes the peer takes on this stream, beside the connection's window."""
         self.unsent_pieces: deque[memoryview] = deque()
-        """Pieces that wait for a window, `left` bytes in all."""
+        """What waits for a window, `unsent_bytes` in all."""
         self.unsent_bytes = 0
         self.ends = False
-        """Whether our side ends once `rest` is sent."""
+        """Whether our side ends with what is unsent."""
         self.answer: memoryview | None = None
         self.unread = 0
         self.oversize = 0

@@ -19,15 +19,11 @@ _KEY_HEADER = "triton-grpc-protocol-admin-key"
 
 _RESTRICTED = frozenset(
     {
-        "RepositoryIndex",
-        "RepositoryModelLoad",
-        *(
-            f"{kind}SharedMemory{verb}"
-            for kind in ("System", "Cuda")
-            for verb in ("Register", "Status", "Unregister")
-        ),
+        "RepositoryIndex", "RepositoryModelLoad",
+        "SystemSharedMemoryRegister", "SystemSharedMemoryStatus", "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryRegister", "CudaSharedMemoryStatus", "CudaSharedMemoryUnregister",
     }
-)
+)  # fmt: skip
 """Calls that tritonkit's container answers only with the key; no other call carries it."""
 
 _CREDENTIALS = frozenset(
@@ -79,19 +75,7 @@ def parse_address(address: str) -> Address:
 
 
 class ChannelConfig:
-    """What both transports know of whom they call.
-
-    Args:
-        address: see `parse_address`.
-        headers: metadata of every call.
-        tls: how to encrypt; made with the system's authorities if the address says grpcs://.
-        admin_key: sent with calls that a server may restrict (its models, loading them).
-        server_name: the host that is meant, where the address is only one of its IP addresses.
-        allow_plaintext_credentials: whether credentials may be sent to another host without TLS.
-
-    Raises:
-        UsageError: a bad address or header, or credentials that would be sent in plain text.
-    """
+    """What a transport knows of whom it calls; see `BaseTransport` for the arguments."""
 
     def __init__(
         self,
@@ -105,14 +89,10 @@ class ChannelConfig:
         self.address = parse_address(address)
         self.name = self.address.target
         self.tls = TLS() if tls is None and self.address.tls else tls
-        self._exposed = (
-            self.tls is None
-            and not allow_plaintext_credentials
-            and not is_loopback(self.address.host)
-        )
-        self.server_name = server_name or self.address.host
-        if self.tls is not None and self.tls.server_name is not None:
-            self.server_name = self.tls.server_name
+        safe = self.tls is not None or allow_plaintext_credentials
+        self._exposed = not safe and not is_loopback(self.address.host)
+        of_tls = None if self.tls is None else self.tls.server_name
+        self.server_name = of_tls or server_name or self.address.host
         self.has_key = bool(admin_key)
         self.pid = os.getpid()
         self._headers = tuple(_checked(headers))

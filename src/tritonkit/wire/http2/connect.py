@@ -1,27 +1,23 @@
-"""Reaching a server: names, sockets, TLS and the peer's SETTINGS, for threads and for tasks."""
+"""Reaching a server for threads and for tasks: its name, a socket, TLS."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tritonkit.wire.http2.channel import ChannelConfig
-from tritonkit.wire.http2.connection import Connection
+from tritonkit.wire.http2.socket_io import SocketIO, TLSLayer
 from tritonkit.wire.http2.status import unreachable
-from tritonkit.wire.http2.tls_layer import TLSLayer, received
-from tritonkit.wire.names import Place, look_up
+from tritonkit.wire.names import Place, look_up, look_up_async
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["connect", "connect_async", "reason"]
 
-__all__ = ["connect", "connect_async", "reason", "tuned", "unresolved"]
-
-_CHUNK = 64 * 2**10
 _NEXT_S: Final = 0.25
 """An address has so long before the next one is tried too (RFC 8305): the first may be a hole."""
 
@@ -39,14 +35,73 @@ def reason(error: BaseException) -> str:
     return os.strerror(error.errno)
 
 
-def unresolved(host: str, error: BaseException) -> str:
-    """Why a host has no address, in words."""
-    if isinstance(error, TimeoutError):
-        return f"the name {host} was not resolved in time"
-    return f"the name {host} is not known: {reason(error)}"
+def connect(config: ChannelConfig, deadline: float) -> SocketIO:
+    """Reach the server by a `time.monotonic()` moment, or raise `ServerUnavailable`."""
+    with _resolving(config):
+        future = look_up(config.address.host, config.address.port)
+        places = future.result(max(deadline - time.monotonic(), 0.0))
+    with _failing(config, "cannot connect"):
+        sock = _connected(places, deadline)
+    tls = None
+    with _failing(config, _NO_TLS), contextlib.ExitStack() as on_error:
+        on_error.callback(sock.close)
+        _tune(sock)
+        if config.tls is not None:
+            tls = TLSLayer(config.tls.context, config.server_name)
+            tls.handshake(sock, deadline)
+        on_error.pop_all()
+    return SocketIO(sock, tls)
 
 
-def tuned(sock: socket.socket) -> None:
+async def connect_async(
+    config: ChannelConfig, timeout_s: float, protocol: asyncio.Protocol
+) -> None:
+    """The same for a task: what speaks over the connection is `protocol`."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout_s
+    with _resolving(config):
+        async with asyncio.timeout_at(until):
+            places = await look_up_async(config.address.host, config.address.port)
+    with _failing(config, "cannot connect"):
+        async with asyncio.timeout_at(until):
+            sock = await _first_connected(places)
+    with _failing(config, _NO_TLS):
+        _tune(sock)
+        async with asyncio.timeout_at(until):
+            await loop.create_connection(
+                lambda: protocol,
+                sock=sock,
+                ssl=None if config.tls is None else config.tls.context,
+                server_hostname=config.server_name if config.tls else None,
+            )
+
+
+_NO_TLS: Final = "no TLS connection with HTTP/2"
+
+
+@contextlib.contextmanager
+def _failing(config: ChannelConfig, what: str) -> Iterator[None]:
+    """Say of the system's errors what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        raise unreachable(config.name, f"{what}: {reason(error)}", unprocessed=True) from error
+
+
+@contextlib.contextmanager
+def _resolving(config: ChannelConfig) -> Iterator[None]:
+    host = config.address.host
+    try:
+        yield
+    except TimeoutError as error:
+        found = f"the name {host} was not resolved in time"
+        raise unreachable(config.name, found, unprocessed=True) from error
+    except (OSError, UnicodeError) as error:
+        found = f"the name {host} is not known: {reason(error)}"
+        raise unreachable(config.name, found, unprocessed=True) from error
+
+
+def _tune(sock: socket.socket) -> None:
     """Set what a connection of small urgent messages wants."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -61,49 +116,20 @@ def tuned(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def connect(
-    target: ChannelConfig, timeout_s: float, core: Connection
-) -> tuple[socket.socket, TLSLayer | None]:
-    """Reach the server and hear its SETTINGS.
-
-    Raises:
-        ServerUnavailable: no server answers there in time, or not in HTTP/2.
-    """
-    deadline = time.monotonic() + timeout_s
-    sock = _reached(target, deadline)
-    try:
-        tuned(sock)
-        sealed = None
-        if target.tls is not None:
-            sealed = TLSLayer(target.tls.context, target.server_name)
-            sealed.handshake(sock, deadline)
-        _greet(sock, sealed, core, deadline)
-    except OSError as error:
-        sock.close()
-        what = "no HTTP/2 connection" if target.tls is None else "no TLS connection with HTTP/2"
-        raise unreachable(target.name, f"UNAVAILABLE: {what}: {reason(error)}") from error
-    except BaseException:
-        sock.close()
-        raise
-    sock.settimeout(None)
-    return sock, sealed
+def _no_address() -> OSError:
+    return OSError(errno.EADDRNOTAVAIL, "the name has no address")
 
 
-def _reached(target: ChannelConfig, deadline: float) -> socket.socket:
-    host, port = target.address.host, target.address.port
-    try:
-        places = look_up(host, port).result(max(deadline - time.monotonic(), 0.0))
-    except (OSError, UnicodeError) as error:  # TimeoutError is one of the first
-        raise unreachable(target.name, f"UNAVAILABLE: {unresolved(host, error)}") from error
-    failed = OSError(errno.EADDRNOTAVAIL, "the name has no address")
-    for left, (family, kind, protocol, _, place) in zip(
-        range(len(places), 0, -1), places, strict=True
-    ):
+def _connected(places: Sequence[Place], deadline: float) -> socket.socket:
+    """Connected to the first address that takes it; `OSError` if none does."""
+    failed = _no_address()
+    for at, (family, kind, protocol, _, address) in enumerate(places):
         sock = socket.socket(family, kind, protocol)
         try:
             # Each address gets its share of the time: the first may be a hole.
-            sock.settimeout(max((deadline - time.monotonic()) / left, 0.001))
-            sock.connect(place)
+            share_s = (deadline - time.monotonic()) / (len(places) - at)
+            sock.settimeout(max(share_s, 0.001))
+            sock.connect(address)
         except OSError as error:
             sock.close()
             failed = error
@@ -112,54 +138,34 @@ def _reached(target: ChannelConfig, deadline: float) -> socket.socket:
             raise
         else:
             return sock
-    raise unreachable(target.name, f"UNAVAILABLE: cannot connect: {reason(failed)}") from failed
+    raise failed
 
 
-def _greet(sock: socket.socket, sealed: TLSLayer | None, core: Connection, deadline: float) -> None:
-    while True:
-        out, core.writer.out = core.writer.out, []
-        data = b"".join(out) if sealed is None else sealed.encrypt(out)
-        sock.settimeout(max(deadline - time.monotonic(), 0.001))
-        sock.sendall(data)
-        if core.lost or core.draining:
-            raise OSError(0, core.lost or core.draining)
-        if core.settings_received:
-            return
-        if time.monotonic() >= deadline:
-            raise TimeoutError
-        data = received(sock)
-        if sealed is not None:
-            data = sealed.decrypt(data)
-        core.receive(data)
-
-
-async def connect_async(places: Sequence[Place]) -> socket.socket:
-    """A connected socket; `OSError` if no address takes a connection."""
+async def _first_connected(places: Sequence[Place]) -> socket.socket:
+    """The same, but a second address is tried beside the first when that takes long."""
     left = list(reversed(places))
     trying: set[asyncio.Task[socket.socket]] = set()
-    failed = OSError(errno.EADDRNOTAVAIL, "the name has no address")
+    failed = _no_address()
     try:
         while left or trying:
             if left:
-                trying.add(asyncio.create_task(_connected(left.pop())))
+                trying.add(asyncio.create_task(_connected_async(left.pop())))
             done, _ = await asyncio.wait(
                 trying, timeout=_NEXT_S if left else None, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 trying.remove(task)
-                error = task.exception()
-                if error is None:
+                try:
                     return task.result()
-                if not isinstance(error, OSError):
-                    raise error
-                failed = error
+                except OSError as error:
+                    failed = error
     finally:
         for task in trying:
             _discard(task)
     raise failed
 
 
-async def _connected(place: Place) -> socket.socket:
+async def _connected_async(place: Place) -> socket.socket:
     family, kind, protocol, _, address = place
     sock = socket.socket(family, kind, protocol)
     try:

@@ -47,8 +47,8 @@ class Connection:
     def __init__(self, fields: RequestHeaders, limit: AnswerLimit | None = None) -> None:
         self.writer = FrameWriter()
         self.calls: dict[int, Call] = {}
-        self.settings_received = False
-        """Whether the peer's SETTINGS have come: it speaks HTTP/2."""
+        self.greeted = Waiter()
+        """Ready when the peer's SETTINGS have come (it speaks HTTP/2), or the connection is lost."""
         self.draining = ""
         """Why no new call may begin, if so."""
         self.lost = ""
@@ -85,6 +85,10 @@ class Connection:
             return False  # `open` says so at once: no place would ever come free
         return bool(self._queue) or len(self.calls) + self._reserved >= self._max_streams
 
+    def busy(self) -> bool:
+        """Whether an answer is waited for."""
+        return len(self.calls) > len(self.cancelled)
+
     def enqueue(self) -> Waiter:
         """A place in the queue of new calls; once ready it must be used up by `open` or `dequeue`."""
         place = Waiter()
@@ -97,7 +101,8 @@ class Connection:
             self._reserved -= 1
         else:
             self._queue.remove(place)
-        return self._admit()
+        self._admit()
+        return self._now_ready()
 
     def open(
         self,
@@ -108,17 +113,15 @@ class Connection:
         headers: Headers = (),
         queued: bool = False,
     ) -> Call:
-        """Begin a call; with a body a unary one, of which `writer.push` sends what is left.
+        """Begin a call, or raise `Draining`; `writer.push` sends what the windows have held back.
 
         Args:
             method: of Triton's service.
-            body: the one message, of `size` bytes, or None for a stream.
+            body: a unary call's message, of `size` bytes, or None for a stream.
+            size: see `body`.
             timeout_s: the server gets it as its own, with `GRACE_S` more.
             headers: of this call alone.
             queued: whether the call has a place from `enqueue`.
-
-        Raises:
-            Draining: the connection takes no new calls.
         """
         if queued:
             self._reserved -= 1
@@ -143,65 +146,50 @@ class Connection:
             self._reopen_window(call)
         return message
 
-    def reset_call(self, call: Call, code: int = frames.CANCEL) -> list[Waiter]:
-        """Reset a call that has not ended; what still comes for it is dropped."""
-        if call.ended:
-            return []
-        self.writer.out.append(frames.rst_stream(call.number, code))
-        return self._end(call)
-
     def cancel(self, call: Call, now: float) -> list[Waiter]:
-        """The answer is not wanted: `reset_cancelled` resets the call unless it ends by itself before.
-
-        Args:
-            call: one under way, or over.
-            now: of any clock in seconds, the same one for `reset_cancelled`.
-        """
+        """The answer is not wanted: `reset_cancelled` resets the call unless it ends by itself before."""
         if call.ended or call in self.cancelled:
             return []
         if call.unsent_bytes:
-            return self.reset_call(call)  # the server has not begun
-        self.writer.finish(call)
-        self.cancelled[call] = now
-        call.discard()
-        woken: list[Waiter] = [] if call.ready else [call]
-        call.ready = True
-        return woken
+            self.reset_call(call)  # the server has not begun
+        else:
+            self.writer.finish(call)
+            self.cancelled[call] = now
+            call.discard()
+            self._wake(call)
+        return self._now_ready()
 
     def reset_cancelled(self, now: float) -> list[Waiter]:
         """Reset the calls cancelled `GRACE_S` ago."""
-        woken: list[Waiter] = []
         for call, since in list(self.cancelled.items()):
             if now - since < GRACE_S:
                 break
-            woken += self.reset_call(call)
-        return woken
+            self.reset_call(call)
+        return self._now_ready()
 
-    def busy(self) -> bool:
-        """Whether an answer is waited for."""
-        return len(self.calls) > len(self.cancelled)
+    def reset_call(self, call: Call, code: int = frames.CANCEL) -> None:
+        """Reset a call that has not ended; what still comes for it is dropped."""
+        if not call.ended:
+            self.writer.out.append(frames.rst_stream(call.number, code))
+            self._end(call)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self.writer.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
 
     def fail(self, why: str, code: int | None = None) -> list[Waiter]:
-        """The connection is gone: every call ends with the reason.
-
-        Args:
-            why: for messages.
-            code: of the GOAWAY that the peer gets, if it gets one.
-        """
+        """The connection is gone: every call ends with the reason; `code` is for the peer's GOAWAY, if any."""
         if self.lost:
             return []
         self.lost = self.draining = why
         if code is not None:
             self.writer.out.append(frames.goaway(code))
-        woken: list[Waiter] = []
         for call in list(self.calls.values()):
             call.lost = why
-            woken += self._end(call)
-        return woken + self._admit()
+            self._end(call)
+        self._admit()
+        self._wake(self.greeted)
+        return self._now_ready()
 
     # -- what comes
 
@@ -209,15 +197,14 @@ class Connection:
         """Take bytes of the peer in; what is ready now that was not before."""
         if self.lost:
             return []
-        self._woken = []
         try:
             self._reader.read(data)
         except ProtocolError as error:
-            self._woken += self.fail(f"it broke HTTP/2's rules: {error}", error.code)
-        return self._woken
+            return self.fail(f"it broke HTTP/2's rules: {error}", error.code)
+        return self._now_ready()
 
     def data_frame(self, number: int, size: int, ends: int) -> None:
-        """See `FrameHandler`."""
+        """A DATA frame of `size` bytes with its padding; `ends`, if not 0, as the stream's last."""
         self._unacknowledged += size
         if self._unacknowledged >= WINDOW // 2:
             self.writer.out.append(frames.window_update(0, self._unacknowledged))
@@ -230,39 +217,32 @@ class Connection:
                 raise ProtocolError("more bytes than the window allows", frames.FLOW_CONTROL_ERROR)
 
     def data(self, payload: memoryview, last: bool) -> None:
-        """See `FrameHandler`."""
+        """Bytes of that frame; `last` with its last ones."""
         call = self._data_call
         if call is None or call.ended:
             return
         if not call.problem and call not in self.cancelled and call.http in _GRPC:
-            self._take(call, payload)
+            try:
+                call.receive(payload)
+            except BadMessage as error:
+                # For the shell to cancel: the server may be Triton, which should see no reset at once.
+                call.problem = str(error)
+                if not call.streaming:
+                    call.discard()
+                self._wake(call)
         if not last:
             return
         if self._data_ends:
             if call.http in _GRPC:
                 call.problem = call.problem or "it ended without a status"
-            self._woken += self._close(call)
+            self._close(call)
             return
         self._reopen_window(call)
-        if call.unread and not call.ready:
-            call.ready = True
-            self._woken.append(call)
-
-    def _take(self, call: Call, payload: memoryview) -> None:
-        """Buffer a call's bytes. An answer that is refused is for the shell to cancel: the server may
-        be Triton, which should not see a reset at once (`GRACE_S`)."""
-        try:
-            call.receive(payload)
-        except BadMessage as error:
-            call.problem = str(error)
-            if not call.streaming:
-                call.discard()
-            if not call.ready:
-                call.ready = True
-                self._woken.append(call)
+        if call.unread:
+            self._wake(call)
 
     def fields(self, number: int, block: bytes, ends: int) -> None:
-        """See `FrameHandler`."""
+        """A whole block of header fields."""
         # Read also for a call that is over: the peer's table lives in these blocks.
         head = self._answers.read(block)
         call = self._call(number)
@@ -275,16 +255,23 @@ class Connection:
         if ends:
             if call.partial:
                 call.problem = call.problem or "its message ended early"
-            self._woken += self._close(call)
+            self._close(call)
 
     def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
-        """See `FrameHandler`."""
+        """Any other frame; unknown kinds too."""
         if kind == frames.WINDOW_UPDATE:
             self._window_update(number, number_in(payload) & LARGEST_WINDOW)
         elif kind == frames.PING:
-            self._ping(flags, number, payload)
+            if number or len(payload) != 8:
+                raise ProtocolError("a PING that is none", frames.FRAME_SIZE_ERROR)
+            if not flags & frames.ACK:
+                self.writer.acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
         elif kind == frames.RST_STREAM:
-            self._rst_stream(number, number_in(payload))
+            code = number_in(payload)
+            call = self._call(number)
+            if call is not None:
+                call.reset, call.refused = code, code == frames.REFUSED_STREAM
+                self._end(call)
         elif kind == frames.SETTINGS:
             self._settings(flags, number, payload)
         elif kind == frames.GOAWAY:
@@ -292,39 +279,23 @@ class Connection:
         elif kind == frames.PUSH_PROMISE:
             raise ProtocolError("a push, which was switched off")
 
-    def _rst_stream(self, number: int, code: int) -> None:
-        call = self._call(number)
-        if call is not None:
-            call.reset = code
-            call.refused = code == frames.REFUSED_STREAM
-            self._woken += self._end(call)
-
     def _settings(self, flags: int, number: int, payload: memoryview) -> None:
         if number or len(payload) % 6 or (flags & frames.ACK and payload):
             raise ProtocolError("SETTINGS that are none", frames.FRAME_SIZE_ERROR)
         if flags & frames.ACK:
             return
         for name, value in struct.iter_unpack(">HL", payload):
-            self._setting(name, value)
-        self.settings_received = True
+            if name == frames.HEADER_TABLE_SIZE:
+                self._fields.resize(value)
+            elif name == frames.MAX_CONCURRENT_STREAMS:
+                self._max_streams = value
+                self._admit()
+            elif name == frames.INITIAL_WINDOW_SIZE:
+                self._woken += self.writer.resize_windows(value, self.calls.values())
+            elif name == frames.MAX_FRAME_SIZE:
+                self.writer.resize_frames(value)
+        self._wake(self.greeted)
         self.writer.acknowledge(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
-
-    def _setting(self, name: int, value: int) -> None:
-        if name == frames.HEADER_TABLE_SIZE:
-            self._fields.resize(value)
-        elif name == frames.MAX_CONCURRENT_STREAMS:
-            self._max_streams = value
-            self._woken += self._admit()
-        elif name == frames.INITIAL_WINDOW_SIZE:
-            self._woken += self.writer.resize_windows(value, self.calls.values())
-        elif name == frames.MAX_FRAME_SIZE:
-            self.writer.resize_frames(value)
-
-    def _ping(self, flags: int, number: int, payload: memoryview) -> None:
-        if number or len(payload) != 8:
-            raise ProtocolError("a PING that is none", frames.FRAME_SIZE_ERROR)
-        if not flags & frames.ACK:
-            self.writer.acknowledge(frames.frame(frames.PING, frames.ACK, 0, bytes(payload)))
 
     def _goaway(self, number: int, payload: memoryview) -> None:
         if number or len(payload) < 8:
@@ -334,8 +305,8 @@ class Connection:
         for call in list(self.calls.values()):
             if call.number > last:
                 call.lost, call.refused = self.draining, True
-                self._woken += self._end(call)
-        self._woken += self._admit()
+                self._end(call)
+        self._admit()
 
     def _window_update(self, number: int, more: int) -> None:
         if not number:
@@ -347,17 +318,11 @@ class Connection:
         call.window += more
         if not more or call.window > LARGEST_WINDOW:
             call.problem = f"it made the call's window larger by {more} bytes"
-            self._woken += self.reset_call(call, frames.FLOW_CONTROL_ERROR)
+            self.reset_call(call, frames.FLOW_CONTROL_ERROR)
         else:
             self._woken += self.writer.unblock()
 
     # -- common to both
-
-    def _reopen_window(self, call: Call) -> None:
-        """Let the peer send more on this stream, unless its messages pile up unread."""
-        if call.unacknowledged >= WINDOW // 2 and not call.unread:
-            self.writer.out.append(frames.window_update(call.number, call.unacknowledged))
-            call.unacknowledged = 0
 
     def _call(self, number: int) -> Call | None:
         """The call of a stream; None if it is over."""
@@ -366,32 +331,43 @@ class Connection:
             raise ProtocolError(f"a frame for stream {number}, which was not opened")
         return call
 
-    def _close(self, call: Call) -> list[Waiter]:
+    def _reopen_window(self, call: Call) -> None:
+        """Let the peer send more on this stream, unless its messages pile up unread."""
+        if call.unacknowledged >= WINDOW // 2 and not call.unread:
+            self.writer.out.append(frames.window_update(call.number, call.unacknowledged))
+            call.unacknowledged = 0
+
+    def _close(self, call: Call) -> None:
         """The peer has ended its side: end ours, in case it had more to say."""
         if call.unsent_bytes or not call.ends:
             self.writer.out.append(frames.rst_stream(call.number, frames.CANCEL))
-        return self._end(call)
+        self._end(call)
 
-    def _end(self, call: Call) -> list[Waiter]:
-        """The call is over; those who wait for it or for its place."""
+    def _end(self, call: Call) -> None:
+        """The call is over; wake those who wait for it or for its place."""
         del self.calls[call.number]
         call.ended = True
         self.cancelled.pop(call, None)
-        woken: list[Waiter] = [] if call.ready else [call]
-        call.ready = True
+        self._wake(call)
         room = self.writer.discard(call)
         if room is not None:
-            woken.append(room)
-        return woken + self._admit() if self._queue else woken
+            self._woken.append(room)
+        if self._queue:
+            self._admit()
 
-    def _admit(self) -> list[Waiter]:
-        """Those at the head of the queue for whom there is room; all, if no call may begin."""
-        woken = []
+    def _admit(self) -> None:
+        """Let in those at the head of the queue for whom there is room; all, if no call may begin."""
         while self._queue and (
             self.draining or len(self.calls) + self._reserved < self._max_streams
         ):
-            place = self._queue.popleft()
-            place.ready = True
             self._reserved += 1
-            woken.append(place)
+            self._wake(self._queue.popleft())
+
+    def _wake(self, waiter: Waiter) -> None:
+        if not waiter.ready:
+            waiter.ready = True
+            self._woken.append(waiter)
+
+    def _now_ready(self) -> list[Waiter]:
+        woken, self._woken = self._woken, []
         return woken

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.frames import HEAD, LARGEST_WINDOW
 
-__all__ = ["LARGEST_FRAME", "FrameHandler", "FrameReader", "ProtocolError", "number_in"]
+if TYPE_CHECKING:
+    from tritonkit.wire.http2.connection import Connection
+
+__all__ = ["LARGEST_FRAME", "FrameReader", "ProtocolError", "number_in"]
 
 LARGEST_FRAME: Final = 2**20
 """Bytes of a DATA frame that the peer may send."""
@@ -34,30 +37,10 @@ class ProtocolError(Exception):
         self.code = code
 
 
-class FrameHandler(Protocol):
-    """What takes the frames."""
-
-    def data_frame(self, number: int, size: int, ends: int) -> None:
-        """A DATA frame of `size` bytes with its padding; `ends`, if not 0, as the stream's last."""
-
-    def data(self, payload: memoryview, last: bool) -> None:
-        """Bytes of that frame; `last` with its last ones."""
-
-    def fields(self, number: int, block: bytes, ends: int) -> None:
-        """A whole block of header fields."""
-
-    def control(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
-        """Any other frame; unknown kinds too."""
-
-
 class FrameReader:
-    """Cuts; buffers what has come of a frame in part, but hands DATA on as it comes.
+    """Hands frames to a connection; what came of one in part is buffered, but DATA handed on as it comes."""
 
-    Args:
-        handler: gets the frames.
-    """
-
-    def __init__(self, handler: FrameHandler) -> None:
+    def __init__(self, handler: Connection) -> None:
         self._handler = handler
         self._expects_settings = True
         self._partial = b""

@@ -7,11 +7,11 @@ from typing import Final
 
 __all__ = [
     "ACK", "CANCEL", "COMPRESSION_ERROR", "CONTINUATION", "DATA", "ENABLE_PUSH", "END_HEADERS",
-    "END_STREAM", "ENHANCE_YOUR_CALM", "ERROR_NAMES", "FLOW_CONTROL_ERROR", "FRAME_SIZE_ERROR",
+    "END_STREAM", "ENHANCE_YOUR_CALM", "FLOW_CONTROL_ERROR", "FRAME_SIZE_ERROR",
     "GOAWAY", "HEAD", "HEADERS", "HEADER_TABLE_SIZE", "INITIAL_WINDOW_SIZE", "LARGEST_WINDOW",
     "MAX_CONCURRENT_STREAMS", "MAX_FRAME_SIZE", "MAX_HEADER_LIST_SIZE", "NO_ERROR", "PADDED",
     "PING", "PREFACE", "PRIORITY", "PRIORITY_FLAG", "PROTOCOL_ERROR", "PUSH_PROMISE",
-    "REFUSED_STREAM", "RST_STREAM", "SETTINGS", "WINDOW_UPDATE", "frame", "goaway", "going_away",
+    "REFUSED_STREAM", "RST_STREAM", "SETTINGS", "WINDOW_UPDATE", "error_name", "frame", "goaway", "going_away",
     "header_frames", "rst_stream", "settings", "window_update",
 ]  # fmt: skip
 
@@ -53,7 +53,7 @@ CANCEL: Final = 8
 COMPRESSION_ERROR: Final = 9
 ENHANCE_YOUR_CALM: Final = 11
 
-ERROR_NAMES: Final = (
+_ERROR_NAMES: Final = (
     "NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT",
     "STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR",
     "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
@@ -89,15 +89,19 @@ def rst_stream(stream: int, code: int) -> bytes:
 
 def goaway(code: int) -> bytes:
     """Say why the connection will be closed; a server opens no streams, so the last one is 0."""
-    return frame(GOAWAY, 0, 0, _NUMBER.pack(0) + _NUMBER.pack(code))
+    return frame(GOAWAY, 0, 0, struct.pack(">LL", 0, code))
 
 
 def going_away(payload: memoryview) -> tuple[int, str]:
     """What a GOAWAY of at least 8 bytes says: the last stream the peer looked at, and why it goes."""
-    last, code = _NUMBER.unpack_from(payload)[0], _NUMBER.unpack_from(payload, 4)[0]
-    name = ERROR_NAMES[code] if code < len(ERROR_NAMES) else str(code)
+    last, code = struct.unpack_from(">LL", payload)
     words = bytes(payload[8:200]).decode("utf-8", "replace")
-    return last & LARGEST_WINDOW, f"{name} {words}".rstrip()
+    return last & LARGEST_WINDOW, f"{error_name(code)} {words}".rstrip()
+
+
+def error_name(code: int) -> str:
+    """An error code's name; of one that has none, its number."""
+    return _ERROR_NAMES[code] if code < len(_ERROR_NAMES) else str(code)
 
 
 def header_frames(stream: int, block: bytes, largest: int) -> bytes:

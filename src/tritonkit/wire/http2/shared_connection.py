@@ -9,23 +9,22 @@ from typing import Final
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.connection import Connection
 from tritonkit.wire.http2.keepalive import Keepalive
+from tritonkit.wire.transport import Body, Headers
 
-__all__ = ["FRESH_S", "LONG_IDLE_S", "PUSHED", "SharedConnection"]
+__all__ = ["ENDED", "PUSHED", "SILENT", "SharedConnection"]
 
 PUSHED: Final = 2**20
 """Bytes that a call sends in one go, for others to have their turn."""
-FRESH_S: Final = 0.01
+ENDED: Final = "the server closed the connection"
+SILENT: Final = "the connection was lost: the server went silent"
+_FRESH_S: Final = 0.01
 """A connection idle for less is not looked at before its next use."""
-LONG_IDLE_S: Final = 1.0
+_LONG_IDLE_S: Final = 1.0
 """After so long idle the time for keepalive starts with the next call."""
 
 
 class SharedConnection(ABC):
-    """A connection that several callers use.
-
-    Args:
-        core: reads and writes the frames.
-    """
+    """A connection that several callers use; `core` reads and writes its frames."""
 
     def __init__(self, core: Connection) -> None:
         self.core = core
@@ -34,26 +33,38 @@ class SharedConnection(ABC):
 
     @abstractmethod
     def cancel(self, call: Call) -> None:
-        """Cancel the call, unless it has ended: see `Connection.cancel`."""
+        """Give the call up, unless it has ended: see `Connection.cancel`."""
 
     @abstractmethod
     def close(self, why: str) -> None:
         """Close the connection; calls under way end, with the reason."""
 
     def finished(self, call: Call) -> None:
-        """To be called after each call: cancels it if its answer was refused amid it."""
+        """To be called after each call: cancels it if its answer was refused amid it, or has not come."""
         if call.ended:
-            self.mark_idle()
+            self._used = time.monotonic()
+            self.retire()
         else:
             self.cancel(call)
-
-    def mark_idle(self) -> None:
-        """Note when the connection fell idle, and close a drained one."""
-        self._used = time.monotonic()
-        if not self.core.calls:
-            self.retire()
 
     def retire(self) -> None:
         """Close the connection if it takes no calls and has none."""
         if self.core.draining and not self.core.calls:
             self.close(self.core.draining)
+
+    def _is_stale(self) -> bool:
+        """Whether it was idle for so long that it should be looked at before its next use."""
+        return not self.core.draining and time.monotonic() - self._used > _FRESH_S
+
+    def _open(
+        self, method: str, body: Body | None, size: int, deadline: float, headers: Headers, queued: bool
+    ) -> Call:  # fmt: skip
+        """See `Connection.open`; `deadline` is a `time.monotonic()` moment."""
+        core, now = self.core, time.monotonic()
+        idle_s = 0.0 if core.busy() else now - self._used
+        timeout_s = None if body is None else max(deadline - now, 0.001)
+        call = core.open(method, body, size, timeout_s, headers, queued)
+        self._used = now
+        if idle_s > _LONG_IDLE_S:
+            self._keepalive.heard(now)
+        return call

@@ -1,16 +1,22 @@
-"""Bytes over one connected socket: sent without waiting by any thread, read by one at a time."""
+"""Bytes over one connected socket that threads share: sent without waiting by any, read by one at a time."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import select
 import socket
 import struct
-from typing import Final
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from tritonkit.wire.http2.tls_layer import TLSLayer
+if TYPE_CHECKING:
+    import ssl
 
-__all__ = ["SLICE_S", "SocketIO"]
+__all__ = ["SLICE_S", "SocketIO", "TLSLayer"]
 
 SLICE_S: Final = 1.0
 """How long a read sleeps in one go: another time limit for the socket costs more than waking."""
@@ -23,33 +29,26 @@ _Out = list[bytes | memoryview]
 
 
 class SocketIO:
-    """A socket, and TLS over it; its methods raise `OSError` when the connection is lost.
+    """A connected socket, and TLS over it if it is spoken; methods raise `OSError` when the connection is lost."""
 
-    Args:
-        sock: connected, without a time limit.
-        sealed: TLS, if it is spoken.
-    """
-
-    def __init__(self, sock: socket.socket, sealed: TLSLayer | None) -> None:
-        self._sock = sock
-        self._sealed = sealed
+    def __init__(self, sock: socket.socket, tls: TLSLayer | None) -> None:
+        self._sock, self._tls = sock, tls
         self._limit_s = 0.0
         # gevent's sockets wait in their own loop, also with MSG_DONTWAIT, and know no SO_RCVTIMEO.
         self._gevent = not type(sock).__module__.startswith("socket")
-        if self._gevent:
-            sock.setblocking(False)
+        sock.settimeout(0.0 if self._gevent else None)
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
         self.unsent: _Out = []
         """What the socket had no room for; only the thread that sends changes it."""
 
     def pending(self) -> bool:
         """Whether there is something to send that came from no caller."""
-        return bool(self.unsent) or (self._sealed is not None and self._sealed.pending)
+        return bool(self.unsent) or (self._tls is not None and self._tls.pending)
 
     def send(self, out: _Out) -> bool:
         """Send what was left before and these pieces; False if the socket has no room for all."""
-        if self._sealed is not None:
-            out = [self._sealed.encrypt(out)]
+        if self._tls is not None:
+            out = [self._tls.encrypt(out)]
         if self.unsent:
             out = self.unsent + out
             self.unsent = []
@@ -75,30 +74,26 @@ class SocketIO:
             poll.register(self._sock, select.POLLOUT)
             poll.poll(min(left, SLICE_S) * 1000)
 
-    def receive(self, left: float, listening: bool) -> bytes | None:
+    def receive(self, left: float, listening: bool = False) -> bytes | None:
         """Bytes of the peer, b"" at their end; None if none came for a while.
 
         Args:
             left: seconds to wait at most; it may be less.
             listening: whether `wake_reader` ends the wait.
         """
+        if left <= 0:
+            return self._read(socket.MSG_DONTWAIT)
         must_ask = listening or self.unsent or self._gevent
         if must_ask and not self._readable(left, listening):
             return None
-        if self._gevent:
-            return self._read(0)
         limit_s = SLICE_S if left > SLICE_S else left
-        if limit_s != self._limit_s:
+        if limit_s != self._limit_s and not self._gevent:
             self._limit_s = limit_s
             # At least a millisecond: none at all would mean for ever.
             micro = max(int(limit_s * 1_000_000), 1000)
             limit = struct.pack("ll", *divmod(micro, 1_000_000))
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         return self._read(0)
-
-    def poll(self) -> bytes | None:
-        """`receive` without waiting."""
-        return self._read(socket.MSG_DONTWAIT)
 
     def enable_wakeup(self) -> None:
         """Get ready for `wake_reader`."""
@@ -130,9 +125,9 @@ class SocketIO:
             data = self._sock.recv(_CHUNK, flags)
         except BlockingIOError:
             return None
-        if self._sealed is None or not data:
+        if self._tls is None or not data:
             return data
-        return self._sealed.decrypt(data) or None
+        return self._tls.decrypt(data) or None
 
     def _readable(self, left: float, listening: bool) -> bool:
         """Whether there is something to read, after waiting for that, for room and for `wake_reader`."""
@@ -145,6 +140,68 @@ class SocketIO:
         if wakeup is not None and wakeup.fileno() in ready:
             wakeup.recv(_CHUNK)
         return bool(ready.get(self._sock.fileno(), 0) & ~select.POLLOUT)
+
+
+class TLSLayer:
+    """TLS between bytes of the application and bytes of the socket; safe between threads."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
+        import ssl
+
+        self._again = ssl.SSLWantReadError
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+        self._lock = threading.Lock()
+
+    def handshake(self, sock: socket.socket, deadline: float) -> None:
+        """Agree on keys and on HTTP/2; raises `OSError`, of which `ssl.SSLError` is one."""
+        while True:
+            try:
+                self._tls.do_handshake()
+                done = True
+            except self._again:
+                done = False
+            finally:
+                # After an error this tells the peer which.
+                sock.settimeout(max(deadline - time.monotonic(), 0.001))
+                sock.sendall(self._outgoing.read())
+            if done:
+                break
+            data = sock.recv(_CHUNK)
+            if not data:
+                raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+            self._incoming.write(data)
+        if self._tls.selected_alpn_protocol() not in ("h2", None):
+            raise OSError(0, "TLS speaks another protocol than HTTP/2 there")
+
+    def encrypt(self, pieces: Iterable[bytes | memoryview]) -> bytes:
+        """What to send for these pieces."""
+        with self._lock:
+            for piece in pieces:
+                while piece:
+                    piece = piece[self._tls.write(piece) :]
+            return self._outgoing.read()
+
+    def decrypt(self, data: bytes) -> bytes:
+        """What has come; TLS's own answers to it go out with the next `encrypt`, see `pending`."""
+        plain = []
+        with self._lock:
+            self._incoming.write(data)
+            try:
+                while more := self._tls.read(_CHUNK):
+                    plain.append(more)
+            except self._again:
+                pass
+            except OSError:
+                # What came before the end counts; the end comes up again with the next call.
+                if not plain:
+                    raise
+            return b"".join(plain)
+
+    @property
+    def pending(self) -> bool:
+        """Whether TLS itself has something to send."""
+        return self._outgoing.pending > 0
 
 
 def _without(pieces: _Out, size: int) -> _Out:

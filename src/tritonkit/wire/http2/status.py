@@ -17,38 +17,30 @@ from tritonkit.errors import (
 )
 from tritonkit.wire.http2.call import COMPRESSED, LONGEST_MESSAGE, Call
 from tritonkit.wire.http2.channel import ChannelConfig
-from tritonkit.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, ERROR_NAMES, REFUSED_STREAM
+from tritonkit.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM, error_name
 from tritonkit.wire.transport import Body
 
 __all__ = [
-    "ATTEMPTS", "CANCELLED", "CLOSED", "STATUSES", "STREAM", "answer_of", "error_of", "not_in_time", "place",
-    "too_large", "translate", "unreachable",
+    "CANCELLED", "CLOSED", "STREAM", "answer_of", "error_of", "not_in_time", "place",
+    "too_large", "unreachable",
 ]  # fmt: skip
 
 CLOSED: Final = "the client was closed while the call was under way"
 CANCELLED: Final = "the call was cancelled"
 STREAM: Final = "ModelStreamInfer"
 
-ATTEMPTS: Final = (False, False, True)
-"""A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
-
-STATUSES: Final = (
+_STATUSES: Final = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
     "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
     "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 )  # fmt: skip
 """gRPC's, each at its number."""
 
-_CHECK_PORT = "check that Triton runs there and that this is its gRPC port (8001 unless set)"
 _MORE_TIME = "allow more time with timeout_s, or send less at once"
 _SEND_LESS = "send less at a time, or raise the model's queue limits"
 
 _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
-    "DEADLINE_EXCEEDED": (
-        DeadlineExceeded,
-        "",
-        _MORE_TIME,
-    ),
+    "DEADLINE_EXCEEDED": (DeadlineExceeded, "", _MORE_TIME),
     "NOT_FOUND": (
         ModelNotFound,
         "",
@@ -82,26 +74,10 @@ _UNPROCESSED: Final = re.compile(
 """What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
 refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
 
-_GATEWAY: Final = {502, 503, 504}
-"""What a proxy says whose server is not there."""
-
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
 )
 """Calls whose first field is a model's name."""
-
-
-def translate(status: int, details: str, where: str) -> ClientError:
-    """Our error for a gRPC status; every number has one."""
-    name = STATUSES[status] if 0 <= status < len(STATUSES) else f"status {status}"
-    kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
-    # How gRPC servers refuse a message above their own limit: sending it again cannot help.
-    if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
-        kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
-    refused = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
-    if kind is InvalidInput:
-        refused = "Received message" in details
-    return kind(where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=refused)
 
 
 def place(address: str, method: str, body: Body | None) -> str:
@@ -122,10 +98,16 @@ def not_in_time(where: str, timeout_s: float, what: str = "no answer") -> Deadli
 
 
 def unreachable(
-    where: str, found: str, todo: str = _CHECK_PORT, unprocessed: bool = False
+    where: str, found: str, todo: str = "", unprocessed: bool = False
 ) -> ServerUnavailable:
     """The error of a connection that cannot be made or was lost."""
-    return ServerUnavailable(where, found=found, todo=todo, unprocessed=unprocessed)
+    return ServerUnavailable(
+        where,
+        found=f"UNAVAILABLE: {found}",
+        todo=todo
+        or "check that Triton runs there and that this is its gRPC port (8001 unless set)",
+        unprocessed=unprocessed,
+    )
 
 
 def too_large(where: str, size: int) -> InvalidInput:
@@ -147,25 +129,11 @@ def answer_of(call: Call) -> memoryview | None:
 def error_of(
     call: Call, target: ChannelConfig, method: str, body: Body | None, timeout_s: float | None
 ) -> ClientError:
-    """The error of a call that has ended without its answer."""
+    """The error of a call that has ended without its answer; `timeout_s` is None if it had no end."""
     where = place(target.name, method, body)
     for said in (CLOSED, CANCELLED):
         if said in (call.lost, call.problem):
             return InferenceError(where, found=said)
-    if method == STREAM and call.status == 0 and not call.problem:
-        return InferenceError(where, found="the stream has ended")
-    return failure(call, where, timeout_s, target.has_key)
-
-
-def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> ClientError:
-    """What went wrong with a call that has ended; ending well is an error here too if it is empty.
-
-    Args:
-        call: the call, ended.
-        where: see `place`.
-        timeout_s: what the call was allowed; None if it had no end.
-        key_sent: whether the client has an admin key.
-    """
     if call.oversize:
         return InferenceError(
             where,
@@ -176,10 +144,15 @@ def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> 
     if call.problem:
         todo = "turn compression of answers off at the server" if call.problem == COMPRESSED else ""
         return InferenceError(where, found=f"the answer cannot be read: {call.problem}", todo=todo)
+    if call.status == 0:
+        empty = "the answer cannot be read: no message in an answer of one"
+        return InferenceError(where, found="the stream has ended" if method == STREAM else empty)
+    if call.status == 4 and timeout_s is not None:
+        return not_in_time(where, timeout_s)
     if call.status is not None:
-        return _answered(call, call.status, where, timeout_s, key_sent)
+        return _answered(call.status, call.message, where, target.has_key)
     if call.lost:
-        return unreachable(where, f"UNAVAILABLE: {call.lost}", unprocessed=call.refused)
+        return unreachable(where, call.lost, unprocessed=call.refused)
     if call.http is not None and call.http != 200:
         return _not_grpc(call.http, where)
     if call.reset is not None:
@@ -187,45 +160,46 @@ def failure(call: Call, where: str, timeout_s: float | None, key_sent: bool) -> 
     return InferenceError(where, found="the answer ended without a status")
 
 
-def _answered(
-    call: Call, status: int, where: str, timeout_s: float | None, key_sent: bool
-) -> ClientError:
+def _answered(status: int, message: str, where: str, key_sent: bool) -> ClientError:
     from urllib.parse import unquote
 
-    details = unquote(call.message)
-    if status == 0:
-        return InferenceError(
-            where,
-            found="the answer cannot be read: no message in an answer of one",
-        )
-    if status == 4 and timeout_s is not None:
-        return not_in_time(where, timeout_s)
+    details = unquote(message)
+    name = _STATUSES[status] if status < len(_STATUSES) else f"status {status}"
     # Triton refuses a call without its key with the status of a server that has no room.
-    if "protocol is restricted" in details:
-        name = translate(status, details, where).found
-        return InferenceError(
-            where,
-            found=name + (", and was sent another" if key_sent else ""),
-            wanted="the server's admin key",
-            todo="give the server's own: --key-file (of tritonkit serve: .tritonkit/run/*/admin-key in its"
-            " project; of docker compose: deploy/docker/keys/admin-key), or admin_key= in Python",
-        )
-    return translate(status, details, where)
+    if "protocol is restricted" not in details:
+        return _error(name, details, where)
+    return InferenceError(
+        where,
+        found=f"{name}: {details}" + (", and was sent another" if key_sent else ""),
+        wanted="the server's admin key",
+        todo="give the server's own: --key-file (of tritonkit serve: .tritonkit/run/*/admin-key in its"
+        " project; of docker compose: deploy/docker/keys/admin-key), or admin_key= in Python",
+    )
 
 
 def _not_grpc(http: int, where: str) -> ClientError:
     said = f"the HTTP status {http}, and no gRPC"
-    if http in _GATEWAY:
-        return unreachable(where, f"UNAVAILABLE: {said}", "check the server behind that proxy")
-    name = _HTTP.get(http, "UNKNOWN")
-    return translate(STATUSES.index(name), said, where)
+    if http in (502, 503, 504):  # of a proxy whose server is not there
+        return unreachable(where, said, "check the server behind that proxy")
+    return _error(_HTTP.get(http, "UNKNOWN"), said, where)
 
 
 def _reset(code: int, where: str) -> ClientError:
-    name = ERROR_NAMES[code] if code < len(ERROR_NAMES) else str(code)
-    said = f"the server reset the call ({name})"
+    said = f"the server reset the call ({error_name(code)})"
     if code == REFUSED_STREAM:
-        return unreachable(where, f"UNAVAILABLE: {said} before looking at it", "try again", True)
-    if code == ENHANCE_YOUR_CALM:
-        return translate(STATUSES.index("RESOURCE_EXHAUSTED"), said, where)
-    return translate(STATUSES.index("CANCELLED" if code == CANCEL else "INTERNAL"), said, where)
+        return unreachable(where, f"{said} before looking at it", "try again", True)
+    known = {ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED", CANCEL: "CANCELLED"}
+    return _error(known.get(code, "INTERNAL"), said, where)
+
+
+def _error(name: str, details: str, where: str) -> ClientError:
+    """Our error for a gRPC status."""
+    kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
+    unprocessed = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
+    # How gRPC servers refuse a message above their own limit: sending it again cannot help.
+    if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
+        kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
+        unprocessed = "Received message" in details
+    return kind(
+        where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=unprocessed
+    )

@@ -11,7 +11,7 @@ from typing import Final, cast
 from tritonkit.wire.http2.call import Call, Waiter
 from tritonkit.wire.http2.connect import reason
 from tritonkit.wire.http2.connection import GRACE_S, Connection
-from tritonkit.wire.http2.shared_connection import FRESH_S, LONG_IDLE_S, PUSHED, SharedConnection
+from tritonkit.wire.http2.shared_connection import ENDED, PUSHED, SILENT, SharedConnection
 from tritonkit.wire.transport import Body, Headers
 
 __all__ = ["TaskConnection"]
@@ -23,25 +23,17 @@ _LATE_S: Final = 0.001
 
 
 class TaskConnection(SharedConnection, asyncio.Protocol):
-    """A connection; made by `loop.create_connection`.
+    """A connection, for `loop.create_connection`; deadlines are `time.monotonic()` moments.
 
-    Deadlines have one timer for all calls, set for the earliest: a timer per call would cost as much as
+    They have one timer for all calls, set for the earliest: a timer per call would cost as much as
     the call's frames.
-
-    Args:
-        core: reads and writes the frames.
-        loop: whose tasks use it.
     """
 
     def __init__(self, core: Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(core)
-        self.settings_received: asyncio.Future[None] = loop.create_future()
-        """Done when the peer's SETTINGS have come, or the connection is lost."""
-        self._resetting: asyncio.TimerHandle | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._closed_event = asyncio.Event()
-        self._paused = False
+        self._closed = asyncio.Event()
         self._resumed: list[Waiter] = []
         self._flushing = False
         self._waiting: dict[Waiter, float] = {}
@@ -61,43 +53,31 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         """Wake those whose answer came."""
         core = self.core
         self._heard = True
-        woken = core.receive(data)
-        for waiter in woken:
-            future = waiter.sleeper
-            if future is not None and not future.done():
-                future.set_result(None)
+        self._wake(core.receive(data))
         if core.writer.out:
             self.flush()
         if core.lost:
             self.close()
-        if not self.settings_received.done() and (core.settings_received or core.lost):
-            self.settings_received.set_result(None)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """End all calls."""
-        why = "the server closed the connection"
-        if error is not None:
-            why = f"the connection was lost: {reason(error)}"
-        self._wake(self.core.fail(why))
-        self._closed_event.set()
-        if self._resetting is not None:
-            self._resetting.cancel()
-        self._stop_timer()
-        self.resume_writing()
-        if not self.settings_received.done():
-            self.settings_received.set_result(None)
 
     def eof_received(self) -> None:
         """The peer will say no more."""
-        self._wake(self.core.fail("the server closed the connection"))
+        self._wake(self.core.fail(ENDED))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End all calls."""
+        lost = ENDED if error is None else f"the connection was lost: {reason(error)}"
+        self._wake(self.core.fail(lost))
+        self._closed.set()
+        self._stop_timer()
+        self.resume_writing()
 
     def pause_writing(self) -> None:
         """The loop holds as much as it should."""
-        self._paused = self.core.writer.blocked = True
+        self.core.writer.blocked = True
 
     def resume_writing(self) -> None:
         """It takes more."""
-        self._paused = self.core.writer.blocked = False
+        self.core.writer.blocked = False
         resumed, self._resumed = self._resumed, []
         for waiter in resumed:
             waiter.ready = True
@@ -107,56 +87,39 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
 
     async def usable(self) -> bool:
         """Whether a new call may begin here; a connection that was idle is looked at first."""
-        core = self.core
-        quiet = not core.draining and not core.busy()
-        if quiet and time.monotonic() - self._used > FRESH_S:
+        if not self.core.busy() and self._is_stale():
             # The loop hears of an end in its next turn and tells us in the one after.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        return not core.draining
+        return not self.core.draining
 
     async def start(
         self, method: str, body: Body | None, size: int, deadline: float, headers: Headers
     ) -> Call | None:
-        """Begin a call and send what no window holds back; None if its time is up.
-
-        Raises:
-            Draining: the connection takes no new calls.
-        """
+        """Begin a call as `Connection.open` does, once there is room for it; None if its time is up before."""
         core = self.core
         queued = core.full()
         if queued and not await self._wait_in_queue(deadline):
             return None
-        now = time.monotonic()
-        idle_s = 0.0 if core.busy() else now - self._used
-        timeout_s = None if body is None else max(deadline - now, 0.001)
-        call = core.open(method, body, size, timeout_s, headers, queued)
-        self._used = now
-        if idle_s > LONG_IDLE_S:
-            self._keepalive.heard(now)
-        if len(core.calls) > 1:
-            self._flush_soon()
-        else:
+        call = self._open(method, body, size, deadline, headers, queued)
+        if len(core.calls) == 1:
             self.flush()
-        if call.unsent_bytes:
-            try:
-                in_time = await self.push(call, deadline)
-            except BaseException:
-                self.cancel(call)
-                raise
-            if not in_time:
-                self.cancel(call)
-                return None
+        elif (
+            not self._flushing
+        ):  # all tasks of this turn of the loop send with one word to the system
+            self._flushing = True
+            self._loop.call_soon(self.flush)
         return call
 
     async def push(self, call: Call, deadline: float) -> bool:
         """Send what `call` has left as its windows open; False if time is up before that."""
+        writer = self.core.writer
         while call.unsent_bytes and not call.ended:
-            room = self.core.writer.push(call, PUSHED)
+            room = writer.push(call, PUSHED)
             self.flush()
             if room is not None and not await self.wait(room, deadline):
                 return False
-            if self._paused:
+            if writer.blocked:
                 resumed = Waiter()
                 self._resumed.append(resumed)
                 if not await self.wait(resumed, deadline):
@@ -165,29 +128,21 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
 
     def cancel(self, call: Call) -> None:
         """Give the call up, unless it has ended: see `Connection.cancel`."""
-        self._wake(self.core.cancel(call, time.monotonic()))
-        if self._resetting is None and self.core.cancelled:
-            self._resetting = self._loop.call_later(GRACE_S + _LATE_S, self._reset_cancelled)
-        self.flush()
-        self.mark_idle()
-
-    def _reset_cancelled(self) -> None:
-        self._resetting = None
-        self._wake(self.core.reset_cancelled(time.monotonic()))
+        self._used = time.monotonic()
+        self._wake(self.core.cancel(call, self._used))
         if self.core.cancelled:
-            self._resetting = self._loop.call_later(GRACE_S / 2, self._reset_cancelled)
+            self._set_timer(self._used + GRACE_S)
         self.flush()
         self.retire()
 
     async def complete(self, call: Call, deadline: float) -> bool:
-        """Wait for a unary call's end; it is cancelled if that has not come in time."""
+        """Send the rest of a unary call and wait for its end; it is cancelled if that has not come in time."""
         try:
-            in_time = await self.wait(call, deadline)
-        except BaseException:
-            self.cancel(call)
-            raise
-        self.finished(call)
-        return in_time
+            if call.unsent_bytes and not await self.push(call, deadline):
+                return False
+            return await self.wait(call, deadline)
+        finally:
+            self.finished(call)
 
     def close(self, why: str = "") -> None:
         """Close the connection; calls under way end, with the reason."""
@@ -203,17 +158,11 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _flush_soon(self) -> None:
-        """Send with one word to the system what all tasks of this turn of the loop have to send."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self.flush)
-
     async def wait_closed(self) -> None:
         """Wait until a closed connection is gone; what the peer does not read is dropped."""
         try:
             async with asyncio.timeout(_LINGER_S):
-                await self._closed_event.wait()
+                await self._closed.wait()
         except TimeoutError:
             self.abort()
 
@@ -278,18 +227,24 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self._timer, self._timer_at = None, math.inf
 
     def _tick(self) -> None:
-        """Wake those whose time is up, and look after keepalive."""
+        """Wake those whose time is up, reset cancelled calls, and look after keepalive."""
         self._timer, self._timer_at = None, math.inf
-        now = time.monotonic()
+        core, now = self.core, time.monotonic()
         next_at = math.inf
         for waiter, deadline in self._waiting.items():
             if deadline <= now:
                 self._wake((waiter,))
             elif deadline < next_at:
                 next_at = deadline
-        if self.core.calls:
+        if core.cancelled:
+            self._wake(core.reset_cancelled(now))
+        if core.calls:
             self._check_keepalive(now)
-        if self._waiting and not self.core.lost:
+        self.flush()
+        self.retire()
+        if core.cancelled:
+            next_at = min(next_at, next(iter(core.cancelled.values())) + GRACE_S)
+        if (self._waiting or core.cancelled) and not core.lost:
             self._set_timer(next_at)
 
     def _check_keepalive(self, now: float) -> None:
@@ -297,8 +252,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
             self._heard = False
             self._keepalive.heard(now)
         if self._keepalive.timed_out(now):
-            self._wake(self.core.fail("the connection was lost: the server went silent"))
+            self._wake(self.core.fail(SILENT))
             self.abort()
         elif self._keepalive.ping_due(now):
             self.core.ping()
-            self.flush()

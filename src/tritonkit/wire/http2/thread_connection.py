@@ -16,7 +16,7 @@ from typing import Final
 from tritonkit.wire.http2.call import Call, Waiter
 from tritonkit.wire.http2.connect import reason
 from tritonkit.wire.http2.connection import GRACE_S, Connection
-from tritonkit.wire.http2.shared_connection import FRESH_S, LONG_IDLE_S, PUSHED, SharedConnection
+from tritonkit.wire.http2.shared_connection import ENDED, PUSHED, SILENT, SharedConnection
 from tritonkit.wire.http2.socket_io import SLICE_S, SocketIO
 from tritonkit.wire.transport import Body, Headers
 
@@ -27,12 +27,7 @@ _LATE_S: Final = 0.01
 
 
 class ThreadConnection(SharedConnection):
-    """A connection that is made.
-
-    Args:
-        socket: connected.
-        core: has read the peer's SETTINGS.
-    """
+    """A connection over a connected socket; deadlines are `time.monotonic()` moments."""
 
     def __init__(self, socket: SocketIO, core: Connection) -> None:
         super().__init__(core)
@@ -50,59 +45,28 @@ class ThreadConnection(SharedConnection):
 
     def usable(self) -> bool:
         """Whether a new call may begin here; a connection that was idle is looked at first."""
-        core = self.core
-        quiet = not core.draining and not self._has_reader
-        if quiet and time.monotonic() - self._used > FRESH_S:
-            self._poll()
-        return not core.draining
+        if not self._has_reader and self._is_stale():
+            self._read_in_turn(0.0)
+        return not self.core.draining
 
     def start(
         self, method: str, body: Body | None, size: int, deadline: float, headers: Headers
     ) -> Call | None:
-        """Begin a call and send what no window holds back; None if its time is up.
-
-        Args:
-            method: of Triton's service.
-            body: of a unary call; None for a stream.
-            size: the body's bytes.
-            deadline: a `time.monotonic()` moment.
-            headers: of this call alone.
-
-        Raises:
-            Draining: the connection takes no new calls.
-        """
+        """Begin a call as `Connection.open` does, once there is room for it; None if its time is up before."""
         core = self.core
-        queued = False
-        while True:
-            now = time.monotonic()
-            with self._lock:
-                if core.cancelled:
-                    self._wake(core.reset_cancelled(now))
-                if queued or not core.full():
-                    # `core.busy()`, written out
-                    idle_s = now - self._used if len(core.calls) == len(core.cancelled) else 0.0
-                    timeout_s = None if body is None else max(deadline - now, 0.001)
-                    call = core.open(method, body, size, timeout_s, headers, queued)
-                    self._used = now
-                    if idle_s > LONG_IDLE_S:
-                        self._keepalive.heard(now)
-                    break
-                place = core.enqueue()
+        with self._lock:
+            if core.cancelled:
+                self._wake(core.reset_cancelled(time.monotonic()))
+            place = core.enqueue() if core.full() else None
+            if place is None:
+                call = self._open(method, body, size, deadline, headers, False)
+        if place is not None:
             if not self._wait_in_queue(place, deadline):
                 return None
-            queued = True
+            with self._lock:
+                call = self._open(method, body, size, deadline, headers, True)
         self.flush()
-        return call if not call.unsent_bytes or self._push_whole(call, deadline) else None
-
-    def _push_whole(self, call: Call, deadline: float) -> bool:
-        try:
-            done = self.push(call, deadline)
-        except BaseException:
-            self.cancel(call)
-            raise
-        if not done:
-            self.cancel(call)
-        return done
+        return call
 
     def push(self, call: Call, deadline: float) -> bool:
         """Send what `call` has left as its windows open; False if time is up before that."""
@@ -116,7 +80,9 @@ class ThreadConnection(SharedConnection):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._wait_writable(left)
+                # If no thread reads, this one does: a peer that waits for us to read might itself not read.
+                if not self._read_in_turn(min(left, SLICE_S)):
+                    self._wait_writable(left)
         return True
 
     def write(self, call: Call, body: Body, size: int) -> None:
@@ -141,11 +107,12 @@ class ThreadConnection(SharedConnection):
     def cancel(self, call: Call) -> None:
         """Give the call up, unless it has ended: see `Connection.cancel`."""
         with self._lock:
-            self._wake(self.core.cancel(call, time.monotonic()))
+            self._used = time.monotonic()
+            self._wake(self.core.cancel(call, self._used))
             self._reset_later()
         self.flush()
         self._socket.wake_reader()
-        self.mark_idle()
+        self.retire()
 
     def _reset_later(self) -> None:
         """See to it that cancelled calls are reset also on an idle connection."""
@@ -156,7 +123,7 @@ class ThreadConnection(SharedConnection):
                 self._resetting.start()
 
     def _reset_cancelled(self) -> None:
-        self._poll()  # an answer may be there that was not read
+        self._read_in_turn(0.0)  # an answer may be there that was not read
         with self._lock:
             self._resetting = None
             self._wake(self.core.reset_cancelled(time.monotonic()))
@@ -164,15 +131,12 @@ class ThreadConnection(SharedConnection):
         self.flush()
         self.retire()
 
-    def complete(self, call: Call, deadline: float, listening: bool = False) -> bool:
-        """Wait for a unary call's end; it is cancelled if that has not come in time."""
+    def complete(self, call: Call, deadline: float) -> bool:
+        """Send the rest of a unary call and wait for its end; it is cancelled if that has not come in time."""
         try:
-            in_time = self.wait(call, deadline, listening)
-        except BaseException:
-            self.cancel(call)
-            raise
-        self.finished(call)
-        return in_time
+            return self.push(call, deadline) and self.wait(call, deadline)
+        finally:
+            self.finished(call)
 
     def close(self, why: str) -> None:
         """Close the connection; calls under way end, with the reason."""
@@ -190,21 +154,16 @@ class ThreadConnection(SharedConnection):
         self._closed = True
         self._socket.close()
 
-    def enable_wakeup(self) -> None:
-        """Prepare for waits that `cancel` in another thread ends at once."""
-        with self._lock:
-            self._socket.enable_wakeup()
-
     # -- waiting
 
-    def wait(self, waiter: Waiter, deadline: float, listening: bool = False) -> bool:
-        """Sleep until `waiter` is ready; False when the deadline passes first.
+    def make_cancellable(self, waiter: Waiter) -> None:
+        """From now on `cancel` in another thread ends a wait for it at once."""
+        with self._lock:
+            self._socket.enable_wakeup()
+            waiter.cancellable = True
 
-        Args:
-            waiter: of `core`; one thread waits for it.
-            deadline: a `time.monotonic()` moment.
-            listening: whether `cancel` ends the wait at once; see `enable_wakeup`.
-        """
+    def wait(self, waiter: Waiter, deadline: float) -> bool:
+        """Sleep until `waiter`, for which no other thread waits, is ready; False when the deadline passes first."""
         while True:
             left = deadline - time.monotonic()
             with self._lock:
@@ -218,17 +177,15 @@ class ThreadConnection(SharedConnection):
                     asleep.acquire()
                     self._sleepers[waiter] = None
             if reads:
-                self._read_until(waiter, deadline, listening)
+                self._read_until(waiter, deadline)
             else:
                 self._sleep(waiter, asleep, left)
 
-    def _read_until(self, waiter: Waiter, deadline: float, listening: bool) -> None:
+    def _read_until(self, waiter: Waiter, deadline: float) -> None:
         """Read for all until `waiter` is ready or its time is up."""
-        left = deadline - time.monotonic()
         try:
-            while not waiter.ready and left > 0:
-                self._read_once(left, listening)
-                left = deadline - time.monotonic()
+            while not waiter.ready and (left := deadline - time.monotonic()) > 0:
+                self._read_once(left, waiter.cancellable)
         finally:
             self._release_reader()
 
@@ -236,8 +193,7 @@ class ThreadConnection(SharedConnection):
         """Sleep until the thread that reads releases the lock."""
         try:
             if self._socket.unsent:
-                self._socket.wait_writable(min(left, _BLOCKED_S))
-                self.flush()
+                self._wait_writable(left)
             else:
                 asleep.acquire(True, min(left, threading.TIMEOUT_MAX))
         finally:
@@ -272,10 +228,10 @@ class ThreadConnection(SharedConnection):
 
     def _wait_in_queue(self, place: Waiter, deadline: float) -> bool:
         """Wait for a place among the calls that the peer allows at once; False if time is up."""
-        self.enable_wakeup()
+        self.make_cancellable(place)
         let_in = False
         try:
-            let_in = self.wait(place, deadline, listening=True)
+            let_in = self.wait(place, deadline)
         finally:
             if not let_in:
                 with self._lock:
@@ -296,74 +252,49 @@ class ThreadConnection(SharedConnection):
                 if self.core.writer.blocked:
                     return
             except OSError as error:
-                self._lost(error)
+                self._lost(f"the connection was lost: {reason(error)}")
                 return
             finally:
                 self._sending.release()
 
     def _wait_writable(self, left: float) -> None:
-        """Wait a while until the socket takes more, and send it.
+        self._socket.wait_writable(min(left, _BLOCKED_S))
+        self.flush()
 
-        If no thread reads, this one does: a peer that waits for us to read might itself not read.
-        """
+    def _read_in_turn(self, left: float) -> bool:
+        """Read once for all, for at most so many seconds; False if another thread reads or none may."""
         with self._lock:
-            reads = not self._has_reader and not self._closed
-            self._has_reader = self._has_reader or reads
-        if not reads:
-            self._socket.wait_writable(min(left, _BLOCKED_S))
-            self.flush()
-            return
+            if self._has_reader or self._closed:
+                return False
+            self._has_reader = True
         try:
-            self._read_once(min(left, SLICE_S), False)
+            self._read_once(left, False)
         finally:
             self._release_reader()
+        return True
 
     def _read_once(self, left: float, listening: bool) -> None:
         """One turn of the thread that reads; the loss of the connection ends every call."""
-        if self.core.cancelled:
-            left = min(left, GRACE_S)
+        core = self.core
         try:
-            data = self._socket.receive(left, listening)
+            data = self._socket.receive(min(left, GRACE_S) if core.cancelled else left, listening)
         except OSError as error:
-            self._lost(error)
+            self._lost(f"the connection was lost: {reason(error)}")
             return
-        if self.core.cancelled:
-            with self._lock:
-                self._wake(self.core.reset_cancelled(time.monotonic()))
-            self.flush()
-        if data is None:
-            self._check_keepalive()
-        else:
-            self._take(data)
-        if self._socket.unsent:
-            self.flush()
-
-    def _take(self, data: bytes) -> None:
         with self._lock:
-            self._keepalive.heard(time.monotonic())
-            core = self.core
-            self._wake(core.receive(data) if data else core.fail(_ENDED))
-        if core.writer.out:
-            self.flush()
-
-    def _poll(self) -> None:
-        """Take in what came while no thread read: an idle connection may have been closed."""
-        with self._lock:
-            if self._has_reader or self._closed:
-                return
-            self._has_reader = True
-        try:
-            data = self._socket.poll()
             if data is not None:
-                self._take(data)
-        except OSError as error:
-            self._lost(error)
-        finally:
-            self._release_reader()
+                self._keepalive.heard(time.monotonic())
+                self._wake(core.receive(data) if data else core.fail(ENDED))
+            if core.cancelled:
+                self._wake(core.reset_cancelled(time.monotonic()))
+        if data is None and left > 0:  # idle connections are not asked
+            self._check_keepalive()
+        if core.writer.out or self._socket.unsent:
+            self.flush()
 
-    def _lost(self, error: OSError) -> None:
+    def _lost(self, why: str) -> None:
         with self._lock:
-            self._wake(self.core.fail(f"the connection was lost: {reason(error)}"))
+            self._wake(self.core.fail(why))
             self.core.writer.out = []
             self._socket.unsent = []
         self._socket.shut()
@@ -371,17 +302,13 @@ class ThreadConnection(SharedConnection):
     def _check_keepalive(self) -> None:
         now = time.monotonic()
         if self._keepalive.timed_out(now):
-            self._lost(OSError(0, "the server went silent"))
+            self._lost(SILENT)
         elif self._keepalive.ping_due(now):
             with self._lock:
                 self.core.ping()
-            self.flush()
 
     def _release(self) -> None:
         """Free the socket once no thread uses it: the thread that reads does that itself when it stops."""
         with self._sending, self._lock:
             if not self._has_reader:
                 self._socket.close()
-
-
-_ENDED: Final = "the server closed the connection"
