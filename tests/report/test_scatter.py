@@ -74,7 +74,7 @@ def test_limits_are_lines_or_said_to_lie_outside() -> None:
 
 def is_readable(plot: Scatter) -> None:
     """No two texts share an area, none covers a mark, and none leaves the plot."""
-    labels = [label.box for _, label in plot.limits] + [mark.label.box for mark in plot.marks]
+    labels = [label for _, label in plot.limits] + [mark.label for mark in plot.marks]
     dots = [Box(m.x - 5, m.y - 5, m.x + 5, m.y + 5) for m in plot.marks]
     assert not any(one.overlaps(other) for one, other in combinations(labels, 2))
     assert not any(label.overlaps(dot) for label in labels for dot in dots)

@@ -33,14 +33,7 @@ __all__ = ["BuildPlan", "build", "job_of", "plan"]
 _RESERVED = ("artifact.json", "manifest.json", "timing.json")
 _EXTRAS = {
     "build": (),
-    "optimize": (
-        "nncf",
-        "onnxconverter-common",
-        "onnxslim",
-        "openvino",
-        "torch-pruning",
-        "torchao",
-    ),
+    "optimize": ("nncf", "openvino", "torch-pruning", "torchao"),
     "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),
 }

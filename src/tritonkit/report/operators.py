@@ -60,10 +60,11 @@ def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int)
             runner = RUNTIMES[runtime](result.artifact.folder, threads, where)
             runner.run(batch)
             times = runner.profile(batch, min(max(repeats, _LEAST_REPEATS), _MOST_REPEATS))
-    except TritonkitError as error:
-        return Operators(result.variant, runtime, threads, plain_ms, problem=str(error))
-    except Exception as error:  # an engine's own: a profile is not worth the rest of the report
-        said = f"{type(error).__name__}: {first_line(error)}"
+    except (
+        Exception
+    ) as error:  # an engine's own, too: a profile is not worth the rest of the report
+        own = isinstance(error, TritonkitError)
+        said = str(error) if own else f"{type(error).__name__}: {first_line(error)}"
         return Operators(result.variant, runtime, threads, plain_ms, problem=said)
     ordered = sorted(times, key=lambda time: time.ms, reverse=True)
     return Operators(result.variant, runtime, threads, plain_ms, tuple(ordered))

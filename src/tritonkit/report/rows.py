@@ -81,8 +81,6 @@ def _kind(result: Result) -> str:
 
 def _outcome(result: Result) -> str:
     kind = _kind(result)
-    if kind == "unmeasured":
-        return "not measured here"
     if kind == "passed" and result.outcome is not None and result.outcome.within_noise:
         return "passed, within noise"
-    return kind
+    return "not measured here" if kind == "unmeasured" else kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["Axis", "linear_axis", "log_axis"]
 
@@ -58,7 +58,7 @@ def linear_axis(low: float, high: float, start: float, end: float) -> Axis:
 
 def _with_ticks(axis: Axis, ticks: list[tuple[float, str]]) -> Axis:
     placed = tuple((axis.at(value), text) for value, text in ticks)
-    return Axis(axis.low, axis.high, axis.start, axis.end, axis.logarithmic, placed)
+    return replace(axis, ticks=placed)
 
 
 def _mantissa_ticks(axis: Axis, mantissas: tuple[float, ...]) -> list[float]:

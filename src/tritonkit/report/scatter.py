@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from tritonkit.report.scale import Axis, linear_axis, log_axis
 
-__all__ = ["Box", "GateLine", "Kind", "Label", "Mark", "Point", "Scatter", "scatter"]
+__all__ = ["Box", "GateLine", "Kind", "Mark", "Point", "Scatter", "scatter"]
 
 Kind: TypeAlias = Literal["front", "passed", "refused"]
 
@@ -45,38 +45,23 @@ class GateLine:
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle, y downwards."""
+    """A rectangle, y downwards, and the text for which it has room."""
 
     left: float
     top: float
     right: float
     bottom: float
+    text: str = ""
 
     def overlaps(self, other: Box) -> bool:
         """Whether the two share any area."""
-        return (
-            self.left < other.right
-            and other.left < self.right
-            and self.top < other.bottom
-            and other.top < self.bottom
-        )
+        across = self.left < other.right and other.left < self.right
+        return across and self.top < other.bottom and other.top < self.bottom
 
     def contains(self, other: Box) -> bool:
         """Whether all of the other lies in this one."""
-        return (
-            self.left <= other.left
-            and other.right <= self.right
-            and self.top <= other.top
-            and other.bottom <= self.bottom
-        )
-
-
-@dataclass(frozen=True)
-class Label:
-    """A text and the room it takes."""
-
-    text: str
-    box: Box
+        across = self.left <= other.left and other.right <= self.right
+        return across and self.top <= other.top and other.bottom <= self.bottom
 
 
 @dataclass(frozen=True)
@@ -87,7 +72,7 @@ class Mark:
     x: float
     y: float
     below: bool
-    label: Label
+    label: Box
 
 
 @dataclass(frozen=True)
@@ -103,7 +88,7 @@ class Scatter:
     """From the fastest on, numbered in that order."""
     front: str
     """Corners of the front's steps, as the attribute `points` of a polyline."""
-    limits: tuple[tuple[float, Label], ...]
+    limits: tuple[tuple[float, Box], ...]
     """Height of each limit in the plot, and its name."""
     hidden: tuple[GateLine, ...]
     """Limits that lie too far away to be shown."""
@@ -127,15 +112,14 @@ def scatter(points: Sequence[Point], limits: Sequence[GateLine], width: float) -
     lines = []
     for limit in shown:
         at = y.at(limit.quality)
-        lines.append((at, _label(limit.text, _beside_line(limit.text, at, area), area, taken)))
-        taken += [lines[-1][1].box, Box(area.left, at - 1, area.right, at + 1)]
+        label = _free(_beside_line(limit.text, at, area), area, taken)
+        lines.append((at, label))
+        taken += [label, Box(area.left, at - 1, area.right, at + 1)]
     marks = []
-    for number, point in enumerate(ordered, 1):
-        (px, py), radius = places[number - 1], radii[number - 1]
+    for number, (point, (px, py), radius) in enumerate(zip(ordered, places, radii, strict=True), 1):
         below = point.quality < floor
-        text = f"{number}↓" if below else str(number)
-        label = _label(text, _around(text, px, py, radius), area, taken)
-        taken.append(label.box)
+        label = _free(_around(f"{number}↓" if below else str(number), px, py, radius), area, taken)
+        taken.append(label)
         marks.append(Mark(point, px, py, below, label))
     hidden = tuple(limit for limit in limits if limit not in shown)
     return Scatter(width, height, area, x, y, tuple(marks), _front(marks), tuple(lines), hidden)
@@ -155,11 +139,10 @@ def _is_near(limit: GateLine, points: Sequence[Point], floor: float) -> bool:
     return min(values) - 3 * spread <= limit.quality <= max(values) + 3 * spread
 
 
-def _label(text: str, places: Iterator[Box], area: Box, taken: Sequence[Box]) -> Label:
-    """The text in the first place that is inside and free; in the first inside, where none is free."""
+def _free(places: Iterator[Box], area: Box, taken: Sequence[Box]) -> Box:
+    """The first place that is inside and free; the first inside, where none is free."""
     inside = [box for box in places if area.contains(box)]
-    free = (box for box in inside if not any(box.overlaps(other) for other in taken))
-    return Label(text, next(free, inside[0]))
+    return next((b for b in inside if not any(b.overlaps(other) for other in taken)), inside[0])
 
 
 def _around(text: str, x: float, y: float, radius: float) -> Iterator[Box]:
@@ -169,7 +152,7 @@ def _around(text: str, x: float, y: float, radius: float) -> Iterator[Box]:
         for column, row in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1)):
             left = x + column * (radius + width / 2 + 1 + ring * width) - width / 2
             top = y + row * (radius + height / 2 + 1 + ring * height) - height / 2
-            yield Box(left, top, left + width, top + height)
+            yield Box(left, top, left + width, top + height, text)
 
 
 def _beside_line(text: str, y: float, area: Box) -> Iterator[Box]:
@@ -177,7 +160,7 @@ def _beside_line(text: str, y: float, area: Box) -> Iterator[Box]:
     width = len(text) * _CHARACTER
     for top in (y + 2, y - 2 - _LINE):
         for left in (area.right - width, area.left):
-            yield Box(left, top, left + width, top + _LINE)
+            yield Box(left, top, left + width, top + _LINE, text)
 
 
 def _front(marks: Sequence[Mark]) -> str:

@@ -28,7 +28,6 @@ def section(report: ModelReport) -> dict[str, Any]:
     first = measured[0][1] if measured else None
     edges = used_edges(quality.differences for _, quality in measured)
     histograms = [(name, q, columns(q.differences, edges)) for name, q in measured]
-    reasons = dict.fromkeys(report.missing.values())
     return {
         "report": report,
         "summary": _summary(report, table),
@@ -49,7 +48,7 @@ def section(report: ModelReport) -> dict[str, Any]:
         ],
         "missing": {
             why: [name for name, reason in report.missing.items() if reason == why]
-            for why in reasons
+            for why in dict.fromkeys(report.missing.values())
         },
     }
 
@@ -83,19 +82,14 @@ def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _points(report: ModelReport) -> tuple[Point, ...]:
-    front = report.front
-    points = []
+    points, qualities = [], dict(_measured(report))
     for result in report.results:
-        if result.timing is None or result.artifact is None or result.artifact.quality is None:
+        if result.timing is None or (name := result.variant) not in qualities:
             continue
-        name = result.variant
-        passing: Kind = "front" if name in front else "passed"
+        passing: Kind = "front" if name in report.front else "passed"
         kind: Kind = passing if result.passed else "refused"
-        points.append(
-            Point(
-                name, result.timing.batch1_ms, result.artifact.quality.value, kind, name == report.served
-            )
-        )  # fmt: skip
+        ms, value = result.timing.batch1_ms, qualities[name].value
+        points.append(Point(name, ms, value, kind, name == report.served))
     return tuple(points)
 
 
@@ -105,10 +99,10 @@ def _limits(report: ModelReport) -> tuple[GateLine, ...]:
     for _, quality in _measured(report):
         limit = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
         least.setdefault(round(limit, 6), quality.against)
-    if len(least) == 1:
-        return tuple(GateLine(limit, f"gate {limit:.4g}") for limit in least)
+    several = len(least) > 1
     return tuple(
-        GateLine(limit, f"gate {limit:.4g}, against {name}") for limit, name in least.items()
+        GateLine(limit, f"gate {limit:.4g}" + (f", against {name}" if several else ""))
+        for limit, name in least.items()
     )
 
 

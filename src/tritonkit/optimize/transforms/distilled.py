@@ -1,4 +1,4 @@
-"""`distilled`: a small network of the model's folder, trained to give what the teacher gives.
+"""`teacher`: the larger network itself. `distilled`: a small one, trained to give what the teacher gives.
 
 Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531; the losses are described in `loop`.
 """
@@ -16,7 +16,7 @@ from tritonkit.optimize.transforms.loop import Settings, fit, parameter_count, t
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
 
-__all__ = ["make"]
+__all__ = ["make", "make_teacher"]
 
 
 def make(job: Job) -> tuple[Any, tuple[str, ...]]:
@@ -55,3 +55,15 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     return student.eval(), (
         f"parameters: {small:,}, the teacher's {large:,} ({small / large:.3f} of them)",
     )
+
+
+def make_teacher(job: Job) -> tuple[Any, tuple[str, ...]]:
+    """The trained module of `optimize.teacher`; BuildError for a spec without one."""
+    if job.spec.model.optimize.teacher is None:
+        raise BuildError(
+            f"{job.spec.file} optimize.teacher",
+            found="it is not given",
+            wanted="a larger network, for this variant",
+            todo="name its factory: teacher: {torch: teacher:build, train: teacher:train}",
+        )
+    return job.teacher(), ()

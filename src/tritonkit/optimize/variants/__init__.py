@@ -13,7 +13,7 @@ from typing import Any
 
 from tritonkit.errors import SpecError
 from tritonkit.export.job import Job
-from tritonkit.optimize.transforms import distilled, pruned, teacher
+from tritonkit.optimize.transforms import distilled, pruned
 from tritonkit.optimize.variants import (
     onnx_bf16,
     onnx_fp16,
@@ -98,7 +98,7 @@ FORMS: dict[str, Form] = {
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite"),
 }
 TRANSFORMS: dict[str, Transform] = {
-    "teacher": Transform(teacher.make),
+    "teacher": Transform(distilled.make_teacher),
     "pruned": Transform(pruned.make, extra="optimize"),
     "distilled": Transform(distilled.make),
 }

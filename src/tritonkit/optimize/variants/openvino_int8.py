@@ -8,6 +8,7 @@ quantization back layer by layer; where that does not help either, activations s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,11 +21,9 @@ from tritonkit.export.samples import Batch, count_items
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import first_reason
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
-from tritonkit.optimize.variants.nncf_library import clipping, need_nncf, smoothing
 from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantized, layers_in_float
-from tritonkit.optimize.variants.padding import without_padding
 
-__all__ = ["quantize"]
+__all__ = ["quantize", "without_padding"]
 
 _STRENGTHS = (0.95, 0.8, 0.65)  # of smoothing; the first is NNCF's own
 _OUTLIERS = 1e-5  # share of an activation's values at each end that ranges may leave out
@@ -32,6 +31,8 @@ _NEAR = 0.2  # share of max_drop within which no other way is tried
 _CLOSEST = 0.999  # mean cosine that is always enough
 _CONTROL_ITEMS = 32  # of the calibration data, by which accuracy control judges each layer
 _CONTROL_STEPS = 24  # layers it may take back
+_SILENT = "NNCF_CI"
+"""With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
 
 
 class _Attempt(NamedTuple):
@@ -42,28 +43,6 @@ class _Attempt(NamedTuple):
     closeness: float
 
 
-class _Reference:
-    """The network in FP32, and what it gives for the calibration data."""
-
-    def __init__(self, job: Job, model: Any) -> None:
-        self._job = job
-        self.where = f"{job.spec.file} network"
-        self._outputs = {id(b): o for b, o in zip(job.calibration, self._run(model), strict=True)}
-
-    def _run(self, model: Any) -> list[Batch]:
-        runner = OpenVINORunner(model, self._job.threads, self.where, "f32")
-        return [without_padding(runner.run(batch), batch) for batch in self._job.calibration]
-
-    def closeness(self, model: Any) -> float:
-        """Mean cosine of a model's outputs to those in FP32, item by item; -1 where any is not finite."""
-        return mean_cosine(self._run(model), list(self._outputs.values()))
-
-    def batch_closeness(self, batch: Batch, outputs: Batch) -> float:
-        """The same for one batch that was run elsewhere."""
-        found = without_padding(outputs, batch)
-        return float(item_cosines([found], [self._outputs[id(batch)]]).mean())
-
-
 def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     """The openvino.Model in INT8, with notes for people.
 
@@ -71,47 +50,54 @@ def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     """
     drop = job.spec.model.quality.max_drop
     wanted = min(1 - drop, _CLOSEST)
-    reference = _Reference(job, model)
+    in_fp32 = _outputs(job, model)
     tried: list[_Attempt] = []
-    for way, make in _ways(job, model, reference):
+    for way, make in _ways(job, model, in_fp32):
         enough = wanted if way in _COSTLY else 1 - _NEAR * drop
         if tried and max(attempt.closeness for attempt in tried) >= enough:
             break
         job.say(f"quantizing with {way}")
-        tried.append(_attempt(reference, way, make))
+        made = _made(f"{job.spec.file} network", way, make)
+        tried.append(_Attempt(made, way, mean_cosine(_outputs(job, made), in_fp32)))
     best = max(tried, key=lambda attempt: attempt.closeness)
     return best.model, _notes(best, tried)
+
+
+def _outputs(job: Job, model: Any) -> list[Batch]:
+    """What a model gives for the calibration data, but for padding."""
+    runner = OpenVINORunner(model, job.threads, f"{job.spec.file} network", "f32")
+    return [without_padding(runner.run(batch), batch) for batch in job.calibration]
 
 
 _CONTROL, _WEIGHTS = "accuracy control", "INT8 weights alone"
 _COSTLY = (_CONTROL, _WEIGHTS)
 
 
-def _ways(job: Job, model: Any, reference: _Reference) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _ways(job: Job, model: Any, in_fp32: list[Batch]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and function of each way, in the order they are tried."""
-    nncf = need_nncf()
+    nncf = _need_nncf()
     data, count = nncf.Dataset(job.calibration), len(job.calibration)
     plain = {"calibration_dataset": data, "subset_size": count}
     if has_attention(model):
         plain["model_type"] = nncf.ModelType.TRANSFORMER
-        ways = {f"smoothing {strength}": smoothing(strength) for strength in _STRENGTHS}
+        ways = {f"smoothing {strength}": _smoothing(strength) for strength in _STRENGTHS}
     else:
         presets = nncf.QuantizationPreset
         ways = {
             "symmetric ranges": {"preset": presets.PERFORMANCE},
             "asymmetric ranges": {"preset": presets.MIXED},
-            "ranges without outliers": {"preset": presets.MIXED, **clipping(_OUTLIERS)},
+            "ranges without outliers": {"preset": presets.MIXED, **_clipping(_OUTLIERS)},
         }
     for way, settings in ways.items():
         yield way, partial(nncf.quantize, model.clone(), **plain, **settings)
-    yield _CONTROL, partial(_controlled, job, reference, model.clone(), plain)
+    yield _CONTROL, partial(_controlled, job, in_fp32, model.clone(), plain)
     yield (
         _WEIGHTS,
         partial(nncf.compress_weights, model.clone(), mode=nncf.CompressWeightsMode.INT8_ASYM),
     )
 
 
-def _attempt(reference: _Reference, way: str, make: Callable[[], Any]) -> _Attempt:
+def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
     try:
         with quiet():
             model = make()
@@ -119,32 +105,33 @@ def _attempt(reference: _Reference, way: str, make: Callable[[], Any]) -> _Attem
         raise
     except Exception as error:  # NNCF's own classes have no common root
         raise BuildError(
-            reference.where,
+            where,
             found=f"NNCF cannot quantize it with {way}: {first_reason(error)}",
             wanted="a network that NNCF can quantize",
             todo="build openvino-bf16 or an onnx variant",
         ) from error
     if not is_quantized(model):
         raise BuildError(
-            reference.where,
+            where,
             found="NNCF finds no operator to quantize in it",
             wanted="convolutions or matrix products",
             todo="build openvino-bf16, or leave this variant out",
         )
-    return _Attempt(model, way, reference.closeness(model))
+    return model
 
 
-def _controlled(job: Job, reference: _Reference, model: Any, settings: dict[str, Any]) -> Any:
+def _controlled(job: Job, in_fp32: list[Batch], model: Any, settings: dict[str, Any]) -> Any:
     """By NNCF's accuracy control: layers that cost most are taken back until the rest is close enough."""
-    nncf = need_nncf()
-    advanced = need("nncf.quantization.advanced_parameters", "optimize")
+    nncf = _need_nncf()
+    wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
 
     def closeness(compiled: Any, data: Any) -> tuple[float, list[float]]:
         names = [node.get_any_name() for node in compiled.outputs]
         scores = []
         for batch in data:
-            outputs = dict(zip(names, compiled(batch).values(), strict=True))
-            scores.append(reference.batch_closeness(batch, outputs))
+            found = dict(zip(names, compiled(batch).values(), strict=True))
+            cosines = item_cosines([without_padding(found, batch)], [wanted[id(batch)]])
+            scores.append(float(cosines.mean()))
         return sum(scores) / len(scores), scores
 
     return nncf.quantize_with_accuracy_control(
@@ -154,7 +141,7 @@ def _controlled(job: Job, reference: _Reference, model: Any, settings: dict[str,
         validation_fn=closeness,
         max_drop=job.spec.model.quality.max_drop,
         drop_type=nncf.DropType.ABSOLUTE,
-        advanced_accuracy_restorer_parameters=advanced.AdvancedAccuracyRestorerParameters(
+        advanced_accuracy_restorer_parameters=_advanced().AdvancedAccuracyRestorerParameters(
             max_num_iterations=_CONTROL_STEPS, num_ranking_workers=1
         ),
     )
@@ -181,3 +168,68 @@ def _notes(best: _Attempt, tried: list[_Attempt]) -> tuple[str, ...]:
         named = ", ".join(left[:6]) + (f" and {len(left) - 6} more" if len(left) > 6 else "")
         notes.append(f"{len(left)} of {all_layers} layers stayed FP32: {named}")
     return tuple(notes)
+
+
+def _need_nncf() -> Any:
+    """NNCF, without its progress bars and without its reports over the network."""
+    before = os.environ.get(_SILENT)
+    os.environ[_SILENT] = "1"
+    try:
+        with quiet():
+            return need("nncf", "optimize")
+    finally:
+        if before is None:
+            del os.environ[_SILENT]
+        else:
+            os.environ[_SILENT] = before
+
+
+def _smoothing(strength: float) -> dict[str, Any]:
+    """Arguments of `quantize`: how much of the range of activations moves into the weights, 0 to 1."""
+    advanced = _advanced()
+    alphas = advanced.AdvancedSmoothQuantParameters(matmul=strength)
+    return {
+        "advanced_parameters": advanced.AdvancedQuantizationParameters(smooth_quant_alphas=alphas)
+    }
+
+
+def _clipping(share: float) -> dict[str, Any]:
+    """Arguments of `quantize`: ranges that leave out a share of an activation's values at each end."""
+    ranges = need("nncf.quantization.range_estimator", "optimize")
+    end = ranges.StatisticsCollectorParameters(
+        statistics_type=ranges.StatisticsType.QUANTILE,
+        aggregator_type=ranges.AggregatorType.MEAN,
+        quantile_outlier_prob=share,
+    )
+    both = ranges.RangeEstimatorParameters(min=end, max=end)
+    return {
+        "advanced_parameters": _advanced().AdvancedQuantizationParameters(
+            activations_range_estimator_params=both
+        )
+    }
+
+
+def _advanced() -> Any:
+    return need("nncf.quantization.advanced_parameters", "optimize")
+
+
+def without_padding(outputs: Batch, batch: Batch) -> Batch:
+    """The outputs, zero where the input is padding.
+
+    A mask is an input of zeros and ones, [batch, length], as tokenizers make it, with a one in every
+    item; it covers outputs of [batch, length, ...]. What a network makes of padding is never served,
+    and forms of one network need not agree on it.
+    """
+    masks = [array for array in batch.values() if _is_mask(array)]
+    found = dict(outputs)
+    for name, array in outputs.items():
+        for mask in masks:
+            if array.shape[:2] == mask.shape and array.ndim > 2:
+                found[name] = array * mask.astype(array.dtype)[(..., *(None,) * (array.ndim - 2))]
+    return found
+
+
+def _is_mask(array: Any) -> bool:
+    if array.ndim != 2 or array.dtype.kind not in "biu":
+        return False
+    return bool(((array == 0) | (array == 1)).all() and array.any(axis=1).all())
