@@ -158,9 +158,7 @@ class Inference:
             outputs = {name: outputs[name] for name in asked}
             return server_reply(request, answer.version, outputs, sent)
         except BaseException as error:
-            lost = regions.lost(error)
-            regions.end(endpoint, error)
-            if not (lost and again):
+            if not (regions.end(endpoint, error) and again):
                 raise
         finally:
             regions.end(endpoint)

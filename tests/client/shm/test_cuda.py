@@ -77,7 +77,7 @@ def test_arrays_go_and_come(runtime: FakeRuntime) -> None:
     memory = cuda_maker(0)(65536)
     given = vector(100).astype(">f4")[:, ::2]
     memory.write(64, given, np.dtype("<f4"))
-    memory.write_raw(1024, b"bytes")
+    memory.write(1024, np.frombuffer(b"bytes", np.uint8), np.dtype(np.uint8))
     whole = memory.whole()
     assert whole[64 : 64 + 200].view("<f4").tolist() == given[0].tolist()
     assert whole[1024:1029].tobytes() == b"bytes"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tritonkit.client.shm.layout import ITEM_SIZES, Layout, Tensor
-from tritonkit.client.steps import Steps
 from tritonkit.errors import InferenceError, InvalidInput, ModelNotFound
 from tritonkit.wire.request import Region
 from tritonkit.wire.tensors import FIXED, from_raw, to_raw
@@ -18,15 +17,16 @@ from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tritonkit.client.shm.pool import RegionPool
     from tritonkit.client.shm.server_regions import OpenRegion, ServerRegions
+    from tritonkit.client.steps import Steps
 
-__all__ = ["CallRegions", "Described", "Placement", "Take"]
+__all__ = ["CallRegions", "Described", "Placement"]
 
 Described: TypeAlias = tuple[str, tuple[int, ...]]
 """Datatype and shape of an output that came without bytes."""
 
-Take: TypeAlias = "Callable[[Any, int, float], Steps[tuple[ServerRegions, OpenRegion] | None]]"
-"""Gives a region of so many bytes at a transport's server within so many seconds, or None."""
+_BYTE = np.dtype(np.uint8)
 
 
 class Placement:
@@ -37,41 +37,27 @@ class Placement:
         self.region = region
         self.viewed = False
         """Whether arrays look into the region: the last of them gives it back."""
-        self.inputs = self._locations(layout.inputs)
+        self.inputs = _locations(region, layout.inputs)
         """Where the server finds each input; those not named go in the message."""
-        self.outputs = self._locations(layout.outputs)
+        self.outputs = _locations(region, layout.outputs)
         """Where the server writes each output; those not named come in the message."""
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the inputs into the region."""
-        memory = self.region.memory
         for name, location in self.inputs.items():
             datatype, array = tensors[name]
-            if datatype in FIXED:
-                memory.write(location.offset, array, FIXED[datatype])
-            else:
-                memory.write_raw(location.offset, to_raw(array, datatype))
+            dtype = FIXED.get(datatype)
+            if dtype is None:
+                array, dtype = np.frombuffer(to_raw(array, datatype), _BYTE), _BYTE
+            self.region.memory.write(location.offset, array, dtype)
 
     def read(self, described: Mapping[str, Described]) -> dict[str, NDArray[Any]]:
-        """The outputs, as read-only views of the region where numpy can look at the bytes as they are.
-
-        The region is not used again before the last of them, and of their slices, is gone.
-
-        Args:
-            described: datatype and shape of each output, as the server answered.
-
-        Raises:
-            InferenceError: an output is larger than its place.
-        """
+        """The outputs, see `CallRegions.read`."""
         whole = self.region.memory.whole()
         returning = weakref.finalize(whole, self.server.give_back, self.region, True)
         returning.atexit = False
         self.viewed = True
         return {name: self._view(whole, name, *output) for name, output in described.items()}
-
-    def _locations(self, places: Mapping[str, tuple[int, int]]) -> dict[str, Region]:
-        name = self.region.name
-        return {tensor: Region(name, size, offset) for tensor, (offset, size) in places.items()}
 
     def _view(
         self, whole: NDArray[np.uint8], name: str, datatype: str, shape: tuple[int, ...]
@@ -98,8 +84,8 @@ class CallRegions:
     Two attempts never share a region: the server may still write to that of the first.
     """
 
-    def __init__(self, take: Take, inputs: Mapping[str, Tensor], layout: Layout) -> None:
-        self._take = take
+    def __init__(self, pool: RegionPool, inputs: Mapping[str, Tensor], layout: Layout) -> None:
+        self._pool = pool
         self._inputs = inputs
         self._layout = layout
         self._attempts: list[tuple[str, Placement | None]] = []
@@ -114,7 +100,7 @@ class CallRegions:
             ServerUnavailable, DeadlineExceeded, Overloaded: the attempt failed, as `send` would.
             UsageError: no room for the client's first region.
         """
-        taken = yield from self._take(transport, self._layout.size, timeout_s)
+        taken = yield from self._pool.take(transport, self._layout.size, timeout_s)
         placement = None if taken is None else Placement(*taken, self._layout)
         self._attempts.append((transport.address, placement))
         if placement is not None:
@@ -122,46 +108,53 @@ class CallRegions:
         return placement
 
     def read(self, endpoint: str, described: Mapping[str, Described]) -> dict[str, NDArray[Any]]:
-        """The outputs that the server at `endpoint` wrote, see `Placement.read`."""
-        placement = self._last(endpoint)
-        if not described:
-            return {}
-        if placement is None:  # they have no bytes because they are empty
-            return {name: _empty(*output) for name, output in described.items()}
-        return placement.read(described)
+        """The outputs that the server at `endpoint` wrote, as it described them.
 
-    def lost(self, error: BaseException) -> bool:
-        """Whether the call failed because the server does not know its region, as after a restart.
+        They are read-only views of the region where numpy can look at the bytes as they are. The region is not
+        used again before the last of them, and of their slices, is gone.
 
-        The same call may then be made once more, with new regions: nothing of it was run.
+        Raises:
+            InferenceError: an output is larger than its place.
         """
-        if not isinstance(error, (InferenceError, ModelNotFound)):
-            return False
-        for _, placement in self._attempts:
-            if placement is not None and placement.region.name in str(error):
-                placement.server.lost(placement.region)
-                return True
-        return False
+        placement = self._last(endpoint)
+        if described and placement is not None:
+            return placement.read(described)
+        # They have no bytes because they are empty.
+        return {name: _empty(*output) for name, output in described.items()}
 
-    def end(self, endpoint: str | None = None, error: BaseException | None = None) -> None:
+    def end(self, endpoint: str | None = None, error: BaseException | None = None) -> bool:
         """Give the regions back; for use again only where the server has said that it is done.
 
         Args:
             endpoint: the address that answered, if one did.
             error: what the call raised otherwise.
+
+        Returns:
+            Whether the call failed because the server does not know its region, as after a restart: it may be
+            made once more, with new regions, as nothing of it was run.
         """
-        done = self._last(endpoint) if endpoint is not None else None
+        placements = [placement for _, placement in self._attempts if placement is not None]
+        done, lost = self._last(endpoint), False
         if isinstance(error, (InferenceError, ModelNotFound, InvalidInput)):
             # With more attempts than one it is not known whose error this is.
             done = self._attempts[0][1] if len(self._attempts) == 1 else None
-        for _, placement in self._attempts:
-            if placement is not None and not placement.viewed:
-                placement.server.give_back(placement.region, placement is done)
+        for placement in placements:
+            region = placement.region
+            if isinstance(error, (InferenceError, ModelNotFound)) and region.name in str(error):
+                placement.server.lost(region)
+                lost = True
+            if not placement.viewed:
+                placement.server.give_back(region, placement is done)
         self._attempts.clear()
+        return lost
 
-    def _last(self, endpoint: str) -> Placement | None:
+    def _last(self, endpoint: str | None) -> Placement | None:
         at = [placement for address, placement in self._attempts if address == endpoint]
         return at[-1] if at else None
+
+
+def _locations(region: OpenRegion, places: Mapping[str, tuple[int, int]]) -> dict[str, Region]:
+    return {tensor: Region(region.name, size, at) for tensor, (at, size) in places.items()}
 
 
 def _empty(datatype: str, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -1,7 +1,6 @@
 """Memory of a GPU that a server on the same machine can open, by CUDA's interprocess handles.
 
-Arrays of numpy are copied to the GPU and back here, so the server need not. NVIDIA's package
-cuda-python does the talking.
+Arrays of numpy are copied to the GPU and back here, by NVIDIA's package cuda-python.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tritonkit.wire.transport import Method
-
 __all__ = ["CudaMemory", "cuda_maker"]
 
-_HANDLE_SIZE = 64
-"""CUDA_IPC_HANDLE_SIZE."""
+_HANDLE_SIZE = 64  # CUDA_IPC_HANDLE_SIZE
 
 
 def cuda_maker(device: int) -> Callable[[int], CudaMemory]:
@@ -48,19 +44,11 @@ def cuda_maker(device: int) -> Callable[[int], CudaMemory]:
 
 
 class CudaMemory:
-    """One region of a GPU's memory, taken until `free`: CUDA forbids to free what another process has open.
-
-    Args:
-        runtime: the module `cuda.bindings.runtime`.
-        device: the GPU's number.
-        size: bytes.
+    """`size` bytes of a GPU's memory, taken until `free`: CUDA forbids to free what another process has open.
 
     Raises:
         UsageError: no room for it.
     """
-
-    register: Method = "CudaSharedMemoryRegister"
-    unregister: Method = "CudaSharedMemoryUnregister"
 
     def __init__(self, runtime: Any, device: int, size: int) -> None:
         self.size = size
@@ -73,13 +61,8 @@ class CudaMemory:
         """The message that lets a server open it under `name`."""
         handle = self._done("sharing memory", self._runtime.cudaIpcGetMemHandle(self._address))
         raw = bytes((ctypes.c_char * _HANDLE_SIZE).from_address(handle.getPtr()))
-        return message(
-            self.register,
-            name=name,
-            raw_handle=raw,
-            device_id=self._device,
-            byte_size=self.size,
-        )
+        place = {"raw_handle": raw, "device_id": self._device, "byte_size": self.size}
+        return message("CudaSharedMemoryRegister", name=name, **place)
 
     def hide(self) -> None:
         """Nothing to do: it has no name, only the handle."""
@@ -88,10 +71,6 @@ class CudaMemory:
         """Copy an array of any layout and byte order, as row-major values of `dtype`."""
         given = np.ascontiguousarray(array, dtype)
         self._copy(self._address + offset, given.ctypes.data, given.nbytes)
-
-    def write_raw(self, offset: int, raw: bytes) -> None:
-        """Copy bytes."""
-        self.write(offset, np.frombuffer(raw, np.uint8), np.dtype(np.uint8))
 
     def whole(self) -> NDArray[np.uint8]:
         """A copy of all of it in the machine's memory."""

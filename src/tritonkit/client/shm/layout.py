@@ -48,13 +48,9 @@ def sizes_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
-    """Give every tensor a place, one after the other.
+    """Give every tensor of so many bytes a place, one after the other.
 
     Empty tensors get none: Triton refuses a place without bytes. They are sent as usual.
-
-    Args:
-        inputs: bytes by name, as `sizes_of` gives them.
-        outputs: bytes by name, as `output_sizes` gives them.
     """
     layout, end = Layout({}, {}, 0), 0
     for sizes, places in ((inputs, layout.inputs), (outputs, layout.outputs)):
@@ -68,15 +64,9 @@ def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
 def output_sizes(
     signature: ModelSignature, names: Iterable[str], batch: int | None
 ) -> dict[str, int]:
-    """The bytes of those outputs whose size is known before the call.
+    """The bytes of those of the named outputs whose size is known before a call with `batch` items.
 
-    Args:
-        signature: the model's.
-        names: the outputs that will be requested.
-        batch: items in the call; None for a model without a batch axis.
-
-    Returns:
-        Bytes by name; without outputs of open shape, of BYTES, or with a batch axis of unknown length.
+    Left out are outputs of open shape, of BYTES, and with a batch axis if `batch` is None.
     """
     sizes = {}
     for name in names:

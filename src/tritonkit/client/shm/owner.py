@@ -1,7 +1,7 @@
-"""Names of regions say which process made them, so that those of dead processes can be unregistered.
+"""Names of regions say which process made them, by PID namespace, PID and start time.
 
-A server keeps a region until it is unregistered, also when its maker was killed. The name holds the
-maker's PID namespace, PID and start time, which a later client on the machine can look up.
+A server keeps a region until it is unregistered, also when its maker was killed: a later client on the machine
+looks the maker up.
 """
 
 from __future__ import annotations

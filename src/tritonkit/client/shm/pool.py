@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.log import logger
 from tritonkit.client.shm.call_regions import CallRegions
+from tritonkit.client.shm.cuda import cuda_maker
 from tritonkit.client.shm.layout import Tensor, lay_out, size_class, sizes_of
-from tritonkit.client.shm.memory import RegionMemory, memory_maker
 from tritonkit.client.shm.owner import Owner
 from tritonkit.client.shm.server_regions import OpenRegion, ServerRegions
 from tritonkit.client.shm.settings import SharedMemory
+from tritonkit.client.shm.system import SystemMemory, sweep
 from tritonkit.client.steps import Steps, run_async, run_blocking
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tritonkit.client.shm.server_regions import RegionMemory
 
 __all__ = ["RegionPool"]
 
@@ -35,7 +38,11 @@ class RegionPool:
 
     def __init__(self, settings: SharedMemory | None = None) -> None:
         self._settings = settings or SharedMemory()
-        self._make: Callable[[int], RegionMemory] = memory_maker(self._settings)
+        self._make: Callable[[int], RegionMemory] = SystemMemory
+        if self._settings.device is None:
+            sweep()
+        else:
+            self._make = cuda_maker(self._settings.device)
         self._owner = Owner()
         self._pid = os.getpid()
         self._servers: dict[Any, ServerRegions] = {}
@@ -72,7 +79,7 @@ class RegionPool:
         layout = lay_out(sizes, outputs)
         if size_class(layout.size) > self._settings.limit:
             return None
-        return CallRegions(self._take, inputs, layout)
+        return CallRegions(self, inputs, layout)
 
     def leave(self, transport: Any, timeout_s: float = 1.0) -> Steps[None]:
         """Let a server forget every region, before its transport is closed; never fails.
@@ -97,41 +104,36 @@ class RegionPool:
         for transport in list(self._servers):
             await run_async(self.leave(transport))
 
-    def _take(
+    def take(
         self, transport: Any, size: int, timeout_s: float
     ) -> Steps[tuple[ServerRegions, OpenRegion] | None]:
         """A region for `size` bytes that the server at the transport has opened; None: send bytes."""
+        end = time.monotonic() + timeout_s
+        size = size_class(size)
         with self._lock:
             server = self._servers.get(transport)
             if server is None:
-                server = self._servers[transport] = ServerRegions(transport, self._owner)
-        end = time.monotonic() + timeout_s
+                kind = "System" if self._settings.device is None else "Cuda"
+                server = self._servers[transport] = ServerRegions(transport, self._owner, kind)
         yield from server.tidy(timeout_s)
-        region = server.take(size_class(size))
-        if region is None and time.monotonic() >= server.refused_until:
-            region = yield from self._new_region(server, size_class(size), end)
+        region = server.take(size)
+        if region is None and time.monotonic() >= server.refused_until and self._reserve(size):
+            try:
+                yield from server.adopt_orphans(max(end - time.monotonic(), 0.001))
+                memory = self._memory(size)
+                if memory is not None:
+                    region = yield from server.open(memory, max(end - time.monotonic(), 0.001))
+            finally:
+                with self._lock:
+                    self._reserved -= size
         return None if region is None else (server, region)
-
-    def _new_region(self, server: ServerRegions, size: int, end: float) -> Steps[OpenRegion | None]:
-        if not self._reserve(size):
-            return None
-        try:
-            memory = self._memory(size)
-            if memory is None:
-                return None
-            yield from server.adopt_orphans(memory, max(end - time.monotonic(), 0.001))
-            return (yield from server.open(memory, max(end - time.monotonic(), 0.001)))
-        finally:
-            with self._lock:
-                self._reserved -= size
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
-            servers = list(self._servers.values())
-            taken = sum(server.size() for server in servers)
-            if taken + self._reserved + size <= self._settings.limit:
+            if self.size + self._reserved + size <= self._settings.limit:
                 self._reserved += size
                 return True
+            servers = list(self._servers.values())
         # Other sizes were in demand before: what is free makes room for the calls to come.
         for server in servers:
             server.retire_free()

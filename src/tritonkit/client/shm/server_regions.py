@@ -1,13 +1,7 @@
 """The regions that one server has opened: which are free, and which it should forget.
 
-Facts of Triton 2.51 that shape this, all tried:
-
-- A region in use cannot be unregistered, and a call that was given up goes on using it: its output
-  still arrives there. So a region whose call got no answer is never used again.
-- A second registration of a key that is still open, under another name, maps a file descriptor that
-  the server has closed. So every region has another key and another name, used once.
-- A restarted server knows nothing, and says so at the next call by naming the region.
-- Unregistering what is unknown succeeds.
+What Triton does that shapes this is in docs/client-shared-memory.md. A region whose call got no answer is never
+used again, since the answer may still arrive there; every region has another key and another name, used once.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tritonkit.client.log import logger
 from tritonkit.client.shm.owner import Owner, is_orphan
@@ -25,20 +19,19 @@ from tritonkit.errors import ClientError, InferenceError, Overloaded
 from tritonkit.wire.messages import message, parse
 
 if TYPE_CHECKING:
-    from tritonkit.client.shm.memory import RegionMemory
-    from tritonkit.wire.transport import Method
+    from collections.abc import Iterable
 
-__all__ = ["OpenRegion", "ServerRegions"]
+    from tritonkit.client.shm.cuda import CudaMemory
+    from tritonkit.client.shm.system import SystemMemory
 
-_LONGEST_OPEN_S = 30.0
+__all__ = ["OpenRegion", "RegionMemory", "ServerRegions"]
+
+RegionMemory: TypeAlias = "SystemMemory | CudaMemory"
+
+_LONGEST_OPEN_S = 30.0  # both take a server half a millisecond
 _LONGEST_FORGET_S = 0.5
-"""How long a server may take to open or forget a region; both take it half a millisecond."""
-
-_AGAIN_S = 0.5
-"""A region that was in use is tried again after so long."""
-
-_REFUSED_S = 60.0
-"""A server that cannot open regions is not tried again for so long."""
+_AGAIN_S = 0.5  # until a region that was in use is tried again
+_REFUSED_S = 60.0  # until a server that cannot open regions is tried again
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +48,6 @@ class _Retired:
     """A region that the server should forget, not before a moment of the clock; no memory: another process's."""
 
     name: str
-    unregister: Method
     memory: RegionMemory | None = None
     not_before: float = 0.0
 
@@ -66,6 +58,8 @@ class ServerRegions:
 
     transport: Any
     owner: Owner
+    kind: str
+    """In the names of the methods: System or Cuda."""
     generation: int = 0
     refused_until: float = 0.0
     orphans_adopted: bool = False
@@ -103,8 +97,8 @@ class ServerRegions:
         """Give up the regions that no call uses."""
         with self.lock:
             self._settle()
-            for region in [region for regions in self.free.values() for region in regions]:
-                self._retire(region)
+            for regions in self.free.values():
+                self._retire(regions)
             self.free.clear()
 
     def size(self) -> int:
@@ -113,11 +107,7 @@ class ServerRegions:
             self._settle()
             free = sum(size * len(regions) for size, regions in self.free.items())
             in_use = sum(region.memory.size for region in self.in_use)
-            return (
-                free
-                + in_use
-                + sum(retired.memory.size for retired in self.retired if retired.memory is not None)
-            )
+            return free + in_use + sum(old.memory.size for old in self.retired if old.memory)
 
     def open(self, memory: RegionMemory, timeout_s: float) -> Steps[OpenRegion | None]:
         """Let the server open a new region; None if it cannot, and then not again for a minute.
@@ -126,9 +116,9 @@ class ServerRegions:
             ServerUnavailable, DeadlineExceeded, Overloaded, UsageError: as from the transport.
         """
         region = OpenRegion(self.owner.new_name(), memory, self.generation)
-        body = (memory.request(region.name),)
         try:
-            yield Send(self.transport, memory.register, body, min(timeout_s, _LONGEST_OPEN_S))
+            timeout_s = min(timeout_s, _LONGEST_OPEN_S)
+            yield self._send("Register", (memory.request(region.name),), timeout_s)
             with self.lock:
                 self.in_use.add(region)
         except BaseException as error:
@@ -137,7 +127,8 @@ class ServerRegions:
                 self._refused(error)
                 return None
             with self.lock:  # without an answer the server may have opened it
-                self._retire(region)
+                self.in_use.discard(region)
+                self._retire([region])
             raise
         finally:
             memory.hide()
@@ -147,41 +138,46 @@ class ServerRegions:
         """Let the server forget up to `most` regions that are used no more; never fails."""
         end = time.monotonic() + timeout_s
         for _ in range(most):
-            left = end - time.monotonic()
-            retired = self._next_retired() if left > 0 else None
-            if retired is None:
-                return
-            done = False
+            now = time.monotonic()
+            with self.lock:
+                self._settle()
+                if now >= end or not self.retired or self.retired[0].not_before > now:
+                    return
+                retired = self.retired.popleft()
+            body = (message(self._method("Unregister"), name=retired.name),)
             try:
-                done = yield from self._forgotten(retired, left)
-            finally:
-                if not done:
-                    retired.not_before = time.monotonic() + _AGAIN_S
-                    with self.lock:
-                        self.retired.append(retired)
+                yield self._send("Unregister", body, min(end - now, _LONGEST_FORGET_S))
+            except BaseException as error:
+                retired.not_before = time.monotonic() + _AGAIN_S
+                with self.lock:
+                    self.retired.append(retired)
+                if not isinstance(error, ClientError):
+                    raise
+            else:
+                if retired.memory is not None:
+                    retired.memory.free()
 
-    def adopt_orphans(self, memory: RegionMemory, timeout_s: float) -> Steps[None]:
+    def adopt_orphans(self, timeout_s: float) -> Steps[None]:
         """Ask once which regions the server has, to let it forget those of killed processes."""
         if self.orphans_adopted:
             return
         self.orphans_adopted = True
-        method: Any = memory.register.replace("Register", "Status")
+        method = self._method("Status")
         try:
-            answer = yield Send(self.transport, method, (message(method),), timeout_s)
+            answer = yield self._send("Status", (message(method),), timeout_s)
             names = [name for name in parse(method, answer).regions if is_orphan(name)]
         except (ClientError, AttributeError):
             return
         with self.lock:
-            self.retired.extend(_Retired(name, memory.unregister) for name in names)
+            self.retired.extend(map(_Retired, names))
 
     def leave(self, timeout_s: float) -> Steps[int]:
         """Let the server forget everything, waiting for what is in use; how many are left."""
         end = time.monotonic() + timeout_s
-        with self.lock:
-            self._settle()
-            for region in list(self.in_use):
-                self._retire(region)
         self.retire_free()
+        with self.lock:
+            self._retire(self.in_use)
+            self.in_use.clear()
         while self.retired and (left := end - time.monotonic()) > 0:
             before = len(self.retired)
             yield from self.tidy(left, before)
@@ -192,24 +188,14 @@ class ServerRegions:
                         retired.not_before = 0.0
         return len(self.retired)
 
-    def _forgotten(self, retired: _Retired, timeout_s: float) -> Steps[bool]:
-        body = (message(retired.unregister, name=retired.name),)
-        try:
-            yield Send(self.transport, retired.unregister, body, min(timeout_s, _LONGEST_FORGET_S))
-        except ClientError:
-            return False
-        if retired.memory is not None:
-            retired.memory.free()
-        return True
+    def _method(self, verb: str) -> Any:
+        return f"{self.kind}SharedMemory{verb}"
 
-    def _next_retired(self) -> _Retired | None:
-        with self.lock:
-            self._settle()
-            if self.retired and self.retired[0].not_before <= time.monotonic():
-                return self.retired.popleft()
-        return None
+    def _send(self, verb: str, body: tuple[bytes], timeout_s: float) -> Send:
+        return Send(self.transport, self._method(verb), body, timeout_s)
 
     def _settle(self) -> None:
+        """Sort what was given back into the free and the retired."""
         while self.returned:
             region, safe = self.returned.popleft()
             if region not in self.in_use:  # the server was left meanwhile
@@ -218,12 +204,10 @@ class ServerRegions:
             if safe and region.generation == self.generation:
                 self.free.setdefault(region.memory.size, []).append(region)
             else:
-                self._retire(region)
+                self._retire([region])
 
-    def _retire(self, region: OpenRegion) -> None:
-        self.in_use.discard(region)
-        memory = region.memory
-        self.retired.append(_Retired(region.name, memory.unregister, memory))
+    def _retire(self, regions: Iterable[OpenRegion]) -> None:
+        self.retired.extend(_Retired(region.name, region.memory) for region in regions)
 
     def _refused(self, error: InferenceError) -> None:
         if not self.refused_until:

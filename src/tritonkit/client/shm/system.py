@@ -1,7 +1,6 @@
 """Shared memory of the machine itself, POSIX: a file under `/dev/shm` that both sides map.
 
-Not `multiprocessing.shared_memory`: its resource tracker starts a process, claims a region in every
-fork, warns at exit about what the server still holds, and can be switched off only from 3.13 on.
+Not `multiprocessing.shared_memory`, whose resource tracker can be switched off only from Python 3.13 on.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from tritonkit.wire.messages import message
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tritonkit.wire.transport import Method
-
 __all__ = ["FOLDER", "SystemMemory", "sweep"]
 
 FOLDER = Path("/dev/shm")  # noqa: S108 (where shm_open of the C library looks)
@@ -35,20 +32,14 @@ _ABANDONED_S = 600.0
 
 
 class SystemMemory:
-    """One region: made with an unguessable name that no other user can open, and nameless after `hide`.
+    """`size` bytes, all taken at once: a write to memory that is not there would kill the process.
 
-    A server that has opened it keeps it without the name, so nothing of it outlives both processes,
-    however they end.
-
-    Args:
-        size: bytes, all taken at once: a write to memory that is not there would kill the process.
+    Its name cannot be guessed, no other user can open it, and `hide` takes it away: a server that has opened it
+    keeps it, so nothing outlives both processes, however they end.
 
     Raises:
         UsageError: no room for it.
     """
-
-    register: Method = "SystemSharedMemoryRegister"
-    unregister: Method = "SystemSharedMemoryUnregister"
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -58,7 +49,8 @@ class SystemMemory:
 
     def request(self, name: str) -> bytes:
         """The message that lets a server open it under `name`."""
-        return message(self.register, name=name, key=f"/{self._path.name}", byte_size=self.size)
+        key = f"/{self._path.name}"
+        return message("SystemSharedMemoryRegister", name=name, key=key, byte_size=self.size)
 
     def hide(self) -> None:
         """Take its name away."""
@@ -70,10 +62,6 @@ class SystemMemory:
         place = self._bytes[offset : offset + array.size * dtype.itemsize]
         np.copyto(place.view(dtype).reshape(array.shape), array)
 
-    def write_raw(self, offset: int, raw: bytes) -> None:
-        """Copy bytes."""
-        self._map[offset : offset + len(raw)] = raw
-
     def whole(self) -> NDArray[np.uint8]:
         """All of it as a new read-only array: a slice of that holds the array."""
         whole = np.frombuffer(self._map, np.uint8)
@@ -81,7 +69,7 @@ class SystemMemory:
         return whole
 
     def free(self) -> None:
-        """Nothing to do: it is unmapped when the last reference is gone."""
+        """It is unmapped when the last reference is gone."""
 
 
 def sweep(now: float | None = None) -> None:
