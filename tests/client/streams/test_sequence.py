@@ -88,6 +88,16 @@ def test_leaving_ends_the_sequence(server: Server, core: Core) -> None:
     assert flags(server) == ["s1", "2", "e2"]
 
 
+def test_inputs_that_were_turned_away_are_not_the_end(server: Server, core: Core) -> None:
+    """The end repeats the latest inputs that the model may have seen."""
+    with Sequence(core, KEY) as sequence:
+        sequence.predict(x=[1])
+        server.errors = [Overloaded("there", found="full")]
+        with pytest.raises(Overloaded):
+            sequence.predict(x=[2])
+    assert flags(server) == ["s1", "2", "e1"]
+
+
 def test_an_error_in_the_block_ends_the_sequence(server: Server, core: Core) -> None:
     """The caller's exception goes on its way, and the server's slot is free."""
 

@@ -95,13 +95,19 @@ class _Sequence:
             self._calling.release()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
-        """The block ends: so does the sequence, at the server too."""
+        """The block ends: so does the sequence, at the server too; one that was not reached forgets by itself."""
         state, self._state = self._state, _ENDED
         if self._core.forked:  # it is the parent's
             return
+        last, server, seconds = self._last, self._server, self._core.timeout_s
         try:
-            if state == _OPEN and self._last is not None and self._server is not None:
-                yield from self._end(self._last, self._server, error)
+            if state == _OPEN and last is not None and server is not None:
+                left_s = seconds if error is None else min(seconds, _PARTING_S)
+                last.deadline = time.monotonic() + left_s
+                yield from self._send(last, server, start=False, end=True)
+        except (ClientError, UsageError) as failed:
+            if error is None:
+                logger.warning("the end of a sequence was not taken: %s", failed)
         finally:
             self._release()
 
@@ -150,18 +156,6 @@ class _Sequence:
             headers=request.headers,
             replica=server.replica,
         )
-
-    def _end(self, last: InferRequest, server: Attempt, error: BaseException | None) -> Steps[None]:
-        """Send the last inputs again, as the end; a server that was not reached forgets by itself."""
-        seconds = self._core.timeout_s
-        if error is not None:
-            seconds = min(seconds, _PARTING_S)
-        last.deadline = time.monotonic() + seconds
-        try:
-            yield from self._send(last, server, start=False, end=True)
-        except (ClientError, UsageError) as failed:
-            if error is None:
-                logger.warning("the end of a sequence was not taken: %s", failed)
 
     def _release(self) -> None:
         server, self._server = self._server, None
