@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +10,11 @@ import typer
 
 from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
-from tritonkit.cli.started import started
+from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tritonkit.measure import Outcome, Report
 
 __all__ = ["command"]
@@ -86,10 +83,11 @@ def command(
 
     project = project_folder(root)
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
+    folder = project / "model_repository"
     duration_s = _whole_seconds(duration)
     pause_us = _duration("--think-time", think_time)
     _check(project, names, file, tier)
-    with _server(project, names, address, http_address, rest=rest) as (grpc, http):
+    with called(project, folder, names, address, http_address, http=rest) as (grpc, http):
         plan = LoadPlan(
             project, tuple(dict.fromkeys(names)), grpc,
             http_address=http if rest else None, users=users, duration_s=duration_s,
@@ -115,22 +113,6 @@ def _check(project: Path, names: list[str], file: Path, tier: str | None) -> Non
     limits = read_thresholds(file, known)
     for name in names:
         limits_for(limits, name, tier)
-
-
-@contextlib.contextmanager
-def _server(
-    project: Path, names: list[str], address: str | None, http_address: str | None, *, rest: bool
-) -> Iterator[tuple[str, str]]:
-    """gRPC and HTTP address of the server there is, or of one that is started for the block."""
-    if address is not None:
-        yield address, http_address or f"{address.rpartition(':')[0]}:8000"
-        return
-    if http_address is not None:
-        raise UsageError(
-            "--http-address", found="it stands without --address", wanted="both, or neither"
-        )
-    with started(project, project / "model_repository", names, http=rest) as endpoint:
-        yield endpoint.grpc, endpoint.http
 
 
 def _duration(option: str, text: str) -> int:

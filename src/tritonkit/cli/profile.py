@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritonkit.cli.options import AnyServer, AsJson, Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
-from tritonkit.cli.started import started
+from tritonkit.cli.started import called
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tritonkit.measure import RequestProfile
     from tritonkit.measure.network import NetworkProfile
 
@@ -52,7 +48,7 @@ def command(
     project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
     (spec,) = load_all(project, (name,))
-    with _server(project, folder, name, address) as grpc, Client(grpc) as client:
+    with called(project, folder, (name,), address) as (grpc, _), Client(grpc) as client:
         inputs = example_inputs(spec, project, client)
         note(f"{requests} requests, {concurrency} at a time, to {grpc} ...")
         profile = profile_requests(client, name, inputs, requests, concurrency)
@@ -64,16 +60,6 @@ def command(
     _print_network(network, profile)
     for text in profile.notes:
         note(f"note: {text}")
-
-
-@contextlib.contextmanager
-def _server(project: Path, folder: Path, name: str, address: str | None) -> Iterator[str]:
-    """gRPC address of the server there is, or of one that is started for the block."""
-    if address is not None:
-        yield address
-        return
-    with started(project, folder, (name,)) as endpoint:
-        yield endpoint.grpc
 
 
 def _print_spans(profile: RequestProfile) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.cli.output import note
+from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
     from tritonkit.serve import Endpoint
 
-__all__ = ["recovered", "started"]
+__all__ = ["called", "recovered", "started"]
 
 
 def recovered(repository: Path) -> Path:
@@ -37,3 +38,20 @@ def started(
         folder, models=models, root=project, http=http, grpc_port=0, http_port=0, metrics_port=0
     ) as endpoint:
         yield endpoint
+
+
+@contextlib.contextmanager
+def called(
+    project: Path, repository: Path, models: Sequence[str], address: str | None,
+    http_address: str | None = None, *, http: bool = False,
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """gRPC and HTTP address of the server there is, or of one that is started for the block."""
+    if address is not None:
+        yield address, http_address or f"{address.rpartition(':')[0]}:8000"
+        return
+    if http_address is not None:
+        raise UsageError(
+            "--http-address", found="it stands without --address", wanted="both, or neither"
+        )
+    with started(project, repository, models, http=http) as endpoint:
+        yield endpoint.grpc, endpoint.http

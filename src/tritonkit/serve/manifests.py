@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonkit.serve.core.rest import CONTAINER_MIB
-from tritonkit.serve.limits import largest_file, largest_message
-from tritonkit.serve.shm import MIB, plan
+from tritonkit.serve.shm import MIB, largest_file, largest_message, plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

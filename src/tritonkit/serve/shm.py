@@ -1,4 +1,5 @@
-"""How much shared memory the Python stubs of a repository need, known before one of them starts.
+"""How much shared memory the Python stubs of a repository need, and the largest request it takes: known before
+one of them starts.
 
 Each instance of a model that Python runs has one region. It starts at `shm-default-byte-size`, grows
 by 1 MiB or more whenever a batch does not fit, and never shrinks (python_backend, shm_manager.cc).
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from tritonkit.serve.repository import ServedModel
 
 __all__ = [
+    "MESSAGE_LEAST",
+    "MESSAGE_MOST",
     "MIB",
     "ShmPlan",
     "StubMemory",
     "check_room",
     "dtype_name",
-    "largest_sample",
+    "largest_file",
+    "largest_message",
     "plan",
     "tensor_bytes",
 ]
@@ -50,6 +54,19 @@ their region to 4, 7, 15, 25 and 42 MiB (2.51, float32 echo through the python b
 
 GROWTH = MIB
 """The last growth reaches past what was needed by up to this much (`shm-growth-byte-size`)."""
+
+
+MESSAGE_LEAST = 64 * MIB
+"""Whatever the models say: a page of photographs, a long text."""
+
+MESSAGE_MOST = 1024 * MIB
+"""Triton holds a message about three times while it takes it apart (1.9 GB took 6.2 GB, 2.51)."""
+
+_OPEN = 4
+"""How much larger than the samples of the warm-up an open axis or a BYTES value may be."""
+
+_ELEMENT = MIB
+"""A BYTES value may have this much in any case."""
 
 
 @dataclass(frozen=True)
@@ -169,3 +186,29 @@ def dtype_name(tensor: Any) -> str:
     """The name of a tensor's type, such as TYPE_FP32, out of its enumeration's own table."""
     field = tensor.DESCRIPTOR.fields_by_name["data_type"]
     return str(field.enum_type.values_by_number[tensor.data_type].name)
+
+
+def largest_message(models: Iterable[ServedModel]) -> int:
+    """Bytes of the largest request that a model's configuration allows, its largest batch, in whole MiB.
+
+    Where the configuration leaves an axis open or a tensor is BYTES, the samples of the warm-up show what
+    is usual, and four times that is taken.
+    """
+    most = max((_request(model) for model in models), default=0)
+    bounded = min(max(most + MIB, MESSAGE_LEAST), MESSAGE_MOST)
+    return math.ceil(bounded / MIB) * MIB
+
+
+def largest_file(plan: ShmPlan, message_bytes: int) -> int:
+    """Bytes that one stub's region may grow to: its plan twice, and room for the largest request."""
+    planned = max((need.bytes_each for need in plan.models), default=0)
+    return 2 * planned + math.ceil(SLACK * message_bytes)
+
+
+def _request(model: ServedModel) -> int:
+    axis, element = largest_sample(model)
+    item = sum(
+        tensor_bytes(dtype_name(tensor), tensor.dims, _OPEN * axis, max(_ELEMENT, _OPEN * element))
+        for tensor in model.config.input
+    )
+    return int(item * max(1, model.config.max_batch_size))

@@ -18,7 +18,6 @@ from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.install import ServerInstallation, find_server
-from tritonkit.serve.limits import largest_file, largest_message
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import SupervisedProcess, describe_exit
@@ -89,7 +88,7 @@ def prepare(settings: Settings) -> Run:
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
         settings, installation, {m.name: m for m in models}, backends, wanted, folder, new_key(),
-        given or largest_message(models),
+        given or shm.largest_message(models),
     )  # fmt: skip
 
 
@@ -104,7 +103,7 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
         key=run.key,
         grpc_port=grpc_port,
         message_bytes=run.message_bytes,
-        file_bytes=max(largest_file(run.shm, run.message_bytes), 2 * LOG_BYTES),
+        file_bytes=max(shm.largest_file(run.shm, run.message_bytes), 2 * LOG_BYTES),
         guard=str(guard) if guard else "",
     )
     for name in (HTTP_SOCKET, METRICS_SOCKET):  # of a process that died
