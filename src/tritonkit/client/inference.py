@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import PredictionCache
-    from tritonkit.client.policy import Policy
+    from tritonkit.client.policy import Policy, Sent
+    from tritonkit.client.policy.attempts import MakeBody
     from tritonkit.client.request import InferRequest
     from tritonkit.client.shm import CallRegions, RegionPool
     from tritonkit.client.steps import Steps
@@ -118,16 +119,19 @@ class Inference:
         return self._in_regions(request, regions) if regions else self._in_message(request)
 
     def _in_message(self, request: InferRequest) -> Steps[Reply]:
-        sent = yield from self._policy.call(
+        sent = yield from self._sent(request, request.encode())
+        answer = decode(sent.body)
+        return server_reply(request, answer.version, answer.outputs, sent)
+
+    def _sent(self, request: InferRequest, body: Body | MakeBody) -> Steps[Sent]:
+        return self._policy.call(
             "ModelInfer",
-            request.encode(),
+            body,
             request.deadline,
             where=request.model.where,
             idempotent=bool(request.idempotent),
             headers=request.headers,
         )
-        answer = decode(sent.body)
-        return server_reply(request, answer.version, answer.outputs, sent)
 
     def _in_regions(
         self, request: InferRequest, regions: CallRegions, *, again: bool = True
@@ -143,14 +147,7 @@ class Inference:
             return request.encode(regions=placed.inputs, output_regions=placed.outputs)
 
         try:
-            sent = yield from self._policy.call(
-                "ModelInfer",
-                body,
-                request.deadline,
-                where=request.model.where,
-                idempotent=bool(request.idempotent),
-                headers=request.headers,
-            )
+            sent = yield from self._sent(request, body)
             endpoint = sent.endpoint
             answer = decode(sent.body, asked)
             described = {name: output[:2] for name, output in answer.in_region.items()}
@@ -163,9 +160,8 @@ class Inference:
         finally:
             regions.end(endpoint)
         others = self._regions_for(request)
-        if others is None:
-            return (yield from self._in_message(request))
-        return (yield from self._in_regions(request, others, again=False))
+        steps = self._in_regions(request, others, again=False) if others else None
+        return (yield from steps or self._in_message(request))
 
     def _regions_for(self, request: InferRequest) -> CallRegions | None:
         """Shared memory for the request's tensors; None where there is none, or no use in it."""

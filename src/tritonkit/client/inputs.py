@@ -83,9 +83,7 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
     Raises:
         InvalidInput: naming the model and the input.
     """
-    arrays = conformed_inputs(signature, inputs)
-    checked_sizes(signature, arrays)
-    return arrays
+    return Inputs(signature).checked(inputs)[0]
 
 
 def conformed_inputs(
@@ -101,8 +99,8 @@ def conformed_inputs(
         if not fits(value, spec):
             value = conform(value, spec, f"model {signature.name}, input {name}")
         arrays[name] = value
-    if len(arrays) > 1 and signature.max_batch_size:
-        _check_same_length(signature, arrays)
+    if len(arrays) > 1:
+        items_in(signature, arrays)
     return arrays
 
 
@@ -133,12 +131,21 @@ def checked_sizes(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]])
 
 
 def items_in(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """How many items the arrays hold; 1 for a model without a batch axis."""
-    if signature.max_batch_size:
-        for name, array in arrays.items():
-            if signature.inputs[name].batched:
-                return len(array)
-    return 1
+    """How many items the arrays hold; 1 for a model without a batch axis.
+
+    Raises:
+        InvalidInput: one array holds more than another.
+    """
+    if not signature.max_batch_size:
+        return 1
+    sizes = {name: len(array) for name, array in arrays.items() if signature.inputs[name].batched}
+    if len(set(sizes.values())) > 1:
+        raise InvalidInput(
+            f"model {signature.name}",
+            found="batches of different sizes: " + ", ".join(f"{k} {v}" for k, v in sizes.items()),
+            wanted="the same number of items in every input",
+        )
+    return next(iter(sizes.values()), 1)
 
 
 def checked_outputs(
@@ -235,13 +242,3 @@ def _unknown(signature: ModelSignature, kind: str, name: str, known: Iterable[st
         wanted=f"one of {', '.join(names)}",
         todo=f"did you mean {near[0]}?" if near else "",
     )
-
-
-def _check_same_length(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> None:
-    sizes = {name: len(array) for name, array in arrays.items() if signature.inputs[name].batched}
-    if len(set(sizes.values())) > 1:
-        raise InvalidInput(
-            f"model {signature.name}",
-            found="batches of different sizes: " + ", ".join(f"{k} {v}" for k, v in sizes.items()),
-            wanted="the same number of items in every input",
-        )

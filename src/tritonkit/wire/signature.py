@@ -11,7 +11,7 @@ from tritonkit.errors import InferenceError
 from tritonkit.wire.protos import data_type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["IDEMPOTENT", "ModelSignature", "TensorSpec", "signature_from"]
 
@@ -63,22 +63,18 @@ def signature_from(metadata: Any, config: Any | None) -> ModelSignature:
         InferenceError: a datatype or a number of axes that no tensor has.
     """
     if config is None:
-        return ModelSignature(
-            name=metadata.name,
-            versions=tuple(metadata.versions),
-            max_batch_size=0,
-            inputs=_plain_specs(metadata.inputs),
-            outputs=_plain_specs(metadata.outputs),
-            configured=False,
-        )
-    batching = config.max_batch_size > 0
+        max_batch_size, inputs, outputs = 0, metadata.inputs, metadata.outputs
+    else:
+        max_batch_size, inputs, outputs = config.max_batch_size, config.input, config.output
+    read = _plain_spec if config is None else _batched_spec if max_batch_size > 0 else _spec
     return ModelSignature(
         name=metadata.name,
         versions=tuple(metadata.versions),
-        max_batch_size=config.max_batch_size,
-        inputs=_specs(config.input, batching),
-        outputs=_specs(config.output, batching),
-        idempotent=_declared_idempotent(config),
+        max_batch_size=max_batch_size,
+        inputs=MappingProxyType({tensor.name: read(tensor) for tensor in inputs}),
+        outputs=MappingProxyType({tensor.name: read(tensor) for tensor in outputs}),
+        idempotent=config is not None and _declared_idempotent(config),
+        configured=config is not None,
     )
 
 
@@ -90,20 +86,26 @@ def _declared_idempotent(config: Any) -> bool:
     return text.lower() == "true"
 
 
-def _plain_specs(tensors: Collection[Any]) -> Mapping[str, TensorSpec]:
-    """Of a model's metadata: shapes as they are, the batch axis among them where there is one."""
-    for tensor in tensors:
-        if tensor.datatype not in DATATYPES:
-            raise InferenceError(
-                "a model's metadata",
-                found=f"the datatype {tensor.datatype!r} of tensor {tensor.name}",
-                wanted=f"one of {', '.join(DATATYPES)}",
-            )
-    specs = {
-        tensor.name: TensorSpec(tensor.name, tensor.datatype, _dims(tensor.shape))
-        for tensor in tensors
-    }
-    return MappingProxyType(specs)
+def _plain_spec(tensor: Any) -> TensorSpec:
+    """Of a model's metadata: the shape as it is, the batch axis in it where there is one."""
+    if tensor.datatype not in DATATYPES:
+        raise InferenceError(
+            "a model's metadata",
+            found=f"the datatype {tensor.datatype!r} of tensor {tensor.name}",
+            wanted=f"one of {', '.join(DATATYPES)}",
+        )
+    return TensorSpec(tensor.name, tensor.datatype, _dims(tensor.shape))
+
+
+def _spec(tensor: Any, batched: bool = False) -> TensorSpec:
+    """Of a model's configuration: an input or an output, which has no `optional`."""
+    optional = getattr(tensor, "optional", False)
+    datatype = _datatype(tensor.data_type)
+    return TensorSpec(tensor.name, datatype, _dims(tensor.dims), batched, optional)
+
+
+def _batched_spec(tensor: Any) -> TensorSpec:
+    return _spec(tensor, batched=not tensor.is_shape_tensor)
 
 
 def _dims(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -114,20 +116,6 @@ def _dims(sizes: Sequence[int]) -> tuple[int, ...]:
             wanted=f"at most {_MOST_AXES}",
         )
     return tuple(sizes)
-
-
-def _specs(tensors: Collection[Any], batching: bool) -> Mapping[str, TensorSpec]:
-    specs = {
-        tensor.name: TensorSpec(
-            name=tensor.name,
-            datatype=_datatype(tensor.data_type),
-            dims=_dims(tensor.dims),
-            batched=batching and not tensor.is_shape_tensor,
-            optional=getattr(tensor, "optional", False),
-        )
-        for tensor in tensors
-    }
-    return MappingProxyType(specs)
 
 
 def _datatype(number: int) -> str:
