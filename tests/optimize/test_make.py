@@ -81,6 +81,8 @@ def onnx_file(
 
 
 RELU = [helper.make_node("Relu", ["x"], ["y"])]
+FILE = "name: net\nnetwork: {onnx: m.onnx}\n"
+"""A spec for what has nothing to do with PyTorch: exporting takes longest."""
 
 
 def test_a_torch_network_becomes_a_checked_onnx_file(
@@ -99,7 +101,7 @@ def test_a_torch_network_becomes_a_checked_onnx_file(
 
 def test_an_unchanged_spec_comes_from_the_cache(write_model: WriteModel, cache: BuildCache) -> None:
     """The second build finds the first one's artifact, equal in every fact."""
-    spec = write_model(TORCH, network__py=LINEAR)
+    spec = write_model(FILE, m__onnx=onnx_file(RELU, ["batch", 4]))
     first = built(spec, cache)
     assert plan(spec, cache).cached == first
     assert plan(spec, cache, force=True).cached is None
@@ -125,7 +127,7 @@ def test_serving_alone_does_not_build_again(write_model: WriteModel, cache: Buil
 
 def test_a_damaged_artifact_is_built_again(write_model: WriteModel, cache: BuildCache) -> None:
     """A cached file whose hash is wrong is not used."""
-    spec = write_model(TORCH, network__py=LINEAR)
+    spec = write_model(FILE, m__onnx=onnx_file(RELU, ["batch", 4]))
     artifact = built(spec, cache)
     (artifact.folder / "model.onnx").write_bytes(b"damaged")
     assert plan(spec, cache).cached is None
@@ -265,10 +267,9 @@ def test_a_metric_below_the_bar_is_not_published(
     write_model: WriteModel, cache: BuildCache
 ) -> None:
     """The gate names the metric, its value and the bar."""
-    text = TORCH + "quality: {metric: data:score, at_least: 0.9}\n"
-    spec = write_model(
-        text, network__py=LINEAR, data__py="def score(outputs, reference): return 0.5"
-    )
+    text = FILE + "quality: {metric: data:score, at_least: 0.9}\n"
+    code = "def score(outputs, reference): return 0.5"
+    spec = write_model(text, m__onnx=onnx_file(RELU, ["batch", 4]), data__py=code)
     error = kept_out(spec, cache)
     assert "score is 0.5000" in error.found
     assert error.wanted == "at least 0.9"
@@ -278,9 +279,10 @@ def test_a_drop_below_the_reference_is_not_published(
     write_model: WriteModel, cache: BuildCache
 ) -> None:
     """The candidate may lie max_drop below the reference and no more."""
-    text = TORCH + "quality: {metric: data:score}\n"
+    text = FILE + "quality: {metric: data:score}\n"
     code = "def score(outputs, reference): return 1.0 if outputs is reference else 0.98"
-    error = kept_out(write_model(text, network__py=LINEAR, data__py=code), cache)
+    spec = write_model(text, m__onnx=onnx_file(RELU, ["batch", 4]), data__py=code)
+    error = kept_out(spec, cache)
     assert "0.0200 below" in error.found
 
 
@@ -427,10 +429,9 @@ def test_a_metric_that_is_no_finite_number_is_refused(
     write_model: WriteModel, cache: BuildCache, value: str
 ) -> None:
     """NaN is below no bar: it must not slip through the gate."""
-    text = TORCH + "quality: {metric: data:score, at_least: 0.9}\n"
-    spec = write_model(
-        text, network__py=LINEAR, data__py=f"def score(outputs, reference): return {value}"
-    )
+    text = FILE + "quality: {metric: data:score, at_least: 0.9}\n"
+    code = f"def score(outputs, reference): return {value}"
+    spec = write_model(text, m__onnx=onnx_file(RELU, ["batch", 4]), data__py=code)
     assert refused(spec, cache, BuildError).wanted.startswith("a finite number")
 
 

@@ -62,10 +62,16 @@ def cache(root: Path) -> BuildCache:
     return BuildCache(root / "cache")
 
 
-def write(write_model: WriteModel, tmp_path: Path, more: str = "") -> Spec:
-    """A small trained network, and data that score one item wrong."""
+def write(write_model: WriteModel, more: str = "") -> Spec:
+    """A Relu, and data that score one item wrong."""
+    net = onnx_file(RELU, ["batch", 4])
+    return write_model("name: net\nnetwork: {onnx: m.onnx}\n" + more, m__onnx=net, data__py=DATA)
+
+
+def write_trained(write_model: WriteModel, tmp_path: Path) -> Spec:
+    """A small trained network, which leaves a trace of each training."""
     code = NETWORK.replace("TRACE", repr(str(tmp_path / "trace")))
-    return write_model(TEXT + more, network__py=code, data__py=DATA)
+    return write_model(TEXT, network__py=code)
 
 
 def fail(job: object, folder: Path) -> tuple[str, ...]:
@@ -74,11 +80,11 @@ def fail(job: object, folder: Path) -> tuple[str, ...]:
 
 
 def test_a_variant_that_cannot_be_made_is_a_result(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
+    write_model: WriteModel, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are made, and the table can say what was wrong with this one."""
     monkeypatch.setitem(FORMS, "stumbling", Form(fail, "onnxruntime"))
-    spec = write(write_model, tmp_path)
+    spec = write(write_model)
     fp32, bad = evaluate(spec, ("onnx-fp32", "stumbling"), cache)
     assert fp32.passed
     assert isinstance(bad.problem, BuildError)
@@ -90,7 +96,7 @@ def test_training_happens_once_for_all_variants(
     write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:
     """Trained weights are kept: another export of the same network does not train again."""
-    spec = write(write_model, tmp_path)
+    spec = write_trained(write_model, tmp_path)
     evaluate(spec, ("onnx-fp32",), cache)
     evaluate(spec, ("onnx-fp32",), BuildCache(cache.folder))
     cached = plan(spec, cache).cached
@@ -102,11 +108,9 @@ def test_training_happens_once_for_all_variants(
     assert (tmp_path / "trace").read_text() == "trained trained "
 
 
-def test_a_drop_within_chance_is_said_to_be_so(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
-) -> None:
+def test_a_drop_within_chance_is_said_to_be_so(write_model: WriteModel, cache: BuildCache) -> None:
     """One item of eight is lost: too much for the bar, and no more than chance gives."""
-    spec = write(write_model, tmp_path, "quality: {metric: data:score}\n")
+    spec = write(write_model, "quality: {metric: data:score}\n")
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
     assert result.artifact is not None
     assert result.artifact.quality is not None
@@ -119,46 +123,41 @@ def test_a_drop_within_chance_is_said_to_be_so(
 
 @pytest.mark.parametrize(("bar", "passes"), [(0.01, True), (0.009, False)])
 def test_a_drop_as_large_as_the_bar_passes(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache, bar: float, passes: bool
+    write_model: WriteModel, cache: BuildCache, bar: float, passes: bool
 ) -> None:
     """1 - 0.99 is 0.01, though not in binary fractions."""
-    spec = write(write_model, tmp_path, f"quality: {{metric: data:nearly, max_drop: {bar}}}\n")
+    spec = write(write_model, f"quality: {{metric: data:nearly, max_drop: {bar}}}\n")
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
     assert result.passed is passes
 
 
 @pytest.mark.parametrize(("hook", "said"), [("broken", "nan"), ("few", "3 scores for 8 items")])
 def test_a_metric_must_give_numbers_for_the_items(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache, hook: str, said: str
+    write_model: WriteModel, cache: BuildCache, hook: str, said: str
 ) -> None:
     """NaN and a wrong count are the metric's mistake, not the variant's."""
-    spec = write(write_model, tmp_path, f"quality: {{metric: data:{hook}}}\n")
+    spec = write(write_model, f"quality: {{metric: data:{hook}}}\n")
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
     assert result.problem is not None
     assert said in result.problem.found
 
 
-def test_the_sample_budget_counts_items(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
-) -> None:
+def test_the_sample_budget_counts_items(write_model: WriteModel, cache: BuildCache) -> None:
     """`max_samples` cuts real samples, also within a batch."""
     data = "import numpy as np\ndef given():\n    return [{'x': np.ones((4, 4), np.float32)}] * 3\n"
-    text = TEXT.replace("  train: network:train\n", "")
+    write(write_model)
     quality = "quality: {samples: data:given, max_samples: 6}\n"
-    code = "import torch\ndef build(): return torch.nn.Linear(4, 2)\n"
-    spec = write_model(text + quality, network__py=code, data__py=data)
+    spec = write_model("name: net\nnetwork: {onnx: m.onnx}\n" + quality, data__py=data)
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
     assert result.artifact is not None
     assert result.artifact.quality is not None
     assert result.artifact.quality.samples == 6
 
 
-def test_size_and_latency_are_held_against_fp32(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
-) -> None:
+def test_size_and_latency_are_held_against_fp32(write_model: WriteModel, cache: BuildCache) -> None:
     """A variant must be as much smaller and faster as the spec asks, and the refusal says by how much."""
     bars = "quality: {max_size_ratio: 0.5, max_latency_ratio: 0.8}\n"
-    spec = write(write_model, tmp_path, bars)
+    spec = write(write_model, bars)
     (base,) = evaluate(spec, ("onnx-fp32",), cache)
     assert base.artifact is not None
     (other,) = evaluate(spec, ("onnx-fp32",), BuildCache(cache.folder))
@@ -183,11 +182,9 @@ def timed(
     return replace(result, variant=variant, timing=VariantTiming(1, ms, 1, ms), runtime=runtime)
 
 
-def test_auto_takes_the_fastest_that_passes(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
-) -> None:
+def test_auto_takes_the_fastest_that_passes(write_model: WriteModel, cache: BuildCache) -> None:
     """Faster ones that cannot be made, or that no server runs, do not count."""
-    spec = write(write_model, tmp_path, "serving: {variant: auto}\n")
+    spec = write(write_model, "serving: {variant: auto}\n")
     results = (
         timed(spec, cache, "onnx-fp32", 3.0),
         timed(spec, cache, "quick", 1.0),
@@ -199,19 +196,19 @@ def test_auto_takes_the_fastest_that_passes(
 
 
 def test_auto_without_a_choice_says_what_each_lost(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
+    write_model: WriteModel, cache: BuildCache
 ) -> None:
     """None passes: the error names the bar that each missed."""
     more = "quality: {metric: data:score}\nserving: {variant: auto}\n"
-    spec = write(write_model, tmp_path, more)
+    spec = write(write_model, more)
     with pytest.raises(GateError) as caught:
         choose(spec, evaluate(spec, wanted_variants(spec, ()), cache))
     assert "onnx-fp32: score is 0.875" in caught.value.details
 
 
-def test_names_are_resolved(write_model: WriteModel, tmp_path: Path) -> None:
+def test_names_are_resolved(write_model: WriteModel) -> None:
     """`spec` and `all` stand for lists, onnx-fp32 comes first, nothing comes twice."""
-    spec = write(write_model, tmp_path, "optimize: {variants: [onnx-fp32]}\n")
+    spec = write(write_model, "optimize: {variants: [onnx-fp32]}\n")
     assert [*map(str, wanted_variants(spec, ()))] == ["onnx-fp32"]
     assert [*map(str, wanted_variants(spec, ("spec",)))] == ["onnx-fp32"]
     assert str(wanted_variants(spec, ("all",))[0]) == "onnx-fp32"
@@ -235,7 +232,7 @@ def test_progress_is_told_in_order(
         def done(self, result: Result) -> None:
             said.append(f"done {result.cached}")
 
-    spec = write(write_model, tmp_path)
+    spec = write_trained(write_model, tmp_path)
     for _ in range(2):
         evaluate(spec, ("onnx-fp32",), cache, progress=Listening())
     assert said == [
@@ -255,11 +252,11 @@ def make_ahead(job: object, folder: Path) -> tuple[str, ...]:
 
 
 def test_what_was_not_measured_has_not_passed(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
+    write_model: WriteModel, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan that cannot run here is made and kept, and neither refused nor passed."""
     monkeypatch.setitem(FORMS, "ahead", Form(make_ahead, None))
-    spec = write(write_model, tmp_path)
+    spec = write(write_model)
     _, ahead = evaluate(spec, ("onnx-fp32", "ahead"), cache, timed=True)
     assert ahead.problem is None
     assert ahead.outcome is not None

@@ -73,15 +73,18 @@ class Job:
 
     @cached_property
     def signature(self) -> Signature:
-        """Inputs and outputs of that file; before there is one, of the file it is made from or the spec."""
-        spec = self.spec
-        if spec.model.network.torch is not None:
-            return Signature.declared(spec)
-        where = f"{spec.file} network.onnx"
-        model = check_file(self.source, where)
-        return check_against_spec(
-            read_signature(model, where, self.batched), spec, self.source.name
-        )
+        """Inputs and outputs: those of the file a person gave, else those the spec declares."""
+        if self.spec.model.network.torch is not None:
+            return Signature.declared(self.spec)
+        return self.signature_in(self.source)
+
+    def signature_in(self, file: Path) -> Signature:
+        """Inputs and outputs of an ONNX file of this network, held against the spec."""
+        torch = self.spec.model.network.torch is not None
+        where = f"{self.spec.file} network.{'torch' if torch else 'onnx'}"
+        found = read_signature(check_file(file, where), where, self.batched)
+        name = "the exported file" if torch else self.source.name
+        return check_against_spec(found, self.spec, name)
 
     @property
     def source(self) -> Path:

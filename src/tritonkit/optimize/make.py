@@ -18,7 +18,6 @@ from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.job import Job
-from tritonkit.export.onnx_file import check_against_spec, check_file, read_signature
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
@@ -129,7 +128,9 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         signature = _copy_python(spec, folder)
     else:
         notes = _made(form, job, what, folder)
-        signature = _signature(job, what, folder)
+        # Every other form keeps what the FP32 file takes and gives.
+        file = folder / "model.onnx"
+        signature = job.signature_in(file) if what.variant.is_base else job.base.signature
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
             runner = RUNTIMES[form.runtime](folder, job.threads, where)
@@ -157,17 +158,6 @@ def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...
             todo="choose another variant",
             details="".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip(),
         ) from error
-
-
-def _signature(job: Job, what: BuildPlan, folder: Path) -> Signature:
-    """What the FP32 file takes and gives; every other form keeps that."""
-    spec = what.spec
-    if not what.variant.is_base:
-        return job.base.signature
-    where = f"{spec.file} network.{'torch' if spec.model.network.torch else 'onnx'}"
-    signature = read_signature(check_file(folder / "model.onnx", where), where, job.batched)
-    name = "the exported file" if spec.model.network.torch else job.source.name
-    return check_against_spec(signature, spec, name)
 
 
 def _copy_python(spec: Spec, folder: Path) -> Signature:
