@@ -18,7 +18,6 @@ from collections import deque
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tritonkit.client.batching.item import State
 from tritonkit.client.batching.window import BatchWindow
 from tritonkit.errors import (
     ClientError,
@@ -162,7 +161,7 @@ class Batcher:
         self._aboard = aboard
         self._queue = deque(islice(queue, len(batch), None))
         for other in batch:
-            other.state = State.SENT
+            other.state = "sent"
         self._wake_next()
         return batch
 
@@ -209,7 +208,7 @@ class Batcher:
             quiet = not self._answered
             for item, outcome in zip(items, outcomes, strict=True):
                 item.outcome = outcome
-                if item is leader or item.state is State.OVER:
+                if item is leader or item.state == "gone":
                     continue
                 if item.in_task:
                     item.wake()
@@ -222,7 +221,7 @@ class Batcher:
     def _wake_answered(self) -> None:
         """Wake the first thread in line that has not left; to wake it twice does no harm."""
         line = self._answered
-        while line and line[0].state is State.OVER:
+        while line and line[0].state == "gone":
             line.popleft()
         if line:
             line[0].wake()
@@ -249,7 +248,7 @@ class Batcher:
                 again = [item for item in items if item.deadline > late]
             self._requeue(again)
             for item in items:
-                if item.state is State.SENT:
+                if item.state == "sent":
                     item.outcome = error if item is leader else copy_error(error)
                     item.wake()
             self._land(leader, None)
@@ -257,29 +256,29 @@ class Batcher:
     def _requeue(self, items: list[Item]) -> None:
         """Put these at the front of the queue, unless they are answered or gone."""
         for item in items:
-            if item.state is State.SENT:
-                item.state = State.WAITING
+            if item.state == "sent":
+                item.state = "waiting"
         self._queue = deque(
             item
             for item in dict.fromkeys([*items, *self._queue])
-            if item.outcome is None and item.state is not State.OVER
+            if item.outcome is None and item.state != "gone"
         )
 
     def _leave(self, item: Item) -> None:
         """The caller goes with its outcome."""
         with self._lock:
-            item.state = State.OVER
+            item.state = "gone"
             if self._answered:
                 self._wake_answered()
 
     def _give_up(self, item: Item) -> None:
         """The caller goes, from wherever it is; those it was sending wait again or get an error."""
         with self._lock:
-            item.state = State.OVER
+            item.state = "gone"
             others = [other for other in self._flying.get(item, []) if other is not item]
             if not self._idempotent:
                 for other in others:
-                    if other.state is State.SENT and other.outcome is None:
+                    if other.state == "sent" and other.outcome is None:
                         other.outcome = self._orphaned()
             self._requeue(others)
             for other in others:
@@ -302,7 +301,7 @@ class Batcher:
         allowed_s = item.deadline - item.joined_at
         found = "nothing left of the time allowed before the request was sent"
         if allowed_s > 0:
-            where = "under way" if item.state is State.SENT else "waiting to be sent"
+            where = "under way" if item.state == "sent" else "waiting to be sent"
             found = f"no answer within the {allowed_s:.3g} s left, {where}"
         todo = "allow more time, or call with less at once"
         return DeadlineExceeded(self._where, found=found, todo=todo)

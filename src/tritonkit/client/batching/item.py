@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +11,9 @@ from numpy.typing import NDArray
 from tritonkit.client.waiting import Wakeup
 from tritonkit.errors import InferenceError
 
-__all__ = ["Item", "State", "join_items", "layout", "split_outputs"]
+__all__ = ["Item", "join_items", "layout", "split_outputs"]
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-
-
-class State(Enum):
-    """Where an item is: in the queue, under way, or its caller has gone."""
-
-    WAITING = "waiting"
-    SENT = "sent"
-    OVER = "over"
 
 
 class Item(Wakeup):
@@ -33,7 +24,7 @@ class Item(Wakeup):
     """
 
     # What most items never change stands here: it costs nothing to make.
-    state = State.WAITING
+    state: Literal["waiting", "sent", "gone"] = "waiting"
     outcome: Any = None
     """What comes back for it: what the sender made of its part of the answer, or an error."""
     half: object = None

@@ -89,9 +89,6 @@ class PredictionCache:
             where: what is called, for the message of a `DeadlineExceeded`.
         """
         for _ in range(2):
-            entry = self.peek(key)
-            if entry is not None:
-                return entry, "l1"
             mine = _Flight()
             try:
                 flight = self._flights.setdefault(key, mine)
@@ -154,7 +151,6 @@ class PredictionCache:
             mine.landed.set()
 
     def _look(self, key: bytes, deadline: float) -> Steps[Fetched | None]:
-        # Again here: the flight before may have landed since this caller looked.
         entry = self.peek(key)
         if entry is not None:
             return entry, "l1"
