@@ -66,7 +66,8 @@ class Attempts:
 
     def run(self, queue_s: float = 0.0) -> Steps[Sent]:
         """Attempts until one is answered or no more may be made."""
-        clock, latencies = self.policy.clock, self.policy.latencies
+        policy = self.policy
+        clock, latencies = policy.clock, policy.latencies
         while True:
             winner = attempt = self.pick(clock())
             self.sent += 1
@@ -87,12 +88,12 @@ class Attempts:
                 winner.end(now)
                 took_s = now - attempt.started
                 if not self.tried and self.method == "ModelInfer":
-                    self.policy.budget.earn(now)
+                    policy.budget.earn(now)
                     if latencies is not None:
                         latencies.add(self.where, took_s)
                 endpoint = winner.replica.address
                 return Sent(body, endpoint, self.sent, queue_s, self.wait_s + took_s)
-            self.policy.refresh_names()  # of a server that was lost
+            policy.refresh_names()  # of a server that was lost
             if pause_s > 0:
                 yield Sleep(pause_s)
 

@@ -78,10 +78,26 @@ class CircuitBreaker:
         """
         if generation != self.generation:
             return
-        if self.state == "closed":
-            if good is not None:
-                self._count(now, good)
-            return
+        if self.state != "closed":
+            self._probed(now, good, began)
+        elif good is not None:
+            window, number = self._window, int(now * _PARTS / self._settings.window_s)
+            if not window or number > window[-1][0]:
+                window.append([number, 0, 0])
+                while window[0][0] <= number - _PARTS:
+                    window.popleft()
+            window[-1][1] += 1
+            if not good:
+                window[-1][2] += 1
+                self._judge(now)
+
+    def _judge(self, now: float) -> None:
+        settings, window = self._settings, self._window
+        calls, failures = sum(part[1] for part in window), sum(part[2] for part in window)
+        if calls >= settings.least_calls and failures >= settings.failure_rate * calls:
+            self._open(now)
+
+    def _probed(self, now: float, good: bool | None, began: float) -> None:
         if began in self._probes:
             self._probes.remove(began)
         if good is False:
@@ -90,20 +106,6 @@ class CircuitBreaker:
             self._answered_probes += 1
             if self._answered_probes >= self._settings.probes:
                 self._turn("closed")
-
-    def _count(self, now: float, good: bool) -> None:
-        settings, window = self._settings, self._window
-        number = int(now * _PARTS / settings.window_s)
-        if not window or number > window[-1][0]:
-            window.append([number, 0, 0])
-            while window[0][0] <= number - _PARTS:
-                window.popleft()
-        window[-1][1] += 1
-        if not good:
-            window[-1][2] += 1
-            calls, failures = sum(part[1] for part in window), sum(part[2] for part in window)
-            if calls >= settings.least_calls and failures >= settings.failure_rate * calls:
-                self._open(now)
 
     def _open(self, now: float) -> None:
         self._open_until = now + self._settings.open_s
