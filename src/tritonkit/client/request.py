@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tritonkit.client.batching import BatcherPool
@@ -92,61 +92,34 @@ class ModelState:
         return made
 
 
+@dataclass(slots=True, eq=False, repr=False)  # its values are in no log
 class InferRequest:
-    """One call of a model.
-
-    The caller gives the arguments. `check` holds them against the model and adds the rest.
+    """One call of a model: the caller's arguments, to which `check` adds the rest.
 
     Args:
         key: the model and version.
         inputs: values by name.
-        outputs: names of the outputs to request; None requests all.
+        asked: names of the outputs to request; None requests all.
         timeout_s: seconds for the whole call; None: the client's.
         priority: Triton's.
         idempotent: whether it may run twice; None: as the client or the model's configuration says.
     """
 
-    __slots__ = (
-        "_asked",
-        "arrays",
-        "deadline",
-        "headers",
-        "idempotent",
-        "inputs",
-        "items",
-        "key",
-        "model",
-        "outputs",
-        "priority",
-        "timeout_s",
-    )
-
-    model: ModelState
-    arrays: Mapping[str, NDArray[Any]]
-    """As they are sent: `items` of them."""
-    items: int
-    outputs: tuple[str, ...] | None
-    deadline: float
-    """A moment of the monotonic clock."""
-    headers: Headers
+    key: ModelKey
+    inputs: Mapping[str, Any]
+    asked: Sequence[str] | None = None
+    timeout_s: float | None = None
+    priority: int = 0
+    idempotent: bool | None = None
+    headers: Headers = ()
     """Observers' metadata."""
-
-    def __init__(
-        self,
-        key: ModelKey,
-        inputs: Mapping[str, Any],
-        outputs: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-    ) -> None:
-        self.key = key
-        self.inputs = inputs
-        self._asked = outputs
-        self.timeout_s = timeout_s
-        self.priority = priority
-        self.idempotent = idempotent
-        self.headers = ()
+    model: ModelState = field(init=False)
+    arrays: Mapping[str, NDArray[Any]] = field(init=False)
+    """As they are sent: `items` of them."""
+    items: int = field(init=False)
+    outputs: tuple[str, ...] | None = field(init=False)
+    deadline: float = field(init=False)
+    """A moment of the monotonic clock."""
 
     @property
     def where(self) -> str:
@@ -163,8 +136,7 @@ class InferRequest:
             model = model.assuming(self.inputs)
         self.model = model
         self.arrays, self.items = model.inputs.checked(self.inputs)
-        asked = self._asked
-        self.outputs = None if asked is None else checked_outputs(model.signature, asked)
+        self.outputs = None if self.asked is None else checked_outputs(model.signature, self.asked)
         if self.idempotent is None:
             self.idempotent = model.idempotent
 

@@ -7,11 +7,11 @@ around these is read once.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from tritonkit.wire.tensors import FIXED, from_raw
 from tritonkit.wire.varint import Data, fields, read_field
 
 __all__ = ["Answer", "Placed", "decode", "stream_response"]
+
+T = TypeVar("T")
 
 Placed: TypeAlias = tuple[str, tuple[int, ...], int]
 """An output that lies in shared memory: datatype, shape, and bytes (0 if only its content says)."""
@@ -49,7 +51,7 @@ _COPIED = 64 * 1024
 """Bytes up to which an answer is copied into a bytes object: cheaper to read than a view."""
 
 _SHORT = 256
-"""Bytes up to which the description of an output is cached."""
+"""Bytes up to which the description of an output, or parameters, are cached."""
 
 _FIELDS = range(16 * 1024)
 _OUTPUT_FIELDS = 1024
@@ -179,16 +181,15 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
     return Answer(model, version, request_id, parameters, outputs, in_region)
 
 
+def _cached(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """A reader that remembers what it read of short bytes: answers carry the same few again and again."""
+    cached = lru_cache(1024)(read)
+    return lambda entry: cached(entry) if len(entry) <= _SHORT else read(entry)
+
+
+@_cached
 def _parameters(entries: bytes) -> Mapping[str, Parameter | None]:
-    return _short_parameters(entries) if len(entries) <= _SHORT else _read_parameters(entries)
-
-
-def _read_parameters(entries: bytes) -> Mapping[str, Parameter | None]:
     return MappingProxyType(read_parameters(parsed("ModelInferResponse", entries)))
-
-
-_short_parameters = lru_cache(256)(_read_parameters)
-"""The messages of a stream carry the same few again and again."""
 
 
 class _Form(NamedTuple):
@@ -299,11 +300,8 @@ def _array(data: Data, output: _Output, place: tuple[int, int] | None) -> NDArra
     return from_raw(data[start:end], output.datatype, output.shape)
 
 
+@_cached
 def _described(entry: bytes) -> _Output:
-    return _cached(entry) if len(entry) <= _SHORT else _read_output(entry)
-
-
-def _read_output(entry: bytes) -> _Output:
     for count, (tag, start, end) in enumerate(fields(entry)):
         if count > _OUTPUT_FIELDS or (tag == _PACKED_SHAPE and end - start > _MOST_AXES * 10):
             raise ValueError("an output with too many fields or axes")
@@ -322,9 +320,6 @@ def _read_output(entry: bytes) -> _Output:
         contents=output.contents,
         is_typed=bool(output.contents.ListFields()),
     )
-
-
-_cached = lru_cache(1024)(_read_output)
 
 
 def _region_size(parameters: Mapping[str, Parameter | None]) -> int | None:
