@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tritonkit.errors import BuildError
+from tritonkit.errors import BuildError, TritonkitError
 from tritonkit.text import first_line
 
 __all__ = ["is_of_writing", "sync", "sync_tree", "try_writing", "unwritable", "write_whole"]
@@ -18,9 +18,11 @@ _OF_WRITING = {
 _TRIED_BYTES = 1 << 16
 
 
-def unwritable(place: Path, error: OSError) -> BuildError:
+def unwritable(
+    place: Path, error: OSError, kind: type[TritonkitError] = BuildError
+) -> TritonkitError:
     """The error for a folder that cannot be written, or not any more."""
-    return BuildError(
+    return kind(
         str(place),
         found=f"it cannot be written: {error.strerror or first_line(error)}",
         todo="free space, or correct its permissions",

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tritonkit.datatypes import NUMPY_DTYPES
-from tritonkit.disk import sync, sync_tree
+from tritonkit.disk import sync, sync_tree, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.onnx_file import check_file, read_signature
@@ -264,11 +264,7 @@ def _write(
         staged.rename(folder)
         sync(folder.parent)
     except OSError as error:
-        raise SpecError(
-            str(folder),
-            found=f"it cannot be written: {error.strerror or error}",
-            todo="free space, or correct the permissions of models/",
-        ) from error
+        raise unwritable(folder, error, SpecError) from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     return folder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.variants import COLUMNS, build_row, print_variants
 from tritonkit.errors import RenderError, TritonkitError, UsageError
@@ -33,8 +33,7 @@ class TargetChoice(StrEnum):
 
 def command(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Folders of models/; all by default."),
+        list[str] | None, models_argument("Folders of models/; all by default.")
     ] = None,
     target: Annotated[
         TargetChoice, typer.Option("--target", help="Where it will be served.")

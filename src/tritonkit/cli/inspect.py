@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -22,9 +20,8 @@ _SHOWN = 40
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="Folders of models/, or paths of model folders elsewhere; all of models/ by default.",
+        models_argument(
+            "Folders of models/, or paths of model folders elsewhere; all of models/ by default."
         ),
     ] = None,
     as_json: AsJson = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ __all__ = [
     "Repository",
     "Root",
     "Timeout",
+    "models_argument",
     "project_folder",
     "project_or_here",
     "read_key",
@@ -53,6 +54,11 @@ AllowPlaintext = Annotated[
         help="Send the key without TLS to another machine, where whoever is on the way can read it.",
     ),
 ]
+
+
+def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
+    """The names of any number of models."""
+    return typer.Argument(metavar="[MODEL]...", help=help)
 
 
 _COMPOSE_KEY = Path("deploy/docker/keys/admin-key")

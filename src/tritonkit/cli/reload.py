@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import Address, AllowPlaintext, AsJson, KeyFile, read_key
+from tritonkit.cli.options import (
+    Address,
+    AllowPlaintext,
+    AsJson,
+    KeyFile,
+    models_argument,
+    read_key,
+)
 from tritonkit.cli.output import print_json, print_table
 
 __all__ = ["command"]
@@ -14,10 +21,7 @@ __all__ = ["command"]
 
 def command(
     models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...", help="Models, ensembles with their parts; all by default."
-        ),
+        list[str] | None, models_argument("Models, ensembles with their parts; all by default.")
     ] = None,
     address: Address = "127.0.0.1:8001",
     key_file: KeyFile = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
@@ -20,10 +20,7 @@ __all__ = ["command"]
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="Models of models/; by default all of which something is built.",
-        ),
+        models_argument("Models of models/; by default all of which something is built."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     as_json: AsJson = False,

@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tritonkit.cli.options import AsJson, Repository, Root, project_folder
+from tritonkit.cli.options import AsJson, Repository, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 
@@ -21,8 +19,7 @@ __all__ = ["command"]
 
 def command(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Models of the repository; all by default."),
+        list[str] | None, models_argument("Models of the repository; all by default.")
     ] = None,
     repository: Repository = None,
     as_json: AsJson = False,

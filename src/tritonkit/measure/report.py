@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 __all__ = ["Report", "Series"]
 
 
@@ -56,8 +58,4 @@ class Report:
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Report:
         """Read what `to_dict` gave."""
-        series = [
-            Series(**{key: value for key, value in each.items() if key != "error_rate"})
-            for each in facts["series"]
-        ]
-        return cls(facts["duration_s"], tuple(series))
+        return TypeAdapter(cls).validate_python(facts)

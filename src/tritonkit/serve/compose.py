@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import tritonkit
+from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
 from tritonkit.resources import clone, shipped
 
@@ -37,10 +38,7 @@ def write_compose(root: Path) -> list[Path]:
     try:
         return _write(root)
     except OSError as error:
-        raise UsageError(
-            str(error.filename or root), found=f"it cannot be written: {error.strerror or error}",
-            todo="free space, or correct its permissions",
-        ) from error  # fmt: skip
+        raise unwritable(Path(error.filename or root), error, UsageError) from error
 
 
 def _write(root: Path) -> list[Path]:
