@@ -123,10 +123,7 @@ class BaseTransport(Generic[C]):
         """The message's bytes; an error if it or the headers may not travel."""
         if headers:
             self._config.check(headers)
-        size = 0 if body is None else body_size(body)
-        if size > LONGEST_MESSAGE:
-            raise too_large(place(self.address, method, body), size)
-        return size
+        return 0 if body is None else _size(self.address, method, body)
 
     def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
         what = "no answer" if body is not None else "no stream"
@@ -151,9 +148,7 @@ class BaseStream(Generic[C]):
 
     def _checked_size(self, body: Body) -> int:
         """The message's bytes; an error if it is too large or the stream is over."""
-        size = body_size(body)
-        if size > LONGEST_MESSAGE:
-            raise too_large(self._config.name, size)
+        size = _size(self._config.name, STREAM, body)
         if self._call.ended or self._call.problem:
             raise self._error()
         return size
@@ -180,6 +175,13 @@ class BaseStream(Generic[C]):
 def until(timeout_s: float | None) -> float:
     """The `time.monotonic()` moment when so many seconds are over; None: never."""
     return math.inf if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _size(address: str, method: str, body: Body) -> int:
+    size = body_size(body)
+    if size > LONGEST_MESSAGE:
+        raise too_large(place(address, method, body), size)
+    return size
 
 
 def again(failed: ServerUnavailable) -> ServerUnavailable:

@@ -46,8 +46,7 @@ class FrameReader:
         self._partial = b""
         self._data_left = 0
         self._block: bytearray | None = None
-        self._block_of = self._block_pieces = 0
-        self._block_ends = False
+        self._block_of = self._block_pieces = self._block_ends = 0
 
     def read(self, data: bytes) -> None:
         """Cut these bytes, which follow the last ones; raises `ProtocolError`."""
@@ -95,28 +94,22 @@ class FrameReader:
 
     def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
         if kind == frames.HEADERS:
-            self._headers(flags, number, payload)
+            if flags & frames.PADDED:
+                payload = _unpadded(payload)
+            if flags & frames.PRIORITY_FLAG:
+                payload = payload[5:]
+            self._block, self._block_of, self._block_pieces = bytearray(), number, 0
+            self._block_ends = flags & frames.END_STREAM
+            self._add_to_block(flags, number, payload)
         elif kind == frames.CONTINUATION:
-            self._continuation(flags, number, payload)
+            self._add_to_block(flags, number, payload)
         elif kind == frames.DATA:
             self._handler.data_frame(number, len(payload), flags & frames.END_STREAM)
             self._handler.data(_unpadded(payload), True)
         else:
             self._handler.control(kind, flags, number, payload)
 
-    def _headers(self, flags: int, number: int, payload: memoryview) -> None:
-        if flags & frames.PADDED:
-            payload = _unpadded(payload)
-        if flags & frames.PRIORITY_FLAG:
-            payload = payload[5:]
-        ends = bool(flags & frames.END_STREAM)
-        if flags & frames.END_HEADERS:
-            self._handler.fields(number, bytes(payload), ends)
-        else:
-            self._block, self._block_of, self._block_ends = bytearray(payload), number, ends
-            self._block_pieces = 1
-
-    def _continuation(self, flags: int, number: int, payload: memoryview) -> None:
+    def _add_to_block(self, flags: int, number: int, payload: memoryview) -> None:
         if self._block is None or number != self._block_of:
             raise ProtocolError("header fields go on that had not begun")
         self._block += payload

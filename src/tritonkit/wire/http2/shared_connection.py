@@ -61,7 +61,7 @@ class SharedConnection(ABC):
     ) -> Call:  # fmt: skip
         """See `Connection.open`; `deadline` is a `time.monotonic()` moment."""
         core, now = self.core, time.monotonic()
-        idle_s = 0.0 if core.busy() else now - self._used
+        idle_s = now - self._used if len(core.calls) == len(core.cancelled) else 0.0
         timeout_s = None if body is None else max(deadline - now, 0.001)
         call = core.open(method, body, size, timeout_s, headers, queued)
         self._used = now

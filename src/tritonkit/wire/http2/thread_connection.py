@@ -134,7 +134,9 @@ class ThreadConnection(SharedConnection):
     def complete(self, call: Call, deadline: float) -> bool:
         """Send the rest of a unary call and wait for its end; it is cancelled if that has not come in time."""
         try:
-            return self.push(call, deadline) and self.wait(call, deadline)
+            if call.unsent_bytes and not self.push(call, deadline):
+                return False
+            return self.wait(call, deadline)
         finally:
             self.finished(call)
 
