@@ -15,6 +15,7 @@ from tritonkit.client.observers.events import CallEvent, Observers
 from tritonkit.client.reply import Reply, Timing, joined_reply
 from tritonkit.client.request import InferRequest, ModelKey, ModelState
 from tritonkit.errors import (
+    ClientError,
     InferenceError,
     InvalidInput,
     ModelNotFound,
@@ -112,7 +113,7 @@ class Core(AdminCalls):
             model = self._models.get(request.key)
             request.check(model or (yield from self._learn(request.key, request.deadline)))
             reply = yield from self._inference.answer(request)
-        except (InvalidInput, InferenceError, ModelNotFound) as error:
+        except ClientError as error:
             self.forget_stale(request.key, error)
             raise
         reply.timing.total_s = time.perf_counter() - started
@@ -130,7 +131,7 @@ class Core(AdminCalls):
             if not model.signature.configured:
                 raise unconfigured(model.where, "a stream or a sequence", "call predict")
             request.check(model)
-        except (InvalidInput, InferenceError, ModelNotFound) as error:
+        except ClientError as error:
             self.forget_stale(request.key, error)
             raise
 
@@ -218,14 +219,15 @@ class Core(AdminCalls):
             return time.monotonic() + self.timeout_s
         return time.monotonic() + checked_timeout(seconds, request.where)
 
-    def forget_stale(self, key: ModelKey, error: Exception) -> None:
-        """A call was refused: by another model than the one that was read, perhaps.
+    def forget_stale(self, key: ModelKey, error: BaseException | None) -> None:
+        """After a call that was refused, the model is read again by the next: it may be another one by now.
 
-        It is read again by the next call. Not after `Overloaded`, which says nothing of the model, when more
-        requests would only add to the server's load.
+        Not after `Overloaded`, which says nothing of the model, when more requests would only add to the
+        server's load.
         """
         model = self._models.get(key)
-        if isinstance(error, Overloaded) or model is None:
+        refused = isinstance(error, InvalidInput | InferenceError | ModelNotFound)
+        if model is None or not refused or isinstance(error, Overloaded):
             return
         if time.monotonic() - model.read_at > _TRUSTED_S:
             self._models.pop(key, None)

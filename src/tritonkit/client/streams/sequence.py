@@ -15,9 +15,7 @@ from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
-    InferenceError,
     InvalidInput,
-    ModelNotFound,
     Overloaded,
     ServerUnavailable,
     UsageError,
@@ -133,8 +131,7 @@ class _Sequence:
                 self._release()
                 if self._answered:
                     self._state = _LOST
-            if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
-                core.forget_stale(request.key, error)
+            core.forget_stale(request.key, error)
             raise
         if last:
             self._state = _ENDED

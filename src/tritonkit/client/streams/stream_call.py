@@ -15,8 +15,6 @@ from tritonkit.errors import (
     ClientError,
     DeadlineExceeded,
     InferenceError,
-    InvalidInput,
-    ModelNotFound,
     ServerUnavailable,
     UsageError,
 )
@@ -231,8 +229,7 @@ class StreamCall:
             quiet = error is None and not self._replies and not self._final
             server.end(self._core.policy.clock(), InterruptedError("closed") if quiet else error)
         request, token = self._request, self._token
-        if isinstance(error, InvalidInput | InferenceError | ModelNotFound):
-            self._core.forget_stale(request.key, error)
+        self._core.forget_stale(request.key, error)
         if token is not None:
             model, version, endpoint = request.key[0], self._version, self._endpoint
             items = getattr(request, "items", 0)  # 0: it was refused
