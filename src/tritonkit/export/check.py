@@ -22,29 +22,21 @@ def compare(
     """
     largest = 0.0
     for batch, got, expected in zip(given, found, wanted, strict=True):
-        _names(spec, got, expected)
+        if set(got) != set(expected):
+            raise BuildError(
+                f"{spec.file} network",
+                found=f"the exported file gives {sorted(got)}",
+                wanted=f"{sorted(expected)}",
+            )
         for name, array in got.items():
-            _shapes(spec, name, array, expected[name], batch)
+            if array.shape != expected[name].shape:
+                raise BuildError(
+                    f"{spec.file} output {name}",
+                    found=f"shape {list(array.shape)} for {said_shapes(batch)}",
+                    wanted=f"{list(expected[name].shape)}, as the reference gives",
+                )
             largest = max(largest, _difference(spec, name, array, expected[name], lossless))
     return largest
-
-
-def _names(spec: Spec, found: Batch, wanted: Batch) -> None:
-    if set(found) != set(wanted):
-        raise BuildError(
-            f"{spec.file} network",
-            found=f"the exported file gives {sorted(found)}",
-            wanted=f"{sorted(wanted)}",
-        )
-
-
-def _shapes(spec: Spec, name: str, found: Any, wanted: Any, batch: Batch) -> None:
-    if found.shape != wanted.shape:
-        raise BuildError(
-            f"{spec.file} output {name}",
-            found=f"shape {list(found.shape)} for {said_shapes(batch)}",
-            wanted=f"{list(wanted.shape)}, as the reference gives",
-        )
 
 
 def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) -> float:
@@ -68,16 +60,14 @@ def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) 
         )
     with np.errstate(invalid="ignore"):  # equal infinities differ by nothing
         difference = np.where(a == b, 0.0, np.abs(a - b))
-    if not lossless:
-        if bad := int((~np.isfinite(a) & np.isfinite(b)).sum()):
-            raise BuildError(
-                f"{spec.file} output {name}",
-                found=f"{bad} of {a.size} elements are NaN or infinite, which the reference's are not",
-                wanted="finite numbers",
-                todo="choose another variant: this one's number format cannot hold this network's values",
-            )
-        return float(difference.max(initial=0.0))
-    if not np.allclose(a, b, atol=tolerance.absolute, rtol=tolerance.relative):
+    if not lossless and (bad := int((~np.isfinite(a) & np.isfinite(b)).sum())):
+        raise BuildError(
+            f"{spec.file} output {name}",
+            found=f"{bad} of {a.size} elements are NaN or infinite, which the reference's are not",
+            wanted="finite numbers",
+            todo="choose another variant: this one's number format cannot hold this network's values",
+        )
+    if lossless and not np.allclose(a, b, atol=tolerance.absolute, rtol=tolerance.relative):
         worst = np.unravel_index(np.argmax(np.nan_to_num(difference, nan=np.inf)), a.shape)
         raise BuildError(
             f"{spec.file} quality.tolerance",

@@ -174,22 +174,18 @@ def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature
 
     return replace(
         signature,
-        inputs=tuple(_narrowed(t, network.inputs.get(t.name)) for t in signature.inputs),
+        inputs=tuple(_named(t, network.inputs.get(t.name), narrow=True) for t in signature.inputs),
         outputs=tuple(_named(t, network.outputs.get(t.name)) for t in signature.outputs),
     )
 
 
-def _narrowed(found: TensorInfo, wanted: Tensor | None) -> TensorInfo:
-    named = _named(found, wanted)
-    return replace(named, shape=wanted.dims) if wanted else named
-
-
-def _named(found: TensorInfo, wanted: Tensor | None) -> TensorInfo:
-    """The spec's axis names, under which `free_axes` describes them, before the file's own."""
+def _named(found: TensorInfo, wanted: Tensor | None, *, narrow: bool = False) -> TensorInfo:
+    """The spec's axis names, under which `free_axes` describes them, before the file's own; its sizes, too."""
     if wanted is None:
         return found
-    own = TensorInfo.of(found.name, wanted).axes
-    return replace(found, axes=tuple(a or b for a, b in zip(own, found.axes, strict=True)))
+    own = TensorInfo.of(found.name, wanted)
+    axes = tuple(a or b for a, b in zip(own.axes, found.axes, strict=True))
+    return replace(found, axes=axes, shape=own.shape if narrow else found.shape)
 
 
 def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:

@@ -36,7 +36,7 @@ def load_trained(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -
     module = make_module(spec, network.torch, "network.torch")
     if network.weights is not None:
         file = resolve_file(network.weights, spec, "network.weights")
-        _load_weights(need("torch", "build"), module, file, spec)
+        _load_weights(module, file, f"{spec.file} network.weights")
     return _trained(spec, module, network.train, "network", weights, say).eval()
 
 
@@ -129,14 +129,36 @@ def _seed(torch: Any) -> None:
     torch.manual_seed(SEED)
 
 
-def _load_weights(torch: Any, module: Any, file: Path, spec: Spec) -> None:
+def _load_weights(module: Any, file: Path, where: str) -> None:
     """Load a .safetensors file, or a checkpoint without running code from it."""
-    where = f"{spec.file} network.weights"
+    state = _read_weights(file, where)
+    try:
+        result = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise BuildError(
+            where, found="weights of other shapes than the module's", details=str(error)
+        ) from error
+    # Buffers that the module computes itself are saved by some writers and not by others.
+    buffers = {name for name, _ in module.named_buffers()}
+    missing = [name for name in result.missing_keys if name not in buffers]
+    unexpected = [n for n in result.unexpected_keys if not n.endswith("position_ids")]
+    if missing or unexpected:
+        raise BuildError(
+            where,
+            found=f"{len(missing)} weights are missing and {len(unexpected)} are unknown to the module",
+            wanted="the names of module.state_dict()",
+            details="\n".join(
+                [f"missing: {n}" for n in missing[:5]] + [f"unknown: {n}" for n in unexpected[:5]]
+            ),
+        )
+
+
+def _read_weights(file: Path, where: str) -> dict[str, Any]:
     try:
         if file.suffix == ".safetensors":
             state = need("safetensors.torch", "build").load_file(file)
         else:
-            state = torch.load(file, map_location="cpu", weights_only=True)
+            state = need("torch", "build").load(file, map_location="cpu", weights_only=True)
             state = state.get("state_dict", state) if isinstance(state, dict) else state
     except BuildError:
         raise
@@ -153,27 +175,4 @@ def _load_weights(torch: Any, module: Any, file: Path, spec: Spec) -> None:
             found=f"{file.name} holds a {type(state).__name__}",
             wanted="the names of module.state_dict(), each with its tensor",
         )
-    missing, unexpected = _fit(module, state, where)
-    if missing or unexpected:
-        raise BuildError(
-            where,
-            found=f"{len(missing)} weights are missing and {len(unexpected)} are unknown to the module",
-            wanted="the names of module.state_dict()",
-            details="\n".join(
-                [f"missing: {n}" for n in missing[:5]] + [f"unknown: {n}" for n in unexpected[:5]]
-            ),
-        )
-
-
-def _fit(module: Any, state: dict[str, Any], where: str) -> tuple[list[str], list[str]]:
-    try:
-        result = module.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        raise BuildError(
-            where, found="weights of other shapes than the module's", details=str(error)
-        ) from error
-    # Buffers that the module computes itself are saved by some writers and not by others.
-    buffers = {name for name, _ in module.named_buffers()}
-    missing = [name for name in result.missing_keys if name not in buffers]
-    unexpected = [n for n in result.unexpected_keys if not n.endswith("position_ids")]
-    return missing, unexpected
+    return state

@@ -23,10 +23,7 @@ __all__ = ["WeightCache"]
 class WeightCache:
     """The weights of one spec's modules, as files of tensors alone; each file's name ends with its SHA-256.
 
-    Args:
-        folder: the cache's place for this spec.
-        fresh: ignore what was trained before.
-        warn: called for a file that is damaged.
+    With `fresh`, what was trained before is ignored. `warn` is called for a file that is damaged.
     """
 
     def __init__(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
 from tritonkit.errors import BuildError
-from tritonkit.optimize.transforms.loop import Pair, Settings, fit
+from tritonkit.optimize.transforms.loop import Pair, fit
+from tritonkit.spec.optimize import Optimize
 
-SETTINGS = Settings("spec optimize", 20, 0.05, 2.0, 1.0)
+SETTINGS = Optimize(epochs=20, learning_rate=0.05, temperature=2.0, alpha=1.0)
+WHERE = "spec optimize"
+
+
+def changed(**values: float) -> Optimize:
+    """Those settings, but for some."""
+    return SETTINGS.model_copy(update=values)
 
 
 def linear(seed: int, outputs: int = 3) -> nn.Linear:
@@ -32,16 +37,16 @@ def pairs(targets: bool, count: int = 4) -> list[Pair]:
     ]
 
 
-def trained(batches: list[Pair], settings: Settings = SETTINGS) -> tuple[nn.Linear, float]:
+def trained(batches: list[Pair], settings: Optimize = SETTINGS) -> tuple[nn.Linear, float]:
     """A student after its training from linear(1), and its loss in the end."""
     student, teacher = linear(2), linear(1)
-    loss = fit(student, teacher, batches, settings, lambda _: None)
+    loss = fit(student, teacher, batches, settings, WHERE, lambda _: None)
     return student, loss
 
 
 def test_without_targets_the_outputs_themselves_are_learned() -> None:
     """A layer comes to give what the teacher's gives."""
-    student, loss = trained(pairs(targets=False), replace(SETTINGS, epochs=80))
+    student, loss = trained(pairs(targets=False), changed(epochs=80))
     assert loss < 1e-3
     torch.testing.assert_close(student.weight, linear(1).weight, atol=0.1, rtol=0)
 
@@ -52,7 +57,7 @@ def test_alpha_weighs_the_teacher_against_the_targets() -> None:
     (inputs, targets) = batches[0]
     alone = trained([(inputs, (targets + 1) % 3)])[0]
     assert torch.equal(alone.weight, trained(batches)[0].weight)
-    student = trained(batches, replace(SETTINGS, alpha=0.0, epochs=100))[0]
+    student = trained(batches, changed(alpha=0.0, epochs=100))[0]
     assert (student(*inputs).argmax(1) == targets).float().mean() > 0.9
     assert (linear(1)(*inputs).argmax(1) == targets).float().mean() < 0.6
 
@@ -60,7 +65,7 @@ def test_alpha_weighs_the_teacher_against_the_targets() -> None:
 def test_the_soft_loss_is_that_of_the_paper() -> None:
     """Temperature squared times the divergence of the softened probabilities, item by item."""
     batches = pairs(targets=True, count=1)
-    found = trained(batches, replace(SETTINGS, epochs=1, temperature=3.0))[1]
+    found = trained(batches, changed(epochs=1, temperature=3.0))[1]
     with torch.no_grad():
         scores = [net(*batches[0][0]).double() for net in (linear(1), linear(2))]
     p, q = (torch.softmax(s / 3.0, 1) for s in scores)
@@ -79,8 +84,8 @@ def test_scores_and_other_outputs_are_learned_together() -> None:
             return self.scores(x), self.other(x)[:, :, None]
 
     student, teacher, batches = Two(2), Two(1), pairs(targets=True)
-    settings = replace(SETTINGS, epochs=60, temperature=1.0, learning_rate=0.1)
-    fit(student, teacher, batches, settings, lambda _: None)
+    settings = changed(epochs=60, temperature=1.0, learning_rate=0.1)
+    fit(student, teacher, batches, settings, WHERE, lambda _: None)
     (scores, other), (sure, same) = student(*batches[0][0]), teacher(*batches[0][0])
     torch.testing.assert_close(scores.softmax(1), sure.softmax(1), atol=0.03, rtol=0)
     torch.testing.assert_close(other, same, atol=0.1, rtol=0)
@@ -93,7 +98,7 @@ def test_training_repeats_itself_and_leaves_the_generators_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    fit(student, teacher, pairs(True), SETTINGS, lambda _: None)
+    fit(student, teacher, pairs(True), SETTINGS, WHERE, lambda _: None)
     assert torch.equal(torch.rand(1), expected)
     assert torch.equal(first.weight, student.weight)
 
@@ -102,12 +107,13 @@ def test_progress_is_told_epoch_by_epoch() -> None:
     """Each epoch is announced to the caller and, once over, to a person with its loss."""
     said: list[str] = []
     begun: list[int] = []
-    settings = replace(SETTINGS, epochs=2)
+    settings = changed(epochs=2)
     fit(
         linear(2),
         linear(1),
         pairs(True),
         settings,
+        WHERE,
         said.append,
         begun.append,
     )
@@ -119,7 +125,7 @@ def test_progress_is_told_epoch_by_epoch() -> None:
 def test_a_loss_that_is_no_number_says_what_to_do() -> None:
     """Steps far too long end in an error that names the learning rate."""
     with pytest.raises(BuildError) as caught:
-        trained(pairs(targets=False), replace(SETTINGS, learning_rate=1e30))
+        trained(pairs(targets=False), changed(learning_rate=1e30))
     assert caught.value.where == "spec optimize.learning_rate"
     assert "epoch" in caught.value.found
     assert "lower learning_rate, now 1e+30" in caught.value.todo
@@ -132,7 +138,7 @@ def test_ctrl_c_ends_the_training_at_once() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(linear(2), linear(1), pairs(True), SETTINGS, interrupted)
+        fit(linear(2), linear(1), pairs(True), SETTINGS, WHERE, interrupted)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +148,4 @@ def test_ctrl_c_ends_the_training_at_once() -> None:
 def test_what_cannot_learn_is_refused(student: nn.Module, teacher: nn.Module, lacks: str) -> None:
     """A network without parameters, or whose outputs are integers, is an error and no crash."""
     with pytest.raises(BuildError, match=lacks):
-        fit(student, teacher, pairs(True), SETTINGS, lambda _: None)
+        fit(student, teacher, pairs(True), SETTINGS, WHERE, lambda _: None)

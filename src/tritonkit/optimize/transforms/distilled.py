@@ -11,7 +11,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.torch_module import make_module, outputs_of
 from tritonkit.extras import need
-from tritonkit.optimize.transforms.loop import Settings, fit, parameter_count, to_pairs
+from tritonkit.optimize.transforms.loop import fit, parameter_count, to_pairs
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -50,7 +50,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
             wanted=f"{[list(shape) for shape in wanted]}, as the teacher gives for the same batch",
         )
     with hook_errors(spec, "optimize.student", "training the student"):
-        fit(student.train(), teacher, pairs, Settings.of(spec), job.say)
+        fit(student.train(), teacher, pairs, spec.model.optimize, f"{spec.file} optimize", job.say)
     large, small = parameter_count(teacher), parameter_count(student)
     return student.eval(), (
         f"parameters: {small:,}, the teacher's {large:,} ({small / large:.3f} of them)",

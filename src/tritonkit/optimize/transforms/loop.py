@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tritonkit.errors import BuildError
@@ -18,8 +17,9 @@ from tritonkit.export.samples import Batch
 from tritonkit.export.torch_module import SEED, outputs_of, to_tensors
 from tritonkit.extras import need
 from tritonkit.spec import Spec
+from tritonkit.spec.optimize import Optimize
 
-__all__ = ["Pair", "Settings", "fit", "parameter_count", "to_pairs"]
+__all__ = ["Pair", "fit", "parameter_count", "to_pairs"]
 
 _GRADIENT_NORM = 5.0  # a step may not be longer: one bad batch cannot undo what was learned
 _WEIGHT_DECAY = 1e-4
@@ -28,31 +28,12 @@ Pair = tuple[tuple[Any, ...], Any]
 """Input tensors in the order of the spec, batch axis first; targets, a tensor or None."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How `fit` trains: from the spec's `optimize`, where `where` points for a person to change it."""
-
-    where: str
-    epochs: int
-    learning_rate: float
-    """Its peak: it rises over the first tenth of the steps and falls along a cosine."""
-    temperature: float
-    alpha: float
-    """Weight of the soft loss; 1 - alpha is the hard loss's."""
-
-    @classmethod
-    def of(cls, spec: Spec) -> Settings:
-        """What the spec says."""
-        o = spec.model.optimize
-        where = f"{spec.file} optimize"
-        return cls(where, o.epochs, o.learning_rate, o.temperature, o.alpha)
-
-
 def fit(
     student: Any,
     teacher: Callable[..., Any],
     batches: Sequence[Pair],
-    settings: Settings,
+    optimize: Optimize,
+    where: str,
     say: Callable[[str], None],
     each_epoch: Callable[[int], None] = lambda _: None,
 ) -> float:
@@ -60,32 +41,34 @@ def fit(
 
     The student stays in the mode it is in: dropout and batch normalization are the caller's choice. The
     teacher runs once per batch. Batches come in another order each epoch, from torch_module.SEED.
-    `each_epoch` is called with an epoch's number, from 0, before it.
+    `each_epoch` is called with an epoch's number, from 0, before it. Epochs, losses and rate are `optimize`'s,
+    where `where` points for a person to change them; the rate rises over the first tenth of the steps and
+    falls along a cosine.
     BuildError when the loss is no longer a number, or nothing can be trained.
     """
     torch = need("torch", "build")
     weights = [p for p in student.parameters() if p.requires_grad]
     with torch.no_grad():
         wanted = [outputs_of(teacher, inputs) for inputs, _ in batches]
-    _can_learn(weights, wanted[0], settings)
-    optimizer = torch.optim.AdamW(weights, settings.learning_rate, weight_decay=_WEIGHT_DECAY)
+    _can_learn(weights, wanted[0], where)
+    optimizer = torch.optim.AdamW(weights, optimize.learning_rate, weight_decay=_WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, _warm_then_cosine(settings.epochs * len(batches))
+        optimizer, _warm_then_cosine(optimize.epochs * len(batches))
     )
     mean = 0.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        for epoch in range(settings.epochs):
+        for epoch in range(optimize.epochs):
             each_epoch(epoch)
             losses = []
             for place in torch.randperm(len(batches)).tolist():
                 inputs, targets = batches[place]
-                loss = _loss(torch, outputs_of(student, inputs), wanted[place], targets, settings)
-                losses.append(_finite(float(loss.detach()), epoch, settings))
+                loss = _loss(torch, outputs_of(student, inputs), wanted[place], targets, optimize)
+                losses.append(_finite(float(loss.detach()), epoch, optimize, where))
                 _step(torch, loss, weights, optimizer)
                 schedule.step()
             mean = sum(losses) / len(losses)
-            say(f"epoch {epoch + 1} of {settings.epochs}, loss {mean:.3g}")
+            say(f"epoch {epoch + 1} of {optimize.epochs}, loss {mean:.3g}")
     return mean
 
 
@@ -96,11 +79,11 @@ def _step(torch: Any, loss: Any, weights: list[Any], optimizer: Any) -> None:
     optimizer.step()
 
 
-def _can_learn(weights: list[Any], wanted: list[Any], settings: Settings) -> None:
+def _can_learn(weights: list[Any], wanted: list[Any], where: str) -> None:
     if not weights or not any(output.is_floating_point() for output in wanted):
         what = "floating-point output to learn from" if weights else "parameter to train"
         raise BuildError(
-            settings.where,
+            where,
             found=f"the network has no {what}",
             wanted="a network with both, for a variant that trains",
         )
@@ -131,11 +114,11 @@ def _warm_then_cosine(steps: int) -> Callable[[int], float]:
     return share
 
 
-def _loss(torch: Any, found: list[Any], wanted: list[Any], targets: Any, settings: Settings) -> Any:
+def _loss(torch: Any, found: list[Any], wanted: list[Any], targets: Any, optimize: Optimize) -> Any:
     """alpha x soft + (1 - alpha) x hard; soft alone without integer targets."""
     scores = _class_scores(torch, found, targets)
     soft = [
-        _divergence(torch, f, w, settings.temperature) if place == scores else _error(f, w)
+        _divergence(torch, f, w, optimize.temperature) if place == scores else _error(f, w)
         for place, (f, w) in enumerate(zip(found, wanted, strict=True))
         if w.is_floating_point()
     ]
@@ -143,7 +126,7 @@ def _loss(torch: Any, found: list[Any], wanted: list[Any], targets: Any, setting
     if scores is None:
         return total
     hard = torch.nn.functional.cross_entropy(found[scores], targets.long())
-    return settings.alpha * total + (1 - settings.alpha) * hard
+    return optimize.alpha * total + (1 - optimize.alpha) * hard
 
 
 def _class_scores(torch: Any, found: list[Any], targets: Any) -> int | None:
@@ -178,13 +161,13 @@ def _error(found: Any, wanted: Any) -> Any:
     return (found - wanted).square().mean() / variance
 
 
-def _finite(loss: float, epoch: int, settings: Settings) -> float:
+def _finite(loss: float, epoch: int, optimize: Optimize, where: str) -> float:
     if not math.isfinite(loss):
         raise BuildError(
-            f"{settings.where}.learning_rate",
-            found=f"the loss became {loss} in epoch {epoch + 1} of {settings.epochs}",
+            f"{where}.learning_rate",
+            found=f"the loss became {loss} in epoch {epoch + 1} of {optimize.epochs}",
             wanted="a finite number",
-            todo=f"lower learning_rate, now {settings.learning_rate:g}, or look for extreme values in "
+            todo=f"lower learning_rate, now {optimize.learning_rate:g}, or look for extreme values in "
             "what optimize.training returns",
         )
     return loss

@@ -15,7 +15,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors
 from tritonkit.export.torch_module import outputs_of
 from tritonkit.extras import need
-from tritonkit.optimize.transforms.loop import Settings, fit, parameter_count, to_pairs
+from tritonkit.optimize.transforms.loop import fit, parameter_count, to_pairs
 from tritonkit.spec import Spec
 from tritonkit.spec.document import nearest
 from tritonkit.text import first_line
@@ -44,7 +44,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     before, after = parameter_count(teacher), parameter_count(student)
     job.say(f"removed channels: {after:,} of {before:,} parameters are left")
     with hook_errors(spec, "optimize.training", "fine-tuning the pruned network"):
-        fit(student.train(), teacher, pairs, Settings.of(spec), job.say)
+        fit(student.train(), teacher, pairs, spec.model.optimize, f"{spec.file} optimize", job.say)
     return student.eval(), (
         f"parameters: {after:,}, before {before:,} ({after / before:.3f} of them)",
     )

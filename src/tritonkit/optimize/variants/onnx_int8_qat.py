@@ -7,7 +7,6 @@ torch.export traces the network, torchao (PT2E) folds batch normalization and pu
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,10 @@ from tritonkit.export.quiet import quiet
 from tritonkit.export.torch_module import to_tensors
 from tritonkit.export.torch_onnx import dynamic_shapes, explain, export_onnx
 from tritonkit.extras import need
-from tritonkit.optimize.transforms.loop import Settings, fit, to_pairs
+from tritonkit.optimize.transforms.loop import fit, to_pairs
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_graph import save, tidy
 from tritonkit.optimize.variants.qat_quantizer import Int8Quantizer
-from tritonkit.spec import Spec
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -43,33 +41,31 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     spec = job.spec
     pairs = to_pairs(spec, job.training)
     student, rules = _prepared(job)
-    settings = _settings(spec)
+    given = spec.model.optimize
+    # Of a network that is trained already: to give the reference's outputs alone.
+    optimize = given.model_copy(
+        update={
+            "epochs": math.ceil(given.epochs * _SHARE_OF_EPOCHS),
+            "learning_rate": given.learning_rate * _SHARE_OF_LEARNING_RATE,
+            "alpha": 1.0,
+        }
+    )
     with hook_errors(spec, "optimize.training", "fine-tuning with 8-bit rounding"):
         fit(
             student,
             job.module(),
             pairs,
-            settings,
+            optimize,
+            f"{spec.file} optimize",
             job.say,
-            lambda epoch: _hold_ranges(student, epoch / settings.epochs),
+            lambda epoch: _hold_ranges(student, epoch / optimize.epochs),
         )
     job.say("writing the int8 file")
     with quiet():
         finished = need("torchao.quantization.pt2e.quantize_pt2e", "optimize").convert_pt2e(student)
     export_onnx(spec, finished, job.example, job.batched, folder / "model.onnx")
     _make_small(folder / "model.onnx")
-    return (f"{rules.layers} layers in int8, fine-tuned for {settings.epochs} epochs",)
-
-
-def _settings(spec: Spec) -> Settings:
-    """The spec's, for a network that is trained already, to give the reference's outputs alone."""
-    given = Settings.of(spec)
-    return replace(
-        given,
-        epochs=math.ceil(given.epochs * _SHARE_OF_EPOCHS),
-        learning_rate=given.learning_rate * _SHARE_OF_LEARNING_RATE,
-        alpha=1.0,
-    )
+    return (f"{rules.layers} layers in int8, fine-tuned for {optimize.epochs} epochs",)
 
 
 def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:

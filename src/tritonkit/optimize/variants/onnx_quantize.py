@@ -48,11 +48,9 @@ class Quantizer:
     """Writes one INT8 model.
 
     Args:
-        layers: of the float model.
         largest: weight in layers that compute in INT8 (`int8_cpu`); what is only stored goes up to 127.
         ranges: of activations (low, high), for the static way; None for the dynamic one.
-        fp32: layers whose products stay FP32, with INT8 weights in the file; embeddings among them
-            keep FP32 tables.
+        fp32: layers whose products, and embeddings whose tables, stay FP32; products with INT8 weights.
         fp32_weights: those of `fp32` (and convolutions of the dynamic way) whose weights stay FP32, too.
     """
 

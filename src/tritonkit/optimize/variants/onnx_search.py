@@ -32,13 +32,11 @@ Closeness = Callable[[Collection[str]], float]
 
 
 class Search:
-    """One network on its way to another precision.
+    """One network on its way to another precision, compared with its FP32 outputs on `optimize.calibration`.
 
-    Args:
-        job: whose FP32 outputs on `optimize.calibration` are compared with.
-        wanted: closeness (mean cosine) to reach; without it, 1 - 0.8 x `quality.max_drop`.
-        layouts: whether ONNX Runtime may change the layout of tensors. It is faster so, and 1.24 to 1.31
-            may die of it where there are casts from FP16.
+    `wanted` is the closeness (mean cosine) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
+    `layouts` ONNX Runtime may not change the layout of tensors: 1.24 to 1.31 may die of it where there
+    are casts from FP16, and are faster with it.
     """
 
     def __init__(self, job: Job, wanted: float | None = None, *, layouts: bool = True) -> None:
@@ -54,10 +52,7 @@ class Search:
     def layers_to_exclude(
         self, layers: Sequence[str], write: Callable[[Collection[str]], Any]
     ) -> tuple[str, ...] | None:
-        """The layers to leave in full precision; None where all of them are not enough.
-
-        `write` makes the model in which those it is given are.
-        """
+        """The layers to leave in full precision; `write` makes the model in which those it is given are."""
         return layers_to_exclude(
             layers, lambda floats: self._probe(write(floats)),
             lambda floats: self.closeness(write(floats)), self.wanted, self.job.say,
