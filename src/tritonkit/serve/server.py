@@ -65,18 +65,7 @@ class Server(Settings):
             if self.verify:
                 verifier.start()
             self._proxies = Proxies(run, ports)
-            for races_left in reversed(range(_PORT_RACES)):
-                try:
-                    self._start_process(run, ports, begun_at)
-                    break
-                except ServerStartError:
-                    # A free port can be taken between the choice and the start.
-                    triton = self._triton
-                    ended = triton is not None and triton.ended.is_set()
-                    if not (races_left and ended and lost_port(run.log)):
-                        raise
-                    ports = replace(ports, grpc=self._choose().grpc)
-                    run.log.unlink()
+            ports = self._start_on(run, ports, begun_at)
             if self.verify:
                 verifier.join()
             if verifier.findings:
@@ -85,13 +74,12 @@ class Server(Settings):
             verifier.stop()
             self.kill()
             raise
-        endpoint = self.endpoint
-        self.emit(ServeEvent("ready", f"after {endpoint.ready_s:.1f} s"))
+        self.emit(ServeEvent("ready", f"after {self.endpoint.ready_s:.1f} s"))
         self._watcher = threading.Thread(
             target=self._watch, args=(run, ports), name="tritonkit-watch", daemon=True
         )
         self._watcher.start()
-        return endpoint
+        return self.endpoint
 
     @property
     def endpoint(self) -> Endpoint:
@@ -175,6 +163,20 @@ class Server(Settings):
         return choose(
             Ports(self.grpc_port, self.http_port, self.metrics_port), self.host, http=self.http
         )
+
+    def _start_on(self, run: Run, ports: Ports, begun_at: float) -> Ports:
+        """Start the first process; a free port that is lost between choice and start is chosen again."""
+        for races_left in reversed(range(_PORT_RACES)):
+            try:
+                self._start_process(run, ports, begun_at)
+                break
+            except ServerStartError:
+                ended = self._triton is not None and self._triton.ended.is_set()
+                if not (races_left and ended and lost_port(run.log)):
+                    raise
+                ports = replace(ports, grpc=self._choose().grpc)
+                run.log.unlink()
+        return ports
 
     def _start_process(self, run: Run, ports: Ports, begun_at: float) -> None:
         """Start a process and wait until it is ready."""

@@ -32,14 +32,7 @@ def routes(
     max_request_bytes: int,
     response_time_s: float,
 ) -> dict[str, Any]:
-    """The route configuration. The first route that fits decides.
-
-    Args:
-        address: on which the proxy listens.
-        hosts: further names that a Host header may have; `*` for any.
-        origins: of web pages that may call.
-        max_request_bytes: of a body.
-        response_time_s: for Triton to answer.
+    """The route configuration, out of what `rest.envoy_config` takes. The first route that fits decides.
 
     Raises:
         ValueError: a host or an origin cannot be one.

@@ -44,6 +44,9 @@ class Admin:
         folder: the server's working directory.
         key: the run's admin key.
         timeout_s: for each call.
+
+    All but `answers` raise OSError or HTTPException where there is no answer, or a refusal with Triton's
+    reason; ValueError for an answer of another form.
     """
 
     def __init__(self, folder: Path, key: str, timeout_s: float = 5.0) -> None:
@@ -57,35 +60,19 @@ class Admin:
             return False
 
     def version(self) -> str:
-        """Triton's version.
-
-        Raises:
-            OSError, HTTPException, ValueError: no answer, or one of another form.
-        """
+        """Triton's version."""
         return str(json.loads(self._checked("GET", "/v2"))["version"])
 
     def load(self, model: str) -> None:
-        """Load a model's newest versions; returns when they are ready.
-
-        Raises:
-            OSError, HTTPException: no answer, or a refusal with Triton's reason.
-        """
+        """Load a model's newest versions; returns when they are ready."""
         self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load")
 
     def unload(self, model: str) -> None:
-        """Take no new requests for a model; those it has are answered (see `index` until then).
-
-        Raises:
-            OSError, HTTPException: no answer, or a refusal with Triton's reason.
-        """
+        """Take no new requests for a model; those it has are answered (see `index` until then)."""
         self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload")
 
     def index(self) -> list[dict[str, Any]]:
-        """Name, version, state and reason of each model.
-
-        Raises:
-            OSError, HTTPException, ValueError: no answer, or one of another form.
-        """
+        """Name, version, state and reason of each model."""
         answer = json.loads(self._checked("POST", "/v2/repository/index"))
         return [entry for entry in answer if isinstance(entry, dict)]
 
