@@ -23,6 +23,7 @@ __all__ = [
     "below",
     "seal",
     "sha256_file",
+    "sha256_json",
     "unseal",
 ]
 
@@ -153,18 +154,19 @@ def _reader() -> TypeAdapter[Artifact]:
 
 def seal(facts: dict[str, Any]) -> str:
     """JSON with the hash of its content."""
-    return json.dumps({**facts, _SEAL: _digest(facts)}, indent=1, sort_keys=True) + "\n"
+    return json.dumps({**facts, _SEAL: sha256_json(facts)}, indent=1, sort_keys=True) + "\n"
 
 
 def unseal(text: str) -> dict[str, Any]:
     """What `seal` was given; ValueError where a byte of it has changed."""
     facts = json.loads(text)
-    if not isinstance(facts, dict) or facts.pop(_SEAL, None) != _digest(facts):
+    if not isinstance(facts, dict) or facts.pop(_SEAL, None) != sha256_json(facts):
         raise ValueError("its content is not what its hash says")
     return facts
 
 
-def _digest(facts: dict[str, Any]) -> str:
+def sha256_json(facts: dict[str, Any]) -> str:
+    """Hexadecimal SHA-256 of facts as JSON."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence, Set
@@ -13,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tritonkit.export.artifact import sha256_file
+from tritonkit.export.artifact import sha256_file, sha256_json
 from tritonkit.spec import FileReference, Spec, resolve_file
 from tritonkit.spec.contents import imported_modules
 
@@ -54,7 +52,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         facts["max_drop"] = model.quality.max_drop
         facts["serving"] = model.serving.model_dump(mode="json", include=batching)
         facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return sha256_json(facts)
 
 
 def _with_helpers(code: Set[Path]) -> set[Path]:

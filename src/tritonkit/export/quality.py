@@ -23,7 +23,7 @@ __all__ = ["bootstrap_drop", "measure"]
 
 _RESAMPLES = 2000
 _LEVEL = 0.95
-_INDICES = 2**20  # of items, drawn at once
+_INDICES = 2**14  # of items, drawn at once: what the processor keeps near
 
 
 @dataclass(frozen=True)

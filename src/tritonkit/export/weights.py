@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tritonkit.disk import write_whole
 from tritonkit.errors import TritonkitError
-from tritonkit.export.artifact import sha256_file
+from tritonkit.export.artifact import sha256_file, sha256_json
 from tritonkit.export.fingerprint import folder_digests, tool_versions
 from tritonkit.extras import need
 from tritonkit.spec import Spec
@@ -77,5 +76,4 @@ class WeightCache:
             "tools": {key: tools.get(key) for key in ("numpy", "python", "torch", "machine")},
             "code": sha256_file(Path(__file__).with_name("torch_module.py")),
         }
-        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-        return f"weights-{name}-{key}"
+        return f"weights-{name}-{sha256_json(facts)[:16]}"
