@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterable,
-        Callable,
         Iterable,
         Mapping,
         Sequence,
     )
     from typing import Unpack
 
-    from tritonkit.client.options import Options
+    from tritonkit.client.options import ManyOptions, Options
     from tritonkit.client.reply import Reply
     from tritonkit.client.streams import AsyncSequence, AsyncStream
     from tritonkit.errors import ClientError
@@ -163,30 +162,18 @@ class AsyncModel(ModelShell):
     def predict_many(
         self,
         items: Iterable[Any] | AsyncIterable[Any],
-        *,
-        concurrency: int = 8,
-        outputs: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        idempotent: bool | None = None,
-        progress: Callable[[int], object] | None = None,
+        **options: Unpack[ManyOptions],
     ) -> AsyncGenerator[Reply, None]:
         """Call for each of `items`, several at a time, in order; see `Model.predict_many`."""
-        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
-        return many_async(steps_of, items, concurrency, progress)
+        return many_async(items, *self._many(False, **options))
 
     def try_many(
         self,
         items: Iterable[Any] | AsyncIterable[Any],
-        *,
-        concurrency: int = 8,
-        outputs: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        idempotent: bool | None = None,
-        progress: Callable[[int], object] | None = None,
+        **options: Unpack[ManyOptions],
     ) -> AsyncGenerator[Reply | ClientError, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        steps_of = self._items(outputs, timeout_s, idempotent, concurrency, keep_errors=True)
-        return many_async(steps_of, items, concurrency, progress)
+        return many_async(items, *self._many(True, **options))
 
     def stream(
         self,

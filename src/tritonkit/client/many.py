@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import ClientError, UsageError
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
     from tritonkit.client.steps import Steps
 
-__all__ = ["check_concurrency", "many", "many_async", "with_errors"]
+__all__ = ["ManyArguments", "check_concurrency", "many", "many_async", "with_errors"]
 
 T = TypeVar("T")
+
+ManyArguments: TypeAlias = "tuple[Callable[[Any], Steps[Any]], int, Callable[[int], object] | None]"
+"""What `many` and `many_async` take beside the items."""
 
 _MOST = 1024
 
@@ -41,8 +44,8 @@ def check_concurrency(concurrency: int) -> None:
 
 
 def many(
-    steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any],
+    steps_of: Callable[[Any], Steps[Any]],
     concurrency: int,
     progress: Callable[[int], object] | None = None,
 ) -> Generator[Any, None, None]:
@@ -52,8 +55,8 @@ def many(
     error, stops taking items and waits for the calls under way.
 
     Args:
-        steps_of: makes the steps of the call for one item.
         items: taken one by one.
+        steps_of: makes the steps of the call for one item.
         concurrency: calls under way at a time.
         progress: called with the number done, each time a result is handed on.
     """
@@ -79,8 +82,8 @@ def many(
 
 
 async def many_async(
-    steps_of: Callable[[Any], Steps[Any]],
     items: Iterable[Any] | AsyncIterable[Any],
+    steps_of: Callable[[Any], Steps[Any]],
     concurrency: int,
     progress: Callable[[int], object] | None = None,
 ) -> AsyncGenerator[Any, None]:

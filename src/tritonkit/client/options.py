@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import Cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tritonkit.client.shm import SharedMemory
     from tritonkit.wire.http2 import TLS, Secret
 
-__all__ = ["Options"]
+__all__ = ["ManyOptions", "Options"]
 
 
 class Options(TypedDict, total=False):
@@ -57,3 +57,18 @@ class Options(TypedDict, total=False):
     max_response_bytes: int | None
     """Bytes of one message of a server that are taken in. None: 4 MiB for all but inference; for inference 64 MiB,
     and more if a model that is called declares outputs for which that is little."""
+
+
+class ManyOptions(TypedDict, total=False):
+    """The settings of `predict_many` and `try_many` beside the items; each has a default."""
+
+    concurrency: int
+    """Calls under way at a time; 8."""
+    outputs: Sequence[str] | None
+    """Names of the outputs to request; None requests all. None."""
+    timeout_s: float | None
+    """Seconds for each item; the client's if None. None."""
+    idempotent: bool | None
+    """As in `predict`. None."""
+    progress: Callable[[int], object] | None
+    """Called with the number done, each time a reply is handed on. None."""

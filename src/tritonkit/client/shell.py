@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import merged_inputs
-from tritonkit.client.many import check_concurrency, with_errors
+from tritonkit.client.many import ManyArguments, check_concurrency, with_errors
 from tritonkit.client.request import InferRequest
 
 if TYPE_CHECKING:
@@ -55,15 +55,17 @@ class ModelShell:
         given = named if inputs is None else merged_inputs(self._key[0], inputs, named)
         return InferRequest(self._key, given, outputs, timeout_s, priority, idempotent)
 
-    def _items(
+    def _many(
         self,
-        outputs: Sequence[str] | None,
-        timeout_s: float | None,
-        idempotent: bool | None,
-        concurrency: int,
-        keep_errors: bool = False,
-    ) -> Callable[[Any], Steps[Any]]:
-        """The steps of a call for each of many items, `concurrency` at a time."""
+        keep_errors: bool,
+        *,
+        concurrency: int = 8,
+        outputs: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        idempotent: bool | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> ManyArguments:
+        """What `many` is given beside the items: the steps of a call for one, `concurrency` and `progress`."""
         core, key = self._core, self._key
         core.check_process()
         check_concurrency(concurrency)
@@ -72,4 +74,4 @@ class ModelShell:
             steps = core.predict_item(key, item, outputs, timeout_s, idempotent)
             return with_errors(steps) if keep_errors else steps
 
-        return steps_of
+        return steps_of, concurrency, progress

@@ -15,10 +15,10 @@ from tritonkit.client.steps import run_blocking
 from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
     from typing import Unpack
 
-    from tritonkit.client.options import Options
+    from tritonkit.client.options import ManyOptions, Options
     from tritonkit.client.reply import Reply
     from tritonkit.client.steps import Steps
     from tritonkit.client.streams import Sequence as ModelSequence
@@ -225,12 +225,7 @@ class Model(ModelShell):
     def predict_many(
         self,
         items: Iterable[Any],
-        *,
-        concurrency: int = 8,
-        outputs: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        idempotent: bool | None = None,
-        progress: Callable[[int], object] | None = None,
+        **options: Unpack[ManyOptions],
     ) -> Generator[Reply, None, None]:
         """Call for each of `items`, several at a time; the replies in the items' order.
 
@@ -240,28 +235,17 @@ class Model(ModelShell):
 
         Args:
             items: any iterable.
-            concurrency: calls under way at a time.
-            outputs: as in `predict`.
-            timeout_s: seconds for each item.
-            idempotent: as in `predict`.
-            progress: called with the number done, each time a reply is handed on.
+            **options: see `ManyOptions`.
         """
-        steps_of = self._items(outputs, timeout_s, idempotent, concurrency)
-        return many(steps_of, items, concurrency, progress)
+        return many(items, *self._many(False, **options))
 
     def try_many(
         self,
         items: Iterable[Any],
-        *,
-        concurrency: int = 8,
-        outputs: Sequence[str] | None = None,
-        timeout_s: float | None = None,
-        idempotent: bool | None = None,
-        progress: Callable[[int], object] | None = None,
+        **options: Unpack[ManyOptions],
     ) -> Generator[Reply | ClientError, None, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
-        steps_of = self._items(outputs, timeout_s, idempotent, concurrency, keep_errors=True)
-        return many(steps_of, items, concurrency, progress)
+        return many(items, *self._many(True, **options))
 
     def stream(
         self,
