@@ -90,6 +90,13 @@ class TritonkitError(Exception):
         # To copy and to pickle it; `BaseException` would call the constructor without its keywords.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
+    def in_a_line(self) -> str:
+        """All but its details."""
+        parts = [f"{self.where}: {self.found}"]
+        parts += [f"wanted: {self.wanted}"] if self.wanted else []
+        parts += [f"do: {self.todo}"] if self.todo else []
+        return "; ".join(parts)
+
     def to_dict(self) -> dict[str, str]:
         """The same facts for `--json`."""
         facts = {

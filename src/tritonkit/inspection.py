@@ -80,13 +80,13 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
     try:
         facts, signature = _signature(spec)
     except TritonkitError as error:
-        unknown.append(_line(error))
+        unknown.append(error.in_a_line())
     models: tuple[ModelPlan, ...] = ()
     if signature is not None:
         try:
             models = _models(spec, signature, target, cores)
         except TritonkitError as error:
-            unknown.append(_line(error))
+            unknown.append(error.in_a_line())
         if spec.model.serving.variant == AUTO:
             unknown.append("serving.variant is auto: a build measures the variants to choose one")
     return Inspection(spec, list_files(spec), python_uses(spec), facts, models, tuple(unknown))
@@ -117,11 +117,6 @@ def _text(reference: FileReference) -> str:
     if isinstance(reference, PackageFile):
         return f"{reference.file} of the package {reference.package}"
     return reference
-
-
-def _line(error: TritonkitError) -> str:
-    wanted = f"; wanted: {error.wanted}" if error.wanted else ""
-    return f"{error.where}: {error.found}{wanted}"
 
 
 def _model_facts(plan: ModelPlan) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tritonkit.cli.output import note, print_table
 
 if TYPE_CHECKING:
-    from tritonkit.errors import TritonkitError
     from tritonkit.export import Measured
     from tritonkit.optimize import Result
 
@@ -99,14 +98,6 @@ def _gate(result: Result) -> str:
     return "passed, within noise" if result.outcome.within_noise else "passed"
 
 
-def _in_a_line(problem: TritonkitError) -> str:
-    """All but its details, which `--json` has, and the error of a variant that was to be served."""
-    parts = [f"{problem.where}: {problem.found}"]
-    parts += [f"wanted: {problem.wanted}"] if problem.wanted else []
-    parts += [f"do: {problem.todo}"] if problem.todo else []
-    return "; ".join(parts)
-
-
 def _remarks(result: Result) -> list[str]:
     lines = list(result.artifact.notes) if result.artifact else []
     if result.outcome:
@@ -115,5 +106,5 @@ def _remarks(result: Result) -> list[str]:
             for miss in result.outcome.misses
         ]
     if result.problem is not None:
-        lines.append(_in_a_line(result.problem))
+        lines.append(result.problem.in_a_line())
     return lines

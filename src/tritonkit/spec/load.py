@@ -157,26 +157,20 @@ def read_example(spec: Spec, name: str) -> bytes:
 
 def _check_files(spec: Spec) -> None:
     """Every file and hook that the spec names exists."""
-    network = spec.model.network
-    for field, reference in (
-        ("weights", network.weights),
-        ("onnx", network.onnx),
-        ("python", network.python),
-    ):
+    model, network, warmup = spec.model, spec.model.network, spec.model.serving.model_warmup
+    samples = () if isinstance(warmup, str) else warmup
+    named: list[tuple[str, FileReference | None]] = [
+        ("network.weights", network.weights),
+        ("network.onnx", network.onnx),
+        ("network.python", network.python),
+        *(("network.files", file) for file in network.files),
+        *((field, f"{hook.split(':')[0]}.py") for field, hook in model.hooks.items()),
+        *((f"example.{name}.file", example.file) for name, example in model.example.items()),
+        *(("serving.model_warmup", each.file) for one in samples for each in one.inputs.values()),
+    ]
+    for field, reference in named:
         if reference is not None:
-            resolve_file(reference, spec, f"network.{field}")
-    for reference in network.files:
-        resolve_file(reference, spec, "network.files")
-    for field, hook in spec.model.hooks.items():
-        resolve_file(f"{hook.split(':')[0]}.py", spec, field)
-    for name, example in spec.model.example.items():
-        if example.file is not None:
-            resolve_file(example.file, spec, f"example.{name}.file")
-    warmup = spec.model.serving.model_warmup
-    for sample in () if isinstance(warmup, str) else warmup:
-        for data in sample.inputs.values():
-            if data.file is not None:
-                resolve_file(data.file, spec, "serving.model_warmup")
+            resolve_file(reference, spec, field)
 
 
 def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
@@ -247,21 +241,15 @@ def _parameters(
 
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "bool": (bool,),
-}
+    "int": (int,), "float": (int, float), "str": (str,), "bool": (bool,),
+}  # fmt: skip
 
 
 def _check_value(value: Any, rule: StepParameter, field: str) -> None:
     """A parameter has its type, its minimum and its choices."""
     items: list[Any] = value if isinstance(value, list) else [value]
-    kinds: Any = _TYPES[
-        rule.type.removesuffix("s") if rule.type in ("floats", "ints") else rule.type
-    ]
-    many = rule.type in ("floats", "ints")
-    if isinstance(value, list) and not many:
+    kinds: Any = _TYPES[rule.type.removesuffix("s")]
+    if isinstance(value, list) and not rule.type.endswith("s"):
         raise SpecError(field, found=f"a list, {value}", wanted=f"one {rule.type}")
     for item in items:
         # bool is an int in Python, and never meant as one here.
