@@ -274,6 +274,26 @@ def test_who_meets_two_given_up_calls_makes_its_own(make_cache: MakeCache, maker
     leaders[2].close()
 
 
+def test_an_answer_made_alone_is_its_callers_own(make_cache: MakeCache, maker: Maker) -> None:
+    """Who makes the call alone, after following twice in vain, may empty its dictionary too."""
+    cache = make_cache()
+    leaders = [cache.fetch(key(cache), gives_up) for _ in range(2)]
+    follower = cache.fetch(key(cache), maker)
+    next(leaders[0])
+    step = next(follower)
+    with pytest.raises(DeadlineExceeded):
+        leaders[0].send(None)
+    next(leaders[1])
+    step = follower.send(step.block())
+    with pytest.raises(DeadlineExceeded):
+        leaders[1].send(None)
+    with pytest.raises(StopIteration) as ended:
+        follower.send(step.block())
+    ended.value.value[0].outputs.clear()
+    assert len(fetch(cache, maker)[0].outputs) == 2
+    assert maker.calls == 1
+
+
 def test_a_follower_waits_no_longer_than_its_deadline(
     make_cache: MakeCache, maker: Maker, clock: Clock
 ) -> None:

@@ -371,6 +371,25 @@ def test_a_cancelled_task_leaves_nothing(pool: RegionPool, triton: FakeTriton, m
     assert pool.size == 0
 
 
+def test_a_task_cancelled_before_its_region_is_made_leaves_no_file(
+    pool: RegionPool, triton: FakeTriton
+) -> None:
+    """Cancelled while the server is asked for what killed processes left there."""
+    before = left_behind()
+
+    async def run() -> None:
+        transport = _Hanging(triton, "SystemSharedMemoryStatus")
+        task = asyncio.create_task(run_async(steps(pool, transport, vector(SIZE))))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert left_behind() == before
+    assert pool.size == 0
+
+
 def test_a_fork_is_refused(pool: RegionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forked process would write into its parent's regions."""
     monkeypatch.setattr(pool, "_pid", 1)

@@ -48,14 +48,8 @@ each, in order. An error raised concerns the whole request."""
 class Batcher:
     """Joins items of one layout into requests of at most `max_batch_size`.
 
-    Args:
-        settings: how long to wait, how many at once.
-        max_batch_size: what the model takes.
-        send: the steps of one request.
-        clock: of the deadlines.
-        where: names the call in errors.
-        idempotent: whether an item that the server may have begun with can go in another request, when the
-            first one failed or lost its sender.
+    `where` names the call in errors; deadlines are moments of `clock`. If calls are `idempotent`, an item that
+    the server may have begun with can go in another request, when the first one failed or lost its sender.
     """
 
     def __init__(
@@ -276,10 +270,14 @@ class Batcher:
         with self._lock:
             item.state = "gone"
             others = [other for other in self._flying.get(item, []) if other is not item]
-            if not self._idempotent:
-                for other in others:
-                    if other.state == "sent" and other.outcome is None:
-                        other.outcome = self._orphaned()
+            for other in others:
+                if other.state == "sent" and other.outcome is None and not self._idempotent:
+                    other.outcome = InferenceError(
+                        self._where,
+                        found="the call that this one shared a request with was stopped while that was under way",
+                        wanted="a call that may run twice: it would have been sent again",
+                        todo="call with idempotent=True if the model changes nothing; else find out what it did",
+                    )
             self._requeue(others)
             for other in others:
                 if other.outcome is not None:
@@ -288,14 +286,6 @@ class Batcher:
                 self._land(item, None)
             self._wake_next()
             self._wake_answered()
-
-    def _orphaned(self) -> InferenceError:
-        return InferenceError(
-            self._where,
-            found="the call that this one shared a request with was stopped while that was under way",
-            wanted="a call that may run twice: it would have been sent again",
-            todo="call with idempotent=True if the model changes nothing; else find out what it did",
-        )
 
     def _too_late(self, item: Item) -> DeadlineExceeded:
         allowed_s = item.deadline - item.joined_at
