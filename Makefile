@@ -5,6 +5,8 @@ TORCH ?= torch==2.13.0
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
+# Bytecode is kept whatever the environment says: the tests start Python a hundred times.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests that start servers want the machine for themselves; all others run in two processes.
 WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 hypothesis.settings.register_profile("tritonkit", deadline=None)
 hypothesis.settings.load_profile("tritonkit")
 
-pytest_plugins = ["tests.counts", "tests.parts"]
+pytest_plugins = ["tests.counts", "tests.once", "tests.parts"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [
