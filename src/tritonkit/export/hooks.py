@@ -14,7 +14,7 @@ from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
 
-__all__ = ["hook_errors", "load_hook"]
+__all__ = ["hook_errors", "last_calls", "load_hook"]
 
 
 def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
@@ -46,6 +46,11 @@ def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
     return call
 
 
+def last_calls(error: BaseException) -> str:
+    """The end of its traceback, for the details of a message."""
+    return "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
+
+
 @contextmanager
 def hook_errors(spec: Spec, field: str, doing: str) -> Iterator[None]:
     """Turn any failure inside into a BuildError that names the hook and shows the last calls."""
@@ -58,7 +63,7 @@ def hook_errors(spec: Spec, field: str, doing: str) -> Iterator[None]:
             f"{spec.file} {field}",
             found=f"{doing.strip()} failed: {type(error).__name__}: {first_line(error)}",
             todo="correct the Python in the model's folder",
-            details="".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip(),
+            details=last_calls(error),
         ) from error
 
 

@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.export.artifact import Artifact, Signature, sha256_file
 from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
-from tritonkit.export.hooks import hook_errors
+from tritonkit.export.hooks import hook_errors, last_calls
 from tritonkit.export.job import Job
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import WeightCache
@@ -156,7 +155,7 @@ def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...
             found=f"it cannot be made: {type(error).__name__}: {first_line(error)}",
             wanted="a network that the variant's libraries can take",
             todo="choose another variant",
-            details="".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip(),
+            details=last_calls(error),
         ) from error
 
 

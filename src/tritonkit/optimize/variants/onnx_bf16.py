@@ -12,11 +12,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.optimize.variants.onnx_search import Search
-from tritonkit.optimize.variants.onnx_weights import WeightLayers
+from tritonkit.optimize.variants.onnx_weights import WeightLayers, weight_layers
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -34,14 +33,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     """
     model = need("onnx", "build").load(job.onnx)
     name_nodes(model)
-    layers = WeightLayers(model)
-    if not layers.names:
-        raise BuildError(
-            f"{job.spec.file} network",
-            found="no operator with weights that could be BF16: no Conv, Gemm or MatMul with constant weights",
-            wanted="at least one, for this variant",
-            todo="choose another variant",
-        )
+    layers = weight_layers(job, model, "BF16")
     notes = ["weights BF16, products FP32: ONNX Runtime's CPU provider has no BF16 products"]
     floats: tuple[str, ...] = ()
     if job.spec.model.optimize.calibration is not None:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.errors import BuildError
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 from tritonkit.optimize.variants.int8_cpu import largest_weight
@@ -15,7 +14,7 @@ from tritonkit.optimize.variants.onnx_fuse import fuse
 from tritonkit.optimize.variants.onnx_graph import name_nodes, save, simplified
 from tritonkit.optimize.variants.onnx_quantize import Quantizer
 from tritonkit.optimize.variants.onnx_search import Search
-from tritonkit.optimize.variants.onnx_weights import WeightLayers
+from tritonkit.optimize.variants.onnx_weights import weight_layers
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -71,15 +70,7 @@ class _Network:
     def __init__(self, job: Job) -> None:
         job.say("preparing the graph")
         self.model = _prepared(job)
-        self.layers = WeightLayers(self.model)
-        if not self.layers.names:
-            raise BuildError(
-                f"{job.spec.file} network",
-                found="no operator with weights that could be 8-bit: no Conv, Gemm or MatMul with constant"
-                " weights, no large embedding",
-                wanted="at least one, for this variant",
-                todo="choose another variant",
-            )
+        self.layers = weight_layers(job, self.model, "8-bit")
         self._largest = largest_weight()
 
     def write(

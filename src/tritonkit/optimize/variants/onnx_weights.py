@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tritonkit.errors import BuildError
 from tritonkit.optimize.variants.onnx_graph import Graph
 
-__all__ = ["WeightLayers", "along", "channel_axis", "rounded"]
+if TYPE_CHECKING:
+    from tritonkit.export.job import Job
+
+__all__ = ["WeightLayers", "along", "channel_axis", "rounded", "weight_layers"]
 
 _CLAMPS = {"Relu", "Clip"}
 _SAME_RANGE = {
@@ -117,6 +121,20 @@ class WeightLayers:
             return False
         table = self.graph.float_weight(node.input[0])
         return table is not None and table.ndim == 2 and table.size >= _SMALLEST_TABLE
+
+
+def weight_layers(job: Job, model: Any, kind: str) -> WeightLayers:
+    """The layers of a job's network; BuildError where it has none that could be of that kind."""
+    layers = WeightLayers(model)
+    if not layers.names:
+        raise BuildError(
+            f"{job.spec.file} network",
+            found=f"no operator with weights that could be {kind}: no Conv, Gemm or MatMul with constant"
+            " weights, no large embedding",
+            wanted="at least one, for this variant",
+            todo="choose another variant",
+        )
+    return layers
 
 
 def rounded(weight: Any, axis: int, scale: Any, largest: int) -> Any:
