@@ -20,7 +20,7 @@ def command(as_json: AsJson = False, root: Root = None) -> None:
 
     project = project_folder(root)
     written = write_compose(project)
-    written.append(write_resources(project, project / "model_repository"))
+    written.append(write_resources(project))
     if as_json:
         print_json({"written": [str(path) for path in written]})
         return

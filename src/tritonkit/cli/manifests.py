@@ -63,17 +63,20 @@ def command(
     if now == text:
         note(f"{file}: nothing to change")
     else:
-        write_resources(project, folder, file)
+        _write(file, text)
         note(f"wrote {file}")
 
 
-def write_resources(project: Path, repository: Path, file: Path | None = None) -> Path:
-    """Write what a container that serves the repository needs; gives the file."""
-    file = file or project / _FILES[ManifestTarget.compose]
-    text = _text(repository)
+def write_resources(project: Path) -> Path:
+    """Write what a container that serves the project's repository needs; gives the file."""
+    file = project / _FILES[ManifestTarget.compose]
+    _write(file, _text(project / "model_repository"))
+    return file
+
+
+def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    return file
 
 
 def _needs(repository: Path) -> ContainerNeeds:

@@ -31,16 +31,17 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
         facts["variant"] = artifact.variant
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
-    return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+    return _text(facts)
 
 
 def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
     """The text for a model's folder: `files` lie beside its versions, such as config.pbtxt and labels."""
-    facts = {
-        "model": plan.name,
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-        "sizes": {name: len(data) for name, data in files.items()},
-    }
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    sizes = {name: len(data) for name, data in files.items()}
+    return _text({"model": plan.name, "files": digests, "sizes": sizes})
+
+
+def _text(facts: Mapping[str, Any]) -> str:
     return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 

@@ -72,12 +72,7 @@ class _Update:
 
     rendered: Rendered
     files: Mapping[str, str]
-    version: int
-    action: Action
-
-    @property
-    def name(self) -> str:
-        return self.rendered.plan.name
+    change: Change
 
 
 def publish(
@@ -98,10 +93,9 @@ def publish(
             with _locked(out):
                 staging.recover(out)
                 updates, stale = _plan(out, models, all_specs, keep)
-                _write(out, [update for update in updates if update.action != "unchanged"])
+                _write(out, [update for update in updates if update.change.action != "unchanged"])
                 _remove(out, stale)
-    changes = [Change(update.name, update.action, update.version) for update in updates]
-    return changes + [Change(name, "removed", 0) for name in stale]
+    return [*(update.change for update in updates), *(Change(name, "removed", 0) for name in stale)]
 
 
 def recover(out: Path) -> bool:
@@ -156,7 +150,8 @@ def _plan_model(out: Path, rendered: Rendered) -> _Update:
         for name, source in sorted(plan.version_files.items())
     }
     present = versions(folder)
-    version, action = (present[-1] if present else 0), "unchanged"
+    version = present[-1] if present else 0
+    action: Action = "unchanged"
     if not version or not manifest.is_whole(folder / str(version), files):
         version, action = version + 1, "new version"
     elif not _is_current_beside(folder, rendered):
@@ -169,7 +164,7 @@ def _plan_model(out: Path, rendered: Rendered) -> _Update:
             wanted=f"one of {sorted({*present, version})}",
             todo="correct version_policy: Triton refuses a model of which it may serve nothing",
         )
-    return _Update(rendered, files, version, action)  # type: ignore[arg-type]
+    return _Update(rendered, files, Change(plan.name, action, version))
 
 
 def _is_current_beside(folder: Path, rendered: Rendered) -> bool:
@@ -190,8 +185,8 @@ def _write(out: Path, updates: Sequence[_Update]) -> None:
     _require_space(out, updates)
     with Staging(out) as stage:
         for update in updates:
-            _stage(stage.new(update.name), out / update.name, update)
-        stage.commit([update.name for update in updates])
+            _stage(stage.new(update.change.model), out / update.change.model, update)
+        stage.commit([update.change.model for update in updates])
 
 
 def _require_space(out: Path, updates: Sequence[_Update]) -> None:
@@ -199,7 +194,7 @@ def _require_space(out: Path, updates: Sequence[_Update]) -> None:
     needed = sum(
         source.stat().st_size
         for update in updates
-        if update.action == "new version"
+        if update.change.action == "new version"
         for source in update.rendered.plan.version_files.values()
     )
     if needed > _free_bytes(out):
@@ -222,9 +217,9 @@ def _free_bytes(out: Path) -> int:
 def _stage(staged: Path, current: Path, update: _Update) -> None:
     """The whole next state of a model's folder; older versions are linked, not copied."""
     plan = update.rendered.plan
-    for number in _retained(versions(current), update.version, plan.version_policy):
+    for number in _retained(versions(current), update.change.version, plan.version_policy):
         shutil.copytree(current / str(number), staged / str(number), copy_function=_link)
-    version = staged / str(update.version)
+    version = staged / str(update.change.version)
     if not version.exists():
         version.mkdir()
         for name, source in plan.version_files.items():
@@ -236,7 +231,9 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
                     wanted=f"sha256 {update.files[name]}",
                     todo="build again, and check the disk if it comes back",
                 )
-        text = manifest.describe(plan, update.rendered.artifact, update.files, update.version)
+        text = manifest.describe(
+            plan, update.rendered.artifact, update.files, update.change.version
+        )
         (version / MANIFEST).write_text(text)
     for name, data in update.rendered.beside.items():
         (staged / name).parent.mkdir(exist_ok=True)
