@@ -72,6 +72,15 @@ def test_a_secret_is_never_put_into_a_table() -> None:
     assert not any(b"hush" in value for _, value in peer.header_table.dynamic_entries)
 
 
+def test_a_secret_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """hpack logs what it writes; a secret, and a header of one call, is not given to it."""
+    caplog.set_level("DEBUG")
+    fields = RequestHeaders("h:1", True, (("authorization", Secret("Bearer hush")),))
+    assert b"hush" in fields.block("ModelInfer", 5.0, (("x-own", "hushed"),))
+    assert ":authority" in caplog.text
+    assert "hush" not in caplog.text
+
+
 def test_an_answer_known_by_its_bytes_is_forgotten_when_the_table_changes() -> None:
     """The same bytes can mean another field later."""
     encoder, answers = hpack.Encoder(), ResponseHeaders()

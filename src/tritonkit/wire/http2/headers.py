@@ -119,15 +119,16 @@ def _newest(coder: Encoder | Decoder) -> object:
 
 def _literals(headers: SecretHeaders) -> bytes:
     """Fields that nobody may put into a table; by hand, because hpack logs what it writes."""
-    texts = [
-        text
-        for name, value in headers
-        for text in (name, value.reveal() if isinstance(value, Secret) else value)
-    ]
-    data = [bytes(encode_integer(len(text), 7)) + text.encode("ascii") for text in texts]
-    return b"".join(
-        b"\x10" + name + value for name, value in zip(data[::2], data[1::2], strict=True)
-    )
+    fields = b""
+    for name, value in headers:
+        text = value.reveal() if isinstance(value, Secret) else value
+        fields += b"\x10" + _string(name) + _string(text)
+    return fields
+
+
+def _string(text: str) -> bytes:
+    size = len(text)
+    return (bytes((size,)) if size < 127 else bytes(encode_integer(size, 7))) + text.encode("ascii")
 
 
 class Head(NamedTuple):
