@@ -18,7 +18,7 @@ from tritonkit.export.onnx_file import (
     read_signature,
     run_session,
 )
-from tritonkit.export.reference import Reference
+from tritonkit.export.quality import Reference
 from tritonkit.export.samples import Batch, batches, dummy_batch, hook_calibration, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained
 from tritonkit.export.weights import WeightCache
