@@ -64,16 +64,19 @@ class AsyncGrpcioTransport(BaseTransport[Any]):
         """What is awaited of a call for this method, body and timeout, or why it has ended."""
         asked = asked or (STREAM, None, None)
         ended = Call(0, 0, asked[0] == STREAM, self._limit.of(asked[0]))
+        cause: BaseException | None = None
         try:
             answer = await work
             if len(answer or b"") <= ended.max_bytes:
                 return answer
             ended.oversize = len(answer)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            cause = error
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             ended.problem = CLOSED if self._closed else CANCELLED
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            cause = error
             status, details = await call.code(), await call.details() or ""
             ready = channel.get_state() is grpc.ChannelConnectivity.READY
             if self._closed:
@@ -84,7 +87,7 @@ class AsyncGrpcioTransport(BaseTransport[Any]):
                 ended.oversize = int(size[1])
             else:
                 ended.status, ended.message = status.value[0], quote(details)
-        raise error_of(ended, self._config, *asked)
+        raise error_of(ended, self._config, *asked) from cause
 
     def _lost(self, ended: Call, channel: Any, details: str) -> None:
         if channel is self._channel:
