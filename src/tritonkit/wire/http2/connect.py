@@ -37,7 +37,7 @@ def reason(error: BaseException) -> str:
 
 def connect(config: ChannelConfig, deadline: float) -> SocketIO:
     """Reach the server by a `time.monotonic()` moment, or raise `ServerUnavailable`."""
-    with _resolving(config):
+    with _failing(config):
         future = look_up(config.address.host, config.address.port)
         places = future.result(max(deadline - time.monotonic(), 0.0))
     with _failing(config, "cannot connect"):
@@ -59,7 +59,7 @@ async def connect_async(
     """The same for a task: what speaks over the connection is `protocol`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
-    with _resolving(config):
+    with _failing(config):
         async with asyncio.timeout_at(until):
             places = await look_up_async(config.address.host, config.address.port)
     with _failing(config, "cannot connect"):
@@ -80,24 +80,18 @@ _NO_TLS: Final = "no TLS connection with HTTP/2"
 
 
 @contextlib.contextmanager
-def _failing(config: ChannelConfig, what: str) -> Iterator[None]:
-    """Say of the system's errors what could not be done."""
+def _failing(config: ChannelConfig, what: str = "") -> Iterator[None]:
+    """Say of the system's errors what could not be done; without `what` it is looking the name up."""
     try:
         yield
-    except OSError as error:
-        raise unreachable(config.name, f"{what}: {reason(error)}", unprocessed=True) from error
-
-
-@contextlib.contextmanager
-def _resolving(config: ChannelConfig) -> Iterator[None]:
-    host = config.address.host
-    try:
-        yield
-    except TimeoutError as error:
-        found = f"the name {host} was not resolved in time"
-        raise unreachable(config.name, found, unprocessed=True) from error
     except (OSError, UnicodeError) as error:
-        found = f"the name {host} is not known: {reason(error)}"
+        host = config.address.host
+        if what:
+            found = f"{what}: {reason(error)}"
+        elif isinstance(error, TimeoutError):
+            found = f"the name {host} was not resolved in time"
+        else:
+            found = f"the name {host} is not known: {reason(error)}"
         raise unreachable(config.name, found, unprocessed=True) from error
 
 
