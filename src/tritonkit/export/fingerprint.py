@@ -64,11 +64,19 @@ def _with_helpers(code: Set[Path]) -> set[Path]:
         if file in found:
             continue
         found.add(file)
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                helper = _ROOM.parents[1].joinpath(*node.module.split(".")).with_suffix(".py")
-                left += [helper] if helper.is_relative_to(_OPTIMIZE) and helper.is_file() else []
+        left += _helpers(file, file.stat().st_mtime_ns)
     return found
+
+
+@cache
+def _helpers(file: Path, _changed: int) -> list[Path]:
+    """Modules of `optimize` that a module imports; read once, because every variant's plan asks."""
+    helpers = [
+        _ROOM.parents[1].joinpath(*node.module.split(".")).with_suffix(".py")
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    ]
+    return [file for file in helpers if file.is_relative_to(_OPTIMIZE) and file.is_file()]
 
 
 def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
@@ -80,11 +88,18 @@ def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
     named = {name for module in third_party for name in distributions.get(module, ())}
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     for name in sorted(named.union(_TOOLS, more)):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        if version := _version(name):
+            versions[name] = version
     return versions
+
+
+@cache
+def _version(distribution: str) -> str | None:
+    """What is installed; it stays the same while this process runs."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @cache
