@@ -7,9 +7,11 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 # Bytecode is kept whatever the environment says: the tests start Python a hundred times.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests that start servers want the machine for themselves; all others run in two processes.
+# Tests that start Triton or containers want the machine for themselves; all others run in two processes.
 WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
 WITHOUT_SERVER = --numprocesses 2 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
+# Servers that others wrote, and the fuzzer: no unit tests.
+OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 
 .PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
@@ -58,7 +60,7 @@ lint: setup
 	@$(LINT)
 
 unit: optimize
-	@$(BIN)/python -m pytest $(WITHOUT_SERVER) -m "not slow"
+	@$(BIN)/python -m pytest $(WITHOUT_SERVER) $(addprefix --ignore=,$(OTHER_SERVERS)) -m "not slow"
 
 # All of it runs, whatever fails; it succeeds where all of it does.
 test: optimize

@@ -20,7 +20,7 @@ _settled = 0
 
 
 def settle() -> None:
-    """Take what was imported out of the garbage collector's sight: a look at all of torch takes 0.3 s."""
+    """Take what was imported out of the garbage collector's sight: that of torch takes longer than most tests."""
     global _settled
     if len(sys.modules) > _settled + LARGE:
         _settled = len(sys.modules)
@@ -43,7 +43,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Keep the operators of the exporter, if a test has imported it: reading them is half of a small export."""
+    """Keep the operators of the exporter, if a test has imported it: reading them is much of a small export."""
     exporter = sys.modules.get("torch.onnx._internal.exporter._registration")
     registry = getattr(exporter, "ONNXRegistry", None)
     original = getattr(registry, "from_torchlib", None)

@@ -18,7 +18,7 @@ from tests.models.conftest import folder_module
 from tritonkit.spec import load, load_all
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def network() -> Any:
     """The network on torch's meta device: shapes without numbers."""
     with torch.device("meta"):
