@@ -93,7 +93,9 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("guarded")
     folder.chmod(0o700)
     installation = find_server(project)
-    backends = prepare_backends(installation, project / "python_backends" / "backends", folder / "backends")
+    backends = prepare_backends(
+        installation, project / "python_backends" / "backends", folder / "backends"
+    )
     repository = write_repository(folder / "models", {"first": ModelText(CONFIG, CODE)})
     port, key, log = free_port(), new_key(), folder / "log"
     argv = [
