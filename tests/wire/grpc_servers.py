@@ -36,6 +36,7 @@ class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
     def __init__(self) -> None:
         self.metadata: list[dict[str, str]] = []
         self.left_s: list[float] = []
+        self.slow = threading.Event()
         self.cancelled = threading.Event()
 
     def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
@@ -53,6 +54,7 @@ class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         self.left_s.append(context.time_remaining())
         if request.model_name == "slow":
             context.add_callback(self.cancelled.set)
+            self.slow.set()
             time.sleep(float(request.id))
         elif request.model_name == "trailers":
             context.set_trailing_metadata([("x-own", "v" * int(request.id))])

@@ -169,6 +169,7 @@ def test_begun_calls_overlap_and_can_be_given_up(address: str, answers: Answers)
         slow = transport.begin("ModelInfer", body("slow", id="5"), 20.0)
         assert data_of(transport.begin("ModelInfer", body(data=b"x"), 20.0).result()) == b"x"
         assert not slow.wait(0.001)
+        assert answers.slow.wait(20), "the server has begun the call that is given up"
         slow.cancel()
         assert slow.wait(20.0)
         with pytest.raises(InferenceError, match="the call was cancelled"):
