@@ -7,9 +7,10 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 # Bytecode is kept whatever the environment says: the tests start Python a hundred times.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests that start Triton or containers want the machine for themselves; all others run in two processes.
+# Tests that start Triton or containers want the machine for themselves. All others run in three processes, because
+# many of them wait.
 WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
-WITHOUT_SERVER = --numprocesses 2 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
+WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
 # Servers that others wrote, and the fuzzer: no unit tests.
 OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 

@@ -30,6 +30,7 @@ def test_an_onnx_file_without_batch_axis_gets_max_batch_size_0(root: Path, tmp_p
     assert load(new_from_onnx(root, "relu", file), root).model.serving.max_batch_size == 0
 
 
+@pytest.mark.slow
 def test_a_torch_folder_from_a_file_here_builds(root: Path, tmp_path: Path) -> None:
     """The Python file is copied, and outputs are learned by running the network."""
     (tmp_path / "mynet.py").write_text(

@@ -51,6 +51,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_overhead_writes_a_report(serve: Any, tmp_path: Path) -> None:
     """Every round stands in the JSON, with the limit and whether it was kept."""
     with serve({"digits_network": NETWORK}) as address:

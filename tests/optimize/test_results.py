@@ -92,6 +92,7 @@ def test_a_variant_that_cannot_be_made_is_a_result(
     assert choose(spec, (fp32, bad)).variant == "onnx-fp32"
 
 
+@pytest.mark.slow
 def test_training_happens_once_for_all_variants(
     write_model: WriteModel, tmp_path: Path, cache: BuildCache
 ) -> None:

@@ -71,6 +71,7 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 @fits
+@pytest.mark.slow
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     """Where a package cannot be installed, the folder goes again."""
     said: list[str] = []
