@@ -74,9 +74,11 @@ class Server(Settings):
             verifier.stop()
             self.kill()
             raise
+        # Before anyone hears of it: a stub that dies before it was seen would never be missed.
+        stubs = self._stub_watch(run)
         self.emit(ServeEvent("ready", f"after {self.endpoint.ready_s:.1f} s"))
         self._watcher = threading.Thread(
-            target=self._watch, args=(run, ports), name="tritonkit-watch", daemon=True
+            target=self._watch, args=(run, ports, stubs), name="tritonkit-watch", daemon=True
         )
         self._watcher.start()
         return self.endpoint
@@ -230,35 +232,41 @@ class Server(Settings):
         self._run = None
         self.emit(ServeEvent("stopped", "nothing is left"))
 
-    def _watch(self, run: Run, ports: Ports) -> None:
+    def _watch(self, run: Run, ports: Ports, stubs: StubWatch) -> None:
         """Watch the server in a thread until it has ended for good."""
         backoff = Backoff(self.restarts)
         while (triton := self._triton) is not None and not self._ending.is_set():
-            self._watch_process(triton, run)
+            self._watch_process(triton, stubs)
             if self._ending.is_set():
                 break
             self.emit(ServeEvent("server_died", self._died(triton).found))
             if not self._restart(run, ports, backoff):
                 break
+            stubs = self._stub_watch(run)
         if triton is not None and self._ending.is_set():
             triton.ended.wait()
         self._over.set()
 
-    def _watch_process(self, triton: SupervisedProcess, run: Run) -> None:
+    def _watch_process(self, triton: SupervisedProcess, stubs: StubWatch) -> None:
         """Until this process has ended, or is to end."""
+        while not triton.ended.wait(TICK_S) and not self._ending.is_set():
+            stubs.scan()
+            if self._proxies is not None:
+                self._proxies.poll()
+
+    def _stub_watch(self, run: Run) -> StubWatch:
+        """Of the process that runs now."""
+        triton = self._triton
+        assert triton is not None  # noqa: S101 - it was just started
         planned = {need.model: need.bytes_each for need in run.shm.models}
 
         def emit(kind: str, text: str, model: str) -> None:
             self.emit(ServeEvent(cast("EventKind", kind), text, model))
 
-        stubs = StubWatch(
+        return StubWatch(
             triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, emit,
             lambda model: still_answers(run, self.endpoint, model),
         )  # fmt: skip
-        while not triton.ended.wait(TICK_S) and not self._ending.is_set():
-            stubs.scan()
-            if self._proxies is not None:
-                self._proxies.poll()
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
         """Bring up another process; whether one runs, or `stop` was called meanwhile."""
