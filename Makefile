@@ -39,7 +39,7 @@ setup:
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,examples,dev]"
 	@touch $@
 
-.venv-server/.ready: python_backends/requirements.txt $(wildcard python_backends/native/*.py python_backends/native/guard/*)
+.venv-server/.ready: python_backends/requirements.txt $(shell find python_backends/native -name '*.py' -o -name '*.[ch]' -o -name '*.cpp')
 	@$(PYTHON) python_backends/environment.py .venv-server
 	@touch $@
 

@@ -1,7 +1,7 @@
 """Make the server's Python environment: `python environment.py .venv-server`.
 
-Triton and what its Python backends import (requirements.txt beside this file), and the native guard
-(native/). This file needs the standard library alone, so that any Python can run it; the environment gets
+Triton and what its Python backends import (requirements.txt beside this file), the native guard and the native
+backends (native/). This file needs the standard library alone, so that any Python can run it; the environment gets
 one for which everything has a wheel: Triton's Python stub needs numpy below 2, and that has none for 3.13.
 """
 
@@ -25,7 +25,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 WITH_TORCH = HERE / "requirements-torch.txt"
-GUARD = Path("lib") / "tritonkit" / "guard.so"
+NATIVE = Path("lib") / "tritonkit"
+GUARD = NATIVE / "guard.so"
+BACKENDS = tuple(NATIVE / f"libtriton_{name}.so" for name in ("onnxruntime", "openvino"))
 MARKER = "tritonkit.json"
 """Written last: an environment without it was interrupted while it was made."""
 
@@ -75,7 +77,7 @@ class Interpreter:
 
 
 def fingerprint() -> str:
-    """Names what an environment is made from: its requirements and the guard's sources."""
+    """Names what an environment is made from: its requirements and the native sources."""
     whole = hashlib.sha256(platform.machine().encode())
     for file in (REQUIREMENTS, *sorted((HERE / "native").rglob("*.[chp]*"))):
         if "__pycache__" not in file.parts and file.is_file():
@@ -108,16 +110,16 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder, say):
-        whole, guarded = is_whole(folder), (folder / GUARD).is_file()
+        whole, compiled = is_whole(folder), _is_compiled(folder)
         if not whole:
             _make(folder, say, python)
-        elif not guarded:  # there may be a compiler by now
-            say(_guard(folder))
+        elif not compiled:  # there may be a compiler by now
+            _compile(folder, say)
         more = torch and not _has_torch(folder)
         if more:
             say("installing PyTorch (about 1 GB) ...")
             _install(folder, WITH_TORCH, say)
-    return more or not whole or not guarded
+    return more or not whole or not compiled
 
 
 def _make(folder: Path, say: Say, python: str) -> None:
@@ -133,9 +135,8 @@ def _make(folder: Path, say: Say, python: str) -> None:
         tool = _create(folder, chosen, say)
         say(f"installing Triton and its Python backends with {tool}, {SIZE_GB} GB ...")
         _install(folder, REQUIREMENTS, say)
-        guard = _guard(folder)
-        say(guard)
-        facts = {"made_from": fingerprint(), "python": chosen.version, "guard": guard}
+        _compile(folder, say)
+        facts = {"made_from": fingerprint(), "python": chosen.version}
         draft = folder / f".{MARKER}"
         draft.write_text(json.dumps(facts, indent=1) + "\n")
         os.sync()
@@ -286,21 +287,38 @@ def _last_line(text: str) -> str:
     return (errors or lines or ["no output"])[-1][:300]
 
 
-def _guard(folder: Path) -> str:
-    """Compile the guard; what came of it, in one line."""
-    build = [
-        str(folder / "bin" / "python"),
-        str(HERE / "native" / "build.py"),
-        "--venv",
-        str(folder),
-    ]
-    ran = subprocess.run(build, capture_output=True, text=True, check=False)
-    if ran.returncode == 0:
-        return f"guard compiled: {folder / GUARD}"
-    return (
-        "guard not compiled: the server runs unguarded; install gcc and libc6-dev, and do this again"
-        f" ({_last_line(ran.stderr)})"
+def _is_compiled(folder: Path) -> bool:
+    """All that can be: without a C++ compiler the backends' Python stand-ins serve."""
+    wanted = (GUARD, *(BACKENDS if any(map(shutil.which, ("c++", "g++", "clang++"))) else ()))
+    return all((folder / file).is_file() for file in wanted)
+
+
+def _compile(folder: Path, say: Say) -> None:
+    """Compile what runs inside tritonserver, and say what came of it; nothing of it is needed to serve."""
+    wrong = _build(folder, "guard")
+    say(
+        f"guard not compiled: the server runs unguarded; install gcc and libc6-dev, and do this again ({wrong})"
+        if wrong
+        else f"guard compiled: {folder / GUARD}"
     )
+    # Without a compiler they would take minutes: ziglang compiles its C++ library first.
+    wrong = _build(folder, "onnxruntime", "openvino", "--no-download")
+    say(
+        "native backends not compiled: their Python stand-ins serve, which small networks feel;"
+        f" install g++ and libc6-dev, and do this again ({wrong})"
+        if wrong
+        else f"native backends compiled: {folder / NATIVE}"
+    )
+
+
+def _build(folder: Path, *words: str) -> str:
+    """Run native/build.py; empty, or why it failed in a line."""
+    script = HERE / "native" / "build.py"
+    ran = subprocess.run(
+        [str(folder / "bin" / "python"), str(script), "--venv", str(folder), *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return _last_line(ran.stderr) if ran.returncode else ""
 
 
 def _has_torch(folder: Path) -> bool:

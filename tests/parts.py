@@ -94,6 +94,10 @@ PARTS = {
         "Chromium", programs("chromium", "chromedriver"), "apt-get install chromium chromium-driver",
         fixtures=("browser",),
     ),
+    "c++": Part(
+        "C++ compiler", lambda: any(map(program, ("c++", "g++", "clang++"))), "apt-get install g++",
+        fixtures=("native",),
+    ),
     "docker": Part(
         "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap",
         fixtures=("daemon",),

@@ -1,12 +1,14 @@
-"""Compile the guard that tritonserver preloads: `python build.py --venv .venv-server`.
+"""Compile what runs inside tritonserver: `python build.py --venv .venv-server`.
 
-It needs Python's standard library, and a C compiler: the machine's, else the PyPI package `ziglang`, which
-is installed into a temporary folder and thrown away.
+The guard that it preloads (guard/, C), and the backends onnxruntime and openvino (backend/, C++). Needed are
+Python's standard library and a compiler: the machine's, else the PyPI package `ziglang`, which is installed
+into a temporary folder and thrown away.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import os
 import platform
@@ -15,106 +17,196 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent / "guard"
-PLACE = Path("lib") / "tritonkit" / "guard.so"
-"""Where it lies in the server's environment."""
+HERE = Path(__file__).resolve().parent
+PLACE = Path("lib") / "tritonkit"
+"""The folder of the libraries in the server's environment."""
 
-FLAGS = (
-    "-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-fvisibility=hidden",
-    "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror",
-    "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong", "-Wl,-z,relro,-z,now", "-pthread",
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+COMPILE = (
+    "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS,
+    "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong",
 )  # fmt: skip
-LIBRARIES = ("-ldl",)
+LINK = ("-shared", "-s", "-pthread", "-Wl,-z,relro,-z,now", "-ldl")
 
 # The oldest glibc that a file of ziglang's runs with; one of the machine's own compiler runs here.
 _GLIBC = "2.31"
 _ZIG = "ziglang>=0.13"
 
 
+@dataclass(frozen=True)
+class Language:
+    """How the sources of a language are compiled: the machine's compilers, best first, and what they are told."""
+
+    compilers: tuple[str, ...]
+    zig: str
+    flags: tuple[str, ...]
+    # A C++ library that the server loads beside others brings its own runtime, hidden. Zig does so by itself.
+    link: tuple[str, ...] = ()
+
+
+C = Language(("cc", "gcc", "clang"), "cc", ("-std=c11", "-D_GNU_SOURCE"))
+CPP = Language(
+    ("c++", "g++", "clang++"), "c++", ("-std=c++17",),
+    ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Library:
+    """A file to make, and from what: patterns of sources below this folder."""
+
+    file: str
+    language: Language
+    sources: tuple[str, ...]
+    headers: tuple[str, ...]
+
+
+LIBRARIES = {
+    "guard": Library("guard.so", C, ("guard/*.c",), ("guard/*.h",)),
+    **{
+        name: Library(
+            f"libtriton_{name}.so", CPP, ("backend/*.cpp", f"backend/{name}/*.cpp"),
+            ("backend/*.h", f"backend/{name}/*.h"),
+        )
+        for name in ("onnxruntime", "openvino")
+    },
+}  # fmt: skip
+
+
 class BuildError(Exception):
-    """The guard cannot be compiled; the text says why and what to do."""
+    """A library cannot be compiled; the text says why and what to do."""
 
 
-def build(out: Path, compiler: str = "") -> bool:
-    """Compile the guard to `out` unless it is there and current; gives whether anything was done.
+def build(name: str, folder: Path, compiler: str = "", download: bool = True) -> bool:
+    """Compile a library into a folder unless it is there and current; gives whether anything was done.
 
     The file appears in one step. Beside it lies a note of what it was made from.
 
     Args:
-        out: the file to write.
+        name: a key of LIBRARIES.
+        folder: where the file goes.
         compiler: a command to use instead of looking for one; `ziglang` takes the package.
+        download: whether `ziglang` may be installed where this machine has no compiler.
 
     Raises:
         BuildError: no compiler did it, or the folder cannot be written.
     """
-    if is_current(out, compiler):
+    if is_current(name, folder, compiler):
         return False
-    note = _note(out)
+    library = LIBRARIES[name]
+    out = folder / library.file
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="tritonkit-guard-") as scratch:
-            made = _compile(Path(scratch), compiler)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
+            made = _compile(library, Path(scratch), compiler, download)
             # Beside its place, because a file cannot be renamed to another file system.
             ready = out.with_name(f".{out.name}.{os.getpid()}")
             shutil.copyfile(made, ready)
             ready.chmod(0o755)
-            note.unlink(missing_ok=True)
+            _note(out).unlink(missing_ok=True)
             ready.replace(out)
-            note.write_text(_fingerprint(compiler))
+            _note(out).write_text(_fingerprint(library, compiler))
     except OSError as error:
         raise BuildError(f"{out}: {error}; choose another place with --out") from error
     return True
 
 
-def is_current(out: Path, compiler: str = "") -> bool:
-    """Whether `out` was made from these sources, with these flags, for this kind of machine."""
+def is_current(name: str, folder: Path, compiler: str = "") -> bool:
+    """Whether a library was made from these sources, with these flags, for this kind of machine."""
+    library = LIBRARIES[name]
+    out = folder / library.file
     note = _note(out)
-    return out.is_file() and note.is_file() and note.read_text() == _fingerprint(compiler)
+    return out.is_file() and note.is_file() and note.read_text() == _fingerprint(library, compiler)
 
 
 def _note(out: Path) -> Path:
     return out.with_name(out.name + ".made-from")
 
 
-def _fingerprint(compiler: str) -> str:
-    whole = hashlib.sha256(" ".join([compiler, platform.machine(), *FLAGS, *LIBRARIES]).encode())
-    for source in sorted(SOURCES.glob("*.[ch]")):
-        whole.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+def _files(patterns: Iterable[str]) -> list[Path]:
+    return sorted(file for pattern in patterns for file in HERE.glob(pattern))
+
+
+def _fingerprint(library: Library, compiler: str) -> str:
+    language = library.language
+    words = [compiler, platform.machine(), *COMPILE, *language.flags, *LINK, *language.link]
+    whole = hashlib.sha256(" ".join(words).encode())
+    for source in _files((*library.sources, *library.headers)):
+        name = source.relative_to(HERE).as_posix()
+        whole.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
     return whole.hexdigest()
 
 
-def _compile(scratch: Path, compiler: str) -> Path:
+def _compile(library: Library, scratch: Path, compiler: str, download: bool) -> Path:
     """The compiled file in `scratch`, by the first compiler that can."""
-    out = scratch / "guard.so"
-    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
     failures = []
-    for command in _compilers(scratch, compiler):
-        ran = subprocess.run(
-            [*command, *FLAGS, "-o", str(out), *sources, *LIBRARIES],
-            capture_output=True, text=True, check=False, env=_environment(scratch),
-        )  # fmt: skip
-        if ran.returncode == 0:
-            return out
-        failures.append(f"{shlex.join(command)}: {ran.stderr.strip()[-2000:]}")
+    for command, own in _compilers(library.language, compiler, download):
+        try:
+            return _compile_with(command, own, library, scratch)
+        except subprocess.CalledProcessError as failed:
+            failures.append(f"{shlex.join(command)}: {failed.stderr.strip()[-2000:]}")
     raise BuildError(
-        "\n".join(failures) or "there is no C compiler; install gcc, or name one with --compiler"
+        "\n".join(failures)
+        or "there is no compiler; install gcc and g++, or name one with --compiler"
     )
 
 
-def _compilers(scratch: Path, compiler: str) -> Iterator[list[str]]:
+def _compile_with(
+    command: Sequence[str], link: Sequence[str], library: Library, scratch: Path
+) -> Path:
+    """Each source by a process of its own, as many at a time as there are cores."""
+    flags = [*COMPILE, *library.language.flags, "-I", str(HERE / "backend")]
+    objects = {
+        scratch / f"{place}.o": source for place, source in enumerate(_files(library.sources))
+    }
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(
+            pool.map(
+                lambda item: _run(
+                    [*command, *flags, "-c", "-o", str(item[0]), str(item[1])], scratch
+                ),
+                objects.items(),
+            )
+        )
+    out = scratch / library.file
+    _run([*command, "-o", str(out), *map(str, objects), *LINK, *link], scratch)
+    return out
+
+
+def _run(command: Sequence[str], scratch: Path) -> None:
+    caches = {"ZIG_GLOBAL_CACHE_DIR": "global", "ZIG_LOCAL_CACHE_DIR": "local"}
+    places = {name: str(scratch / folder) for name, folder in caches.items()}
+    subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **places}
+    )
+
+
+def _compilers(
+    language: Language, compiler: str, download: bool
+) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+    """Commands, with what each is told to link."""
     if compiler and compiler != "ziglang":
-        yield shlex.split(compiler)
+        yield shlex.split(compiler), language.link
         return
     if not compiler:
-        yield from ([found] for found in map(shutil.which, ("cc", "gcc", "clang")) if found)
-    yield _ziglang(scratch / "ziglang")
+        found = filter(None, map(shutil.which, language.compilers))
+        yield from (([path], language.link) for path in found)
+    if download:
+        target = f"{platform.machine()}-linux-gnu.{_GLIBC}"
+        yield [str(_ziglang()), language.zig, "-target", target], ()
 
 
-def _ziglang(folder: Path) -> list[str]:
-    """Zig's C compiler from PyPI, with its own headers and libraries."""
+@cache
+def _ziglang() -> Path:
+    """Zig's compiler from PyPI, with its own headers and libraries; removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tritonkit-ziglang-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     ran = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
          "--no-input", "--no-deps", "--target", str(folder), _ZIG],
@@ -122,37 +214,43 @@ def _ziglang(folder: Path) -> list[str]:
     )  # fmt: skip
     if ran.returncode != 0:
         raise BuildError(
-            "no C compiler on this machine could compile the guard, and the package ziglang cannot be"
-            f" installed: {ran.stderr.strip()[-1000:]}\ninstall gcc with libc's headers, or let pip"
-            " reach a package index"
+            "no compiler on this machine could do it, and the package ziglang cannot be installed:"
+            f" {ran.stderr.strip()[-1000:]}\ninstall gcc and g++ with libc's headers, or let pip reach"
+            " a package index"
         )
-    target = f"{platform.machine()}-linux-gnu.{_GLIBC}"
-    return [str(folder / "ziglang" / "zig"), "cc", "-target", target]
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    caches = {"ZIG_GLOBAL_CACHE_DIR": "global", "ZIG_LOCAL_CACHE_DIR": "local"}
-    return {**os.environ, **{name: str(scratch / folder) for name, folder in caches.items()}}
+    return folder / "ziglang" / "zig"
 
 
 def main() -> int:
-    """Build it as the arguments say; 0, or 3 with the reason on stderr."""
-    parser = argparse.ArgumentParser(description="Compile the guard that tritonserver preloads.")
+    """Build as the arguments say; 0, or 3 with the reasons on stderr."""
+    parser = argparse.ArgumentParser(description="Compile what runs inside tritonserver.")
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--venv", type=Path, help=f"the server's environment: {PLACE} in it")
-    place.add_argument("--out", type=Path, help="the file to write")
-    parser.add_argument("--compiler", default="", help="a C compiler's command, or: ziglang")
+    place.add_argument("--out", type=Path, help="the folder to write to")
+    parser.add_argument("--compiler", default="", help="a compiler's command, or: ziglang")
+    parser.add_argument(
+        "--no-download", action="store_true", help="without a compiler on this machine, leave it"
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(LIBRARIES)}; all by default"
+    )
     arguments = parser.parse_args()
     if arguments.venv is not None and not arguments.venv.is_dir():
         parser.error(f"there is no folder {arguments.venv}")
-    out = arguments.out or arguments.venv / PLACE
-    try:
-        done = build(out, arguments.compiler)
-    except BuildError as error:
-        print(f"guard: not compiled: {error}", file=sys.stderr)  # noqa: T201
-        return 3
-    print(f"guard: {out} {'compiled' if done else 'is current'}")  # noqa: T201
-    return 0
+    if unknown := set(arguments.names) - set(LIBRARIES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    folder = arguments.out or arguments.venv / PLACE
+    failed = False
+    for name in arguments.names or LIBRARIES:
+        try:
+            done = build(name, folder, arguments.compiler, not arguments.no_download)
+        except BuildError as error:
+            failed = True
+            print(f"{name}: not compiled: {error}", file=sys.stderr)  # noqa: T201
+        else:
+            file = folder / LIBRARIES[name].file
+            print(f"{name}: {file} {'compiled' if done else 'is current'}")  # noqa: T201
+    return 3 if failed else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.guarded import Receiver, guard_file
+from tests.native.guarded import Receiver, library
 
 LIMIT = 1000
 """The largest message of these tests, in bytes."""
@@ -16,7 +16,7 @@ LIMIT = 1000
 @pytest.fixture(scope="session")
 def guard(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The guard's file."""
-    return guard_file(project, tmp_path_factory.mktemp("guard"))
+    return library(project, "guard", tmp_path_factory.mktemp("guard"))
 
 
 @pytest.fixture(scope="module")

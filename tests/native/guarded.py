@@ -56,18 +56,19 @@ def build_module(project: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their annotations up there
     spec.loader.exec_module(module)
     return module
 
 
-def guard_file(project: Path, folder: Path) -> Path:
-    """The guard of today's sources: the server environment's, or one made in `folder`."""
+def library(project: Path, name: str, folder: Path) -> Path:
+    """A library of today's sources: the server environment's, or one made in `folder`."""
     native = build_module(project)
     installed = project / ".venv-server" / native.PLACE
-    if native.is_current(installed):
-        return installed
-    native.build(folder / "guard.so")
-    return folder / "guard.so"
+    if not native.is_current(name, installed):
+        native.build(name, folder)
+        installed = folder
+    return installed / str(native.LIBRARIES[name].file)
 
 
 class Receiver:

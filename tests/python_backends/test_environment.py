@@ -95,14 +95,17 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
         assert script.is_whole(tmp_path) is whole
 
 
-def test_a_guard_that_cannot_be_compiled_is_one_line(tmp_path: Path) -> None:
-    """It says that the server runs without it, and what to install."""
+def test_what_cannot_be_compiled_is_one_line(tmp_path: Path) -> None:
+    """It says what the server does without it, and what to install."""
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(BASE)
-    said = script._guard(tmp_path / "venv")
-    assert said.startswith("guard not compiled: the server runs unguarded; install gcc")
-    assert len(said.splitlines()) == 1
+    said: list[str] = []
+    script._compile(tmp_path / "venv", said.append)
+    guard, backends = said
+    assert guard.startswith("guard not compiled: the server runs unguarded; install gcc")
+    assert backends.startswith("native backends not compiled: their Python stand-ins serve")
+    assert len("".join(said).splitlines()) == 1
     assert not (tmp_path / "venv" / script.GUARD).exists()
 
 

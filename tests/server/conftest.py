@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.guarded import library
 from tests.server.models import ModelText, write_repository
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
@@ -29,6 +30,15 @@ def shipped_repository(project: Path, tmp_path_factory: pytest.TempPathFactory) 
     """The shipped models, really built."""
     folder = tmp_path_factory.mktemp("shipped") / "repository"
     return build_repository(project, ("digits", "sentences"), out=folder).path
+
+
+@pytest.fixture(scope="session")
+def native(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the native backends, compiled from today's sources."""
+    folder = tmp_path_factory.mktemp("native")
+    for name in ("onnxruntime", "openvino"):
+        place = library(project, name, folder).parent
+    return place
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from tests.native.guarded import (
     RST_STREAM,
     SETTINGS,
     frame,
-    guard_file,
+    library,
     message,
 )
 from tests.server.models import ModelText, write_repository
@@ -107,7 +107,7 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with log.open("wb") as output:
         process = Launch(
             argv, installation.environment(), str(folder), key=key, grpc_port=port,
-            message_bytes=LIMIT, guard=str(guard_file(project, folder)),
+            message_bytes=LIMIT, guard=str(library(project, "guard", folder)),
         ).start(output.fileno())  # fmt: skip
     options = [("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0)]
     with grpc.insecure_channel(reachable("127.0.0.1", port), options) as channel:

@@ -1,4 +1,4 @@
-"""The stand-in for the openvino backend inside a real Triton, with small networks made here."""
+"""Both kinds of the openvino backend inside a real Triton, with small networks made here."""
 
 from __future__ import annotations
 
@@ -123,14 +123,20 @@ def write_refused(root: Path) -> None:
     (network(root / "no_file", twice, dims, both) / "model.xml").unlink()
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.InferenceServerClient]:
-    """A raw client of a Triton with every model of this file."""
+@pytest.fixture(scope="module", params=["python", "native"])
+def client(
+    request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[grpc.InferenceServerClient]:
+    """A raw client of a Triton with every model of this file, on both kinds of the backend."""
     root = tmp_path_factory.mktemp("repository")
     write_networks(root)
     write_refused(root)
     with (
-        start_triton(root, tmp_path_factory.mktemp("server")) as running,
+        start_triton(
+            root,
+            tmp_path_factory.mktemp("server"),
+            native if request.param == "native" else None,
+        ) as running,
         grpc.InferenceServerClient(running.address) as client,
     ):
         yield client

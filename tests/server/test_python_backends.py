@@ -1,4 +1,4 @@
-"""The four steps and the stand-in for the onnxruntime backend, inside a real Triton."""
+"""The four steps and both kinds of the onnxruntime backend, inside a real Triton."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,8 +59,9 @@ class Running:
         return list(Path("/dev/shm").glob(f"{self.regions}*"))  # noqa: S108
 
 
-def backend_folder(folder: Path) -> Path:
-    """A backend directory with Triton's `python` and our stand-ins; links are refused there."""
+def backend_folder(folder: Path, native: Path | None) -> Path:
+    """A backend directory with Triton's `python`, and our native backends where their folder is given, else
+    our stand-ins; links are refused there."""
     (triton,) = SERVER.glob("lib/python*/site-packages/pytriton/tritonserver")
     version = triton.parents[2].name.removeprefix("python")
     shutil.copytree(triton / "backends" / "python", folder / "python")
@@ -71,7 +72,24 @@ def backend_folder(folder: Path) -> Path:
         shutil.copytree(source.parent, place, ignore=shutil.ignore_patterns("__pycache__"))
         for module in (SOURCES / "backends").glob("*.py"):
             shutil.copy(module, place)
+    for library in native.glob("libtriton_*.so") if native else ():
+        place = folder / library.stem.removeprefix("libtriton_")
+        shutil.rmtree(place)
+        place.mkdir()
+        shutil.copy(library, place)
     return folder
+
+
+def engine_flags(packages: Path) -> list[str]:
+    """Where our native backends find their engines."""
+    patterns = {
+        "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
+        "openvino": "openvino/libs/libopenvino_c.so.*",
+    }
+    return [
+        f"--backend-config={name},library={next(packages.glob(pattern))}"
+        for name, pattern in patterns.items()
+    ]
 
 
 def free_port() -> int:
@@ -83,8 +101,17 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
-    """A Triton that is stopped at the end; models that fail to load leave the others served."""
+def start_triton(
+    repository: Path, scratch: Path, native: Path | None = None, more: Sequence[str] = ()
+) -> Iterator[Running]:
+    """A Triton that is stopped at the end; models that fail to load leave the others served.
+
+    Args:
+        repository: its models.
+        scratch: for its files.
+        native: the folder of our native backends; without it the stand-ins serve.
+        more: arguments.
+    """
     (packages,) = SERVER.glob("lib/python*/site-packages")
     port = free_port()
     regions = f"tk_test_{uuid.uuid4().hex[:8]}_"
@@ -92,7 +119,8 @@ def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
     command = [
         str(packages / "pytriton/tritonserver/bin/tritonserver"),
         f"--model-repository={repository}",
-        f"--backend-directory={backend_folder(scratch / 'backends')}",
+        f"--backend-directory={backend_folder(scratch / 'backends', native)}",
+        *engine_flags(packages),
         f"--backend-config=python,shm-region-prefix-name={regions}",
         "--disable-auto-complete-config",
         "--exit-on-error=false",
@@ -101,6 +129,7 @@ def start_triton(repository: Path, scratch: Path) -> Iterator[Running]:
         "--allow-metrics=false",
         "--grpc-address=127.0.0.1",
         f"--grpc-port={port}",
+        *more,
     ]
     environment = {
         **os.environ,
@@ -343,13 +372,16 @@ REFUSALS = {
 }
 
 
-@pytest.fixture(scope="module")
-def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with every model of this file."""
+@pytest.fixture(scope="module", params=["python", "native"])
+def triton(
+    request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """A Triton with every model of this file, networks served by the stand-in and by the native backend."""
     root = tmp_path_factory.mktemp("repository")
     for write in (write_steps, write_networks, write_pipeline, write_refused):
         write(root)
-    with start_triton(root, tmp_path_factory.mktemp("server")) as running:
+    backends = native if request.param == "native" else None
+    with start_triton(root, tmp_path_factory.mktemp("server"), backends) as running:
         yield running
 
 

@@ -1,0 +1,148 @@
+// What Triton calls. No exception leaves these functions.
+#include <memory>
+
+#include "error.h"
+#include "instance.h"
+
+namespace tritonkit {
+
+TRITONSERVER_Error* Error::to_triton() const {
+  std::string message = what();
+  size_t wrong = 0;
+  while (!is_utf8(message, &wrong)) message[wrong] = '?';
+  return TRITONSERVER_ErrorNew(code_, message.c_str());
+}
+
+void log(TRITONSERVER_LogLevel level, const std::string& message) {
+  TRITONSERVER_Error* failed = TRITONSERVER_LogMessage(level, kBackend, 0, message.c_str());
+  if (failed != nullptr) TRITONSERVER_ErrorDelete(failed);
+}
+
+void log_failure(TRITONSERVER_Error* failed) {
+  if (failed == nullptr) return;
+  log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(failed));
+  TRITONSERVER_ErrorDelete(failed);
+}
+
+namespace {
+
+template <typename Work>
+TRITONSERVER_Error* guarded(const std::string& where, Work work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return Error(where + error.what(), error.code()).to_triton();
+  } catch (const std::exception& error) {
+    return Error(where + error.what(), TRITONSERVER_ERROR_INTERNAL).to_triton();
+  }
+  return nullptr;
+}
+
+struct Model {
+  Config config;
+  std::unique_ptr<Network> network;
+};
+
+Model* model_of(TRITONBACKEND_Model* triton) {
+  void* state = nullptr;
+  check(TRITONBACKEND_ModelState(triton, &state));
+  return static_cast<Model*>(state);
+}
+
+Instance* instance_of(TRITONBACKEND_ModelInstance* triton) {
+  void* state = nullptr;
+  check(TRITONBACKEND_ModelInstanceState(triton, &state));
+  return static_cast<Instance*>(state);
+}
+
+std::string named(TRITONBACKEND_Model* model) {
+  const char* name = "";
+  log_failure(TRITONBACKEND_ModelName(model, &name));
+  return text("model '", name, "': ");
+}
+
+void check_api() {
+  uint32_t major = 0, minor = 0;
+  check(TRITONBACKEND_ApiVersion(&major, &minor));
+  if (major != TRITONBACKEND_API_VERSION_MAJOR) {
+    throw Error(text("Triton's backend API is ", major, ".", minor, ", wanted ", TRITONBACKEND_API_VERSION_MAJOR, ".x"),
+                TRITONSERVER_ERROR_UNSUPPORTED);
+  }
+}
+
+}  // namespace
+}  // namespace tritonkit
+
+using namespace tritonkit;
+
+extern "C" {
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
+  return guarded(text(kBackend, " backend: "), [&] {
+    check_api();
+    TRITONSERVER_Message* message = nullptr;
+    check(TRITONBACKEND_BackendConfig(backend, &message));
+    const std::string library = read_message(message)["cmdline"]["library"].text();
+    if (library.empty()) throw Error(text("where is its engine? wanted --backend-config=", kBackend, ",library=PATH"));
+    log(TRITONSERVER_LOG_INFO, text(load_engine(library), " of ", library));
+  });
+}
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
+  return guarded(named(model), [&] {
+    auto state = std::make_unique<Model>();
+    state->config = read_config(model);
+    state->network = open_network(state->config);
+    check(TRITONBACKEND_ModelSetState(model, state.get()));
+    (void)state.release();  // until ModelFinalize
+  });
+}
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
+  return guarded(named(model), [&] { delete model_of(model); });
+}
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(
+    TRITONBACKEND_ModelInstance* triton) {
+  TRITONBACKEND_Model* model = nullptr;
+  log_failure(TRITONBACKEND_ModelInstanceModel(triton, &model));
+  return guarded(named(model), [&] {
+    TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
+    check(TRITONBACKEND_ModelInstanceKind(triton, &kind));
+    if (kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
+      throw Error(text("instance kind GPU found; this ", kBackend,
+                       " backend runs on the CPU only: use instance_group kind KIND_CPU, or NVIDIA's image"));
+    }
+    Model* state = model_of(model);
+    auto instance = std::make_unique<Instance>(triton, state->config, state->network->open_engine());
+    check(TRITONBACKEND_ModelInstanceSetState(triton, instance.get()));
+    (void)instance.release();  // until ModelInstanceFinalize
+  });
+}
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(
+    TRITONBACKEND_ModelInstance* triton) {
+  return guarded("", [&] { delete instance_of(triton); });
+}
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* triton, TRITONBACKEND_Request** requests, const uint32_t count) {
+  // An error given back here would leave the requests to Triton: all are answered instead.
+  return guarded("", [&] { instance_of(triton)->execute(requests, count); });
+}
+
+// For whoever wants to know before Triton loads it: null where the engine can be used, else why not. The text stays
+// until the next call.
+__attribute__((visibility("default"))) const char* tritonkit_try(const char* engine) {
+  static std::string wrong;
+  wrong.clear();
+  try {
+    load_engine(engine);
+    return nullptr;
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
+  return wrong.c_str();
+}
+
+}  // extern "C"

@@ -1,0 +1,43 @@
+// One kind of exception inside, Triton's errors at the border.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "triton.h"
+
+namespace tritonkit {
+
+template <typename... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, TRITONSERVER_Error_Code code = TRITONSERVER_ERROR_INVALID_ARG)
+      : std::runtime_error(message), code_(code) {}
+  TRITONSERVER_Error_Code code() const { return code_; }
+  // Names in a damaged file may be no UTF-8, which no message of Triton's may carry: such bytes become '?'.
+  TRITONSERVER_Error* to_triton() const;
+
+ private:
+  TRITONSERVER_Error_Code code_;
+};
+
+// Throws what one of Triton's functions gave back.
+inline void check(TRITONSERVER_Error* failed) {
+  if (failed == nullptr) return;
+  Error error(TRITONSERVER_ErrorMessage(failed), TRITONSERVER_ErrorCode(failed));
+  TRITONSERVER_ErrorDelete(failed);
+  throw error;
+}
+
+// For calls whose failure can change nothing any more: it is logged.
+void log_failure(TRITONSERVER_Error* failed);
+void log(TRITONSERVER_LogLevel level, const std::string& message);
+
+}  // namespace tritonkit

@@ -1,0 +1,459 @@
+#include "instance.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+namespace tritonkit {
+namespace {
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+size_t place_of(const std::vector<TensorSpec>& specs, std::string_view name) {
+  auto found = std::find_if(specs.begin(), specs.end(), [&](const TensorSpec& spec) { return spec.name == name; });
+  return static_cast<size_t>(found - specs.begin());
+}
+
+std::string names_of(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += text(names.empty() ? "'" : ", '", spec.name, "'");
+  return names;
+}
+
+// "model 'm', input 'x': ..." or "model 'm': ...".
+std::string in_model(const std::string& model, std::string_view reason) {
+  bool names_tensor = reason.substr(0, 7) == "input '" || reason.substr(0, 8) == "output '";
+  return text("model '", model, names_tensor ? "', " : "': ", reason);
+}
+
+bool is_aligned(const std::byte* data, size_t size) { return reinterpret_cast<uintptr_t>(data) % size == 0; }
+
+}  // namespace
+
+Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine)
+    : triton_(triton), config_(config), engine_(std::move(engine)) {
+  size_t outputs = engine_->outputs.size();
+  scalar_shapes_.resize(outputs);
+  state_names_.resize(outputs);
+  shape_confirmed_.resize(outputs);
+  joined_.resize(engine_->inputs.size());
+  joined_strings_.resize(engine_->inputs.size());
+  for (const ConfiguredTensor& output : config.outputs) {
+    size_t place = place_of(engine_->outputs, output.spec.name);
+    if (place < outputs && engine_->outputs[place].dims.empty()) scalar_shapes_[place] = output.spec.dims;
+  }
+  for (const ConfiguredState& state : config.states) {
+    size_t place = place_of(engine_->outputs, state.output);
+    if (place == outputs) {
+      throw Error(text("sequence_batching.state '", state.output, "' is in config.pbtxt and not in the model, which has ",
+                       names_of(engine_->outputs)));
+    }
+    state_names_[place] = state.output;
+  }
+}
+
+void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
+  times_.start = now_ns();
+  if (items_.size() < count) items_.resize(count);
+  for (uint32_t place = 0; place < count; ++place) {
+    Item& item = items_[place];
+    item.request = requests[place];
+    item.response = nullptr;
+    item.error.reset();
+    item.grouped = false;
+    try {
+      read(item);
+    } catch (const Error& error) {
+      refuse(item, error);
+    } catch (const std::exception& error) {  // no memory
+      refuse(item, Error(error.what(), TRITONSERVER_ERROR_INTERNAL));
+    }
+  }
+  Group group;
+  for (uint32_t first = 0; first < count; ++first) {
+    if (items_[first].grouped) continue;
+    group.clear();
+    for (uint32_t place = first; place < count; ++place) {
+      Item& item = items_[place];
+      if (item.grouped || (place != first && !alike(items_[first], item))) continue;
+      item.grouped = true;
+      group.push_back(&item);
+    }
+    answer(group);
+  }
+}
+
+// --- what a request asks ---
+
+void Instance::read(Item& item) const {
+  bool cancelled = false;
+  check(TRITONBACKEND_RequestIsCancelled(item.request, &cancelled));
+  if (cancelled) throw Error("the request was cancelled before it ran", TRITONSERVER_ERROR_CANCELLED);
+  item.parts.resize(engine_->inputs.size());
+  for (Item::Part& part : item.parts) part.present = false;
+  uint32_t count = 0;
+  check(TRITONBACKEND_RequestInputCount(item.request, &count));
+  for (uint32_t index = 0; index < count; ++index) {
+    TRITONBACKEND_Input* input = nullptr;
+    check(TRITONBACKEND_RequestInputByIndex(item.request, index, &input));
+    read_part(item, input);
+  }
+  item.batch = -1;
+  for (size_t spec = 0; spec < item.parts.size(); ++spec) {
+    const Item::Part& part = item.parts[spec];
+    if (!part.present) {
+      if (spec >= engine_->required) continue;
+      throw Error(text("input '", engine_->inputs[spec].name, "' is missing"));
+    }
+    if (!config_.batched()) continue;
+    if (item.batch >= 0 && part.shape[0] != item.batch) throw Error("inputs differ in batch size");
+    item.batch = part.shape[0];
+  }
+  if (item.batch < 0) item.batch = 1;
+  item.wanted.assign(engine_->outputs.size(), false);
+  check(TRITONBACKEND_RequestOutputCount(item.request, &count));
+  for (uint32_t index = 0; index < count; ++index) {
+    const char* name = nullptr;
+    check(TRITONBACKEND_RequestOutputName(item.request, index, &name));
+    size_t place = place_of(engine_->outputs, name);
+    if (place < item.wanted.size()) item.wanted[place] = true;
+  }
+}
+
+void Instance::read_part(Item& item, TRITONBACKEND_Input* input) const {
+  const char* name = nullptr;
+  const int64_t* dims = nullptr;
+  TRITONSERVER_DataType type = TRITONSERVER_TYPE_INVALID;
+  uint32_t rank = 0, buffers = 0;
+  uint64_t bytes = 0;
+  check(TRITONBACKEND_InputProperties(input, &name, &type, &dims, &rank, &bytes, &buffers));
+  size_t place = place_of(engine_->inputs, name);
+  if (place == engine_->inputs.size()) {
+    throw Error(text("input '", name, "' is not the model's; it has ", names_of(engine_->inputs)));
+  }
+  const TensorSpec& spec = engine_->inputs[place];
+  const std::string where = text("input '", name, "': ");
+  if (type != spec.type) throw Error(text(where, "found ", type_name(type), ", wanted ", type_name(spec.type)));
+  Item::Part& part = item.parts[place];
+  part.present = true;
+  part.shape.assign(dims, dims + rank);
+  part.bytes = bytes;
+  part.buffers.clear();
+  for (uint32_t index = 0; index < buffers; ++index) {
+    const void* data = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+    int64_t device = 0;
+    check(TRITONBACKEND_InputBuffer(input, index, &data, &size, &memory, &device));
+    if (memory == TRITONSERVER_MEMORY_GPU) throw Error(text(where, "lies in GPU memory, which this backend cannot read"));
+    if (size > 0) part.buffers.emplace_back(static_cast<const std::byte*>(data), size);
+  }
+  fit(part, spec);
+  if (spec.type == TRITONSERVER_TYPE_BYTES) return read_strings(part, where);
+  size_t wanted = bytes_of(spec.type, part.shape);
+  if (bytes != wanted) throw Error(text(where, "found ", bytes, " bytes, wanted ", wanted));
+}
+
+void Instance::fit(Item::Part& part, const TensorSpec& spec) const {
+  if (spec.dims.empty() && element_count(part.shape) == 1) part.shape.clear();
+  bool fits = part.shape.size() == spec.dims.size() &&
+              std::equal(part.shape.begin(), part.shape.end(), spec.dims.begin(),
+                         [](int64_t have, int64_t want) { return want == -1 || have == want; });
+  if (!fits) {
+    throw Error(text("input '", spec.name, "': found shape ", to_text(part.shape), ", wanted ", to_text(spec.dims),
+                     " (-1 is any size, the batch included)"));
+  }
+}
+
+// Each element is its length in four bytes, little-endian, and its bytes.
+void Instance::read_strings(Item::Part& part, const std::string& where) const {
+  const std::byte* data = part.buffers.empty() ? nullptr : part.buffers[0].first;
+  if (part.buffers.size() > 1) {
+    std::byte* to = part.copy.resize(part.bytes);
+    data = to;
+    for (const auto& [from, size] : part.buffers) to = std::copy_n(from, size, to);
+  }
+  part.strings.clear();
+  size_t at = 0;
+  int64_t count = element_count(part.shape);
+  for (int64_t element = 0; element < count; ++element) {
+    uint32_t length = 0;
+    if (part.bytes - at < sizeof length) throw Error(text(where, "ends before element ", element));
+    std::memcpy(&length, data + at, sizeof length);
+    at += sizeof length;
+    if (part.bytes - at < length) throw Error(text(where, "element ", element, " is longer than what is left"));
+    std::string_view found(reinterpret_cast<const char*>(data + at), length);
+    size_t wrong = 0;
+    if (!is_utf8(found, &wrong)) throw Error(text(where, "element ", element, " is not valid UTF-8 at byte ", wrong));
+    part.strings.push_back(found);
+    at += length;
+  }
+  if (at != part.bytes) throw Error(text(where, "has ", part.bytes - at, " bytes after its last element"));
+}
+
+bool Instance::alike(const Item& one, const Item& other) const {
+  if (!config_.batched()) return false;
+  return std::equal(one.parts.begin(), one.parts.end(), other.parts.begin(), other.parts.end(),
+                    [](const Item::Part& a, const Item::Part& b) {
+                      if (a.present != b.present) return false;
+                      return !a.present || std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1, b.shape.end());
+                    });
+}
+
+// --- the run ---
+
+void Instance::answer(const Group& group) {
+  std::optional<Error> failed;
+  try {
+    return run(group);
+  } catch (const Error& error) {
+    failed = error;
+  } catch (const std::exception& error) {  // no memory
+    failed = Error(error.what(), TRITONSERVER_ERROR_INTERNAL);
+  }
+  if (group.size() == 1) return refuse(*group[0], *failed);
+  // One of them is to blame: each alone shows which.
+  for (Item* item : group) answer({item});
+}
+
+void Instance::run(const Group& group) {
+  prepare_inputs(group);
+  prepare_outputs(group);
+  times_.compute_start = now_ns();
+  engine_->run(input_views_, output_views_);
+  times_.compute_end = now_ns();
+  int64_t batch = 0;
+  for (const Item* item : group) batch += item->batch;
+  check_outputs(config_.batched() ? engine_->rows_for(batch) : batch, batch);
+  int64_t row = 0;
+  for (Item* item : group) {
+    try {
+      respond(*item, row);
+    } catch (const Error& error) {
+      item->error = error;
+    } catch (const std::exception& error) {
+      item->error = Error(error.what(), TRITONSERVER_ERROR_INTERNAL);
+    }
+    row += item->batch;
+  }
+  finish(group);
+}
+
+void Instance::prepare_inputs(const Group& group) {
+  int64_t batch = 0;
+  for (const Item* item : group) batch += item->batch;
+  int64_t rows = config_.batched() ? engine_->rows_for(batch) : batch;
+  size_t used = 0;
+  for (size_t spec = 0; spec < engine_->inputs.size(); ++spec) {
+    if (!group[0]->parts[spec].present) continue;
+    if (input_views_.size() == used) input_views_.emplace_back();
+    InputView& view = input_views_[used++];
+    const Item::Part& part = group[0]->parts[spec];
+    view.spec = spec;
+    view.shape = part.shape;
+    view.strings = nullptr;
+    if (config_.batched()) view.shape[0] = rows;
+    TRITONSERVER_DataType type = engine_->inputs[spec].type;
+    bool as_it_is = group.size() == 1 && rows == batch;
+    if (as_it_is && type == TRITONSERVER_TYPE_BYTES) {
+      view.strings = &part.strings;
+    } else if (as_it_is && part.buffers.size() == 1 && is_aligned(part.buffers[0].first, element_size(type))) {
+      view.data = part.buffers[0].first;
+      view.bytes = part.bytes;
+    } else {
+      join(group, spec, view);
+    }
+  }
+  input_views_.resize(used);
+}
+
+void Instance::join(const Group& group, size_t spec, InputView& view) {
+  if (engine_->inputs[spec].type == TRITONSERVER_TYPE_BYTES) {
+    std::vector<std::string_view>& strings = joined_strings_[spec];
+    strings.clear();
+    for (const Item* item : group) {
+      const auto& part = item->parts[spec].strings;
+      strings.insert(strings.end(), part.begin(), part.end());
+    }
+    strings.resize(static_cast<size_t>(element_count(view.shape)));
+    view.strings = &strings;
+    return;
+  }
+  view.bytes = bytes_of(engine_->inputs[spec].type, view.shape);
+  std::byte* to = joined_[spec].resize(view.bytes);
+  std::byte* end = to + view.bytes;
+  view.data = to;
+  for (const Item* item : group) {
+    for (const auto& [from, size] : item->parts[spec].buffers) to = std::copy_n(from, size, to);
+  }
+  // Nothing of an earlier request: scales may span the batch.
+  std::fill(to, end, std::byte{0});
+}
+
+void Instance::prepare_outputs(const Group& group) {
+  size_t used = 0;
+  for (size_t spec = 0; spec < engine_->outputs.size(); ++spec) {
+    bool wanted = !state_names_[spec].empty() ||
+                  std::any_of(group.begin(), group.end(), [&](const Item* item) { return item->wanted[spec]; });
+    if (!wanted) continue;
+    if (output_views_.size() == used) output_views_.emplace_back();
+    OutputView& view = output_views_[used++];
+    view.spec = spec;
+    view.data = nullptr;
+    view.in_place = false;
+    view.strings.clear();
+    Item& first = *group[0];
+    bool alone = group.size() == 1 && engine_->writes_in_place && shape_confirmed_[spec] && first.wanted[spec] &&
+                 state_names_[spec].empty();
+    if (alone && engine_->rows_for(first.batch) == first.batch && shape_is_known(spec, first.batch, &view.shape)) {
+      view.in_place = true;
+      view.data = place_in_response(first, engine_->outputs[spec], view.shape, bytes_of(engine_->outputs[spec].type, view.shape));
+    }
+  }
+  output_views_.resize(used);
+}
+
+bool Instance::shape_is_known(size_t spec, int64_t rows, Shape* shape) const {
+  const TensorSpec& output = engine_->outputs[spec];
+  if (output.type == TRITONSERVER_TYPE_BYTES || output.dims.empty()) return false;
+  *shape = output.dims;
+  if (config_.batched()) shape->front() = rows;
+  return std::all_of(shape->begin(), shape->end(), [](int64_t size) { return size >= 0; });
+}
+
+// Before outputs are written in place the network must have kept the promise of its file once.
+void Instance::check_outputs(int64_t rows, int64_t batch) {
+  for (OutputView& view : output_views_) {
+    const TensorSpec& spec = engine_->outputs[view.spec];
+    if (config_.batched() && (view.shape.empty() || view.shape[0] != rows)) {
+      throw Error(text("output '", spec.name, "': found shape ", to_text(view.shape), ", wanted ", batch,
+                       " on its first axis, the batch"));
+    }
+    Shape promised;
+    if (!shape_confirmed_[view.spec] && shape_is_known(view.spec, rows, &promised)) {
+      shape_confirmed_[view.spec] = promised == view.shape;
+    }
+    if (view.shape.empty()) view.shape = scalar_shapes_[view.spec];
+  }
+}
+
+// --- the answers ---
+
+std::byte* Instance::place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes) const {
+  if (item.response == nullptr) check(TRITONBACKEND_ResponseNew(&item.response, item.request));
+  TRITONBACKEND_Output* output = nullptr;
+  check(TRITONBACKEND_ResponseOutput(item.response, &output, spec.name.c_str(), spec.type, shape.data(),
+                                     static_cast<uint32_t>(shape.size())));
+  void* place = nullptr;
+  TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+  int64_t device = 0;
+  check(TRITONBACKEND_OutputBuffer(output, &place, bytes, &memory, &device));
+  if (memory == TRITONSERVER_MEMORY_GPU) {
+    throw Error(text("output '", spec.name, "' is wanted in GPU memory, which this backend cannot write"));
+  }
+  return static_cast<std::byte*>(place);
+}
+
+void Instance::respond(Item& item, int64_t first_row) {
+  if (item.response == nullptr) check(TRITONBACKEND_ResponseNew(&item.response, item.request));
+  for (const OutputView& view : output_views_) {
+    const Rows rows = rows_of(view, first_row, item.batch);
+    if (!state_names_[view.spec].empty()) update_state(item, view, rows);
+    if (!item.wanted[view.spec] || view.in_place) continue;
+    std::byte* place = place_in_response(item, engine_->outputs[view.spec], rows.shape, rows.bytes);
+    copy_rows(view, rows, place);
+  }
+}
+
+Instance::Rows Instance::rows_of(const OutputView& view, int64_t first_row, int64_t batch) const {
+  Rows rows;
+  rows.shape = view.shape;
+  if (config_.batched()) rows.shape[0] = batch;
+  rows.count = static_cast<size_t>(element_count(rows.shape));
+  rows.first = config_.batched() && batch > 0 ? rows.count / static_cast<size_t>(batch) * static_cast<size_t>(first_row) : 0;
+  TRITONSERVER_DataType type = engine_->outputs[view.spec].type;
+  rows.bytes = rows.count * element_size(type);
+  if (type == TRITONSERVER_TYPE_BYTES) {
+    for (size_t element = rows.first; element < rows.first + rows.count; ++element) {
+      rows.bytes += sizeof(uint32_t) + view.strings[element].size();
+    }
+  }
+  return rows;
+}
+
+void Instance::copy_rows(const OutputView& view, const Rows& rows, std::byte* to) const {
+  size_t size = element_size(engine_->outputs[view.spec].type);
+  if (size != 0) {
+    std::copy_n(view.data + rows.first * size, rows.bytes, to);
+    return;
+  }
+  for (size_t element = rows.first; element < rows.first + rows.count; ++element) {
+    const std::string& value = view.strings[element];
+    const auto length = static_cast<uint32_t>(value.size());
+    std::memcpy(to, &length, sizeof length);
+    std::memcpy(to + sizeof length, value.data(), length);
+    to += sizeof length + length;
+  }
+}
+
+// Triton keeps it for the next request of the sequence.
+void Instance::update_state(Item& item, const OutputView& view, const Rows& rows) const {
+  TRITONBACKEND_State* state = nullptr;
+  check(TRITONBACKEND_StateNew(&state, item.request, state_names_[view.spec].c_str(), engine_->outputs[view.spec].type,
+                               rows.shape.data(), static_cast<uint32_t>(rows.shape.size())));
+  void* place = nullptr;
+  TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+  int64_t device = 0;
+  check(TRITONBACKEND_StateBuffer(state, &place, rows.bytes, &memory, &device));
+  if (memory == TRITONSERVER_MEMORY_GPU) throw Error("a state lies in GPU memory, which this backend cannot write");
+  copy_rows(view, rows, static_cast<std::byte*>(place));
+  check(TRITONBACKEND_StateUpdate(state));
+}
+
+void Instance::finish(const Group& group) {
+  uint64_t end = now_ns();
+  uint64_t batch = 0;
+  for (Item* item : group) {
+    batch += static_cast<uint64_t>(item->batch);
+    if (item->error) {
+      refuse(*item, *item->error);
+      continue;
+    }
+    log_failure(TRITONBACKEND_ResponseSend(item->response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, nullptr));
+    release(*item, true, end);
+  }
+  log_failure(TRITONBACKEND_ModelInstanceReportBatchStatistics(triton_, batch, times_.start, times_.compute_start,
+                                                               times_.compute_end, end));
+  times_.start = end;  // of the next group, if there is one
+}
+
+void Instance::refuse(Item& item, const Error& error) {
+  // What was begun of its answer is thrown away.
+  if (item.response != nullptr) log_failure(TRITONBACKEND_ResponseDelete(item.response));
+  item.response = nullptr;
+  TRITONSERVER_Error* failed = Error(in_model(config_.name, error.what()), error.code()).to_triton();
+  TRITONSERVER_Error* not_made = TRITONBACKEND_ResponseNew(&item.response, item.request);
+  if (not_made == nullptr) {
+    log_failure(TRITONBACKEND_ResponseSend(item.response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, failed));
+  }
+  log_failure(not_made);
+  TRITONSERVER_ErrorDelete(failed);
+  item.grouped = true;
+  uint64_t end = now_ns();
+  release(item, false, end);
+}
+
+void Instance::release(Item& item, bool answered, uint64_t end) {
+  uint64_t compute_start = std::max(times_.compute_start, times_.start);
+  uint64_t compute_end = std::max(times_.compute_end, compute_start);
+  log_failure(TRITONBACKEND_ModelInstanceReportStatistics(triton_, item.request, answered, times_.start, compute_start,
+                                                          compute_end, std::max(end, compute_end)));
+  log_failure(TRITONBACKEND_RequestRelease(item.request, TRITONSERVER_REQUEST_RELEASE_ALL));
+}
+
+}  // namespace tritonkit

@@ -1,0 +1,87 @@
+// One instance of a model: takes the requests of an execution, runs them in as few runs as their shapes allow,
+// answers each.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine.h"
+
+namespace tritonkit {
+
+// One request while it is answered. Its memory is used again by the next one.
+struct Item {
+  struct Part {
+    bool present = false;
+    Shape shape;
+    size_t bytes = 0;
+    std::vector<std::pair<const std::byte*, size_t>> buffers;
+    Buffer copy;  // of strings in several buffers
+    std::vector<std::string_view> strings;
+  };
+  TRITONBACKEND_Request* request = nullptr;
+  TRITONBACKEND_Response* response = nullptr;
+  std::vector<Part> parts;     // by input
+  std::vector<bool> wanted;    // by output
+  int64_t batch = 1;
+  std::optional<Error> error;
+  bool grouped = false;
+};
+
+class Instance {
+ public:
+  Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine);
+
+  // Takes the requests: each is answered and released, whatever happens.
+  void execute(TRITONBACKEND_Request** requests, uint32_t count);
+
+ private:
+  struct Times {
+    uint64_t start, compute_start, compute_end;  // nanoseconds of the steady clock
+  };
+  // The part of an output that is one request's.
+  struct Rows {
+    Shape shape;
+    size_t first, count;  // elements
+    size_t bytes;         // as Triton carries them
+  };
+  using Group = std::vector<Item*>;
+
+  void read(Item& item) const;
+  void read_part(Item& item, TRITONBACKEND_Input* input) const;
+  void read_strings(Item::Part& part, const std::string& where) const;
+  void fit(Item::Part& part, const TensorSpec& spec) const;
+  bool alike(const Item& one, const Item& other) const;
+
+  void answer(const Group& group);
+  void run(const Group& group);
+  void prepare_inputs(const Group& group);
+  void join(const Group& group, size_t spec, InputView& view);
+  void prepare_outputs(const Group& group);
+  std::byte* place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes) const;
+  bool shape_is_known(size_t spec, int64_t rows, Shape* shape) const;
+  void check_outputs(int64_t rows, int64_t batch);
+  void respond(Item& item, int64_t first_row);
+  Rows rows_of(const OutputView& view, int64_t first_row, int64_t batch) const;
+  void copy_rows(const OutputView& view, const Rows& rows, std::byte* to) const;
+  void update_state(Item& item, const OutputView& view, const Rows& rows) const;
+  void finish(const Group& group);
+  void refuse(Item& item, const Error& error);
+  void release(Item& item, bool answered, uint64_t end);
+
+  TRITONBACKEND_ModelInstance* triton_;
+  const Config& config_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Shape> scalar_shapes_;         // by output: of rank 0 in the network, as configured
+  std::vector<std::string> state_names_;     // by output: the state that it is, or empty
+  std::vector<bool> shape_confirmed_;        // by output: a run gave the shape that the file promises
+  std::vector<Item> items_;
+  std::vector<InputView> input_views_;
+  std::vector<OutputView> output_views_;
+  std::vector<Buffer> joined_;               // by input
+  std::vector<std::vector<std::string_view>> joined_strings_;
+  Times times_{};
+};
+
+}  // namespace tritonkit

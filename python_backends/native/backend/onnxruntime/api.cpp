@@ -1,0 +1,159 @@
+#include "onnxruntime/api.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "error.h"
+#include "tensor.h"
+
+namespace tritonkit::ort {
+namespace {
+
+// The version of the table asked for: all places below exist since 1.15.
+constexpr uint32_t kTableVersion = 15;
+
+struct ApiBase {
+  const void* const* (*table)(uint32_t version);
+  const char* (*version)();
+};
+
+Api g_api;
+std::string g_version;
+Env* g_env = nullptr;
+MemoryInfo* g_memory = nullptr;
+
+template <typename Function>
+void take(Function& function, const void* const* table, size_t place) {
+  std::memcpy(&function, &table[place], sizeof function);
+}
+
+void fill(const void* const* table) {
+  Api& a = g_api;
+  take(a.error_message, table, 2);
+  take(a.create_env_with_logger, table, 4);
+  take(a.create_session, table, 7);
+  take(a.create_session_from_array, table, 8);
+  take(a.run, table, 9);
+  take(a.create_session_options, table, 10);
+  take(a.set_execution_mode, table, 13);
+  take(a.enable_memory_pattern, table, 16);
+  take(a.disable_memory_pattern, table, 17);
+  take(a.enable_arena, table, 18);
+  take(a.disable_arena, table, 19);
+  take(a.set_log_id, table, 20);
+  take(a.set_graph_level, table, 23);
+  take(a.set_intra_op_threads, table, 24);
+  take(a.set_inter_op_threads, table, 25);
+  take(a.input_count, table, 30);
+  take(a.output_count, table, 31);
+  take(a.optional_count, table, 32);
+  take(a.input_type, table, 33);
+  take(a.output_type, table, 34);
+  take(a.optional_type, table, 35);
+  take(a.input_name, table, 36);
+  take(a.output_name, table, 37);
+  take(a.optional_name, table, 38);
+  take(a.create_run_options, table, 39);
+  take(a.create_tensor, table, 48);
+  take(a.create_tensor_over, table, 49);
+  take(a.is_tensor, table, 50);
+  take(a.tensor_data, table, 51);
+  take(a.string_bytes, table, 53);
+  take(a.string_content, table, 54);
+  take(a.as_tensor_info, table, 55);
+  take(a.element_type, table, 60);
+  take(a.rank, table, 61);
+  take(a.dims, table, 62);
+  take(a.shape_info, table, 65);
+  take(a.create_cpu_memory_info, table, 69);
+  take(a.free, table, 76);
+  take(a.default_allocator, table, 78);
+  take(a.release_env, table, 92);
+  take(a.release_status, table, 93);
+  take(a.release_memory_info, table, 94);
+  take(a.release_session, table, 95);
+  take(a.release_value, table, 96);
+  take(a.release_run_options, table, 97);
+  take(a.release_type_info, table, 98);
+  take(a.release_shape_info, table, 99);
+  take(a.release_session_options, table, 100);
+  take(a.add_session_entry, table, 130);
+  take(a.add_run_entry, table, 165);
+  take(a.string_place, table, 252);
+}
+
+void log_message(void*, int severity, const char*, const char* id, const char*, const char* message) {
+  constexpr int kWarning = 2;
+  log(severity > kWarning ? TRITONSERVER_LOG_ERROR : TRITONSERVER_LOG_WARN, text("ONNX Runtime, ", id, ": ", message));
+}
+
+// An ONNX model (IR 8, opset 13) that gives back its input x of two floats as y.
+constexpr unsigned char kIdentity[] = {
+    0x08, 0x08, 0x3a, 0x3a, 0x0a, 0x10, 0x0a, 0x01, 'x',  0x12, 0x01, 'y',  0x22, 0x08, 'I',  'd',
+    'e',  'n',  't',  'i',  't',  'y',  0x12, 0x04, 't',  'e',  's',  't',  0x5a, 0x0f, 0x0a, 0x01,
+    'x',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x08, 0x02, 0x62, 0x0f, 0x0a,
+    0x01, 'y',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x08, 0x02, 0x42, 0x02,
+    0x10, 0x0d};
+
+// That the table is what it is taken for: a network goes through the functions that serve requests.
+void try_table() {
+  SessionOptions* options = nullptr;
+  check(g_api.create_session_options(&options));
+  OptionsPtr kept_options(options);
+  check(g_api.set_intra_op_threads(options, 1));
+  Session* session = nullptr;
+  check(g_api.create_session_from_array(g_env, kIdentity, sizeof kIdentity, options, &session));
+  SessionPtr kept_session(session);
+  float given[] = {1.5F, -2.5F}, wanted[] = {1.5F, -2.5F};
+  int64_t shape[] = {2};
+  Value *input = nullptr, *output = nullptr;
+  check(g_api.create_tensor_over(g_memory, given, sizeof given, shape, 1, 1, &input));
+  ValuePtr kept_input(input);
+  const char *input_name = "x", *output_name = "y";
+  check(g_api.run(session, nullptr, &input_name, &input, 1, &output_name, 1, &output));
+  ValuePtr kept_output(output);
+  void* data = nullptr;
+  check(g_api.tensor_data(output, &data));
+  if (std::memcmp(data, wanted, sizeof wanted) != 0) throw Error("its C interface gave a wrong result");
+}
+
+}  // namespace
+
+const Api& api() { return g_api; }
+const std::string& version() { return g_version; }
+const Env* env() { return g_env; }
+const MemoryInfo* cpu_memory() { return g_memory; }
+
+void check(Status* failed) {
+  if (failed == nullptr) return;
+  Error error(text("ONNX Runtime: ", g_api.error_message(failed)));
+  g_api.release_status(failed);
+  throw error;
+}
+
+void load(const std::filesystem::path& library) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw Error(text(library.string(), ": ", dlerror()), TRITONSERVER_ERROR_NOT_FOUND);
+  void* symbol = dlsym(handle, "OrtGetApiBase");
+  if (symbol == nullptr) throw Error(text(library.string(), " is no ONNX Runtime: it has no OrtGetApiBase"));
+  const ApiBase* (*base)() = nullptr;
+  std::memcpy(&base, &symbol, sizeof base);
+  g_version = base()->version();
+  const void* const* table = base()->table(kTableVersion);
+  if (table == nullptr) {
+    throw Error(text(library.string(), " is ONNX Runtime ", g_version, ", wanted 1.", kTableVersion, " or newer"));
+  }
+  fill(table);
+  constexpr int kWarning = 2, kArenaAllocator = 1, kDefaultMemory = 0;
+  check(g_api.create_env_with_logger(log_message, nullptr, kWarning, "triton", &g_env));
+  check(g_api.create_cpu_memory_info(kArenaAllocator, kDefaultMemory, &g_memory));
+  try {
+    try_table();
+  } catch (const Error& error) {
+    throw Error(text(library.string(), " (", g_version, "): ", error.what()), TRITONSERVER_ERROR_UNSUPPORTED);
+  }
+}
+
+}  // namespace tritonkit::ort

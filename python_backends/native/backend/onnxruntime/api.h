@@ -1,0 +1,104 @@
+// ONNX Runtime's C interface as far as it is used here. Its functions are a table that only grows
+// (onnxruntime_c_api.h: "new functions must be added to the end"), so a place in it is stable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "json.h"
+
+namespace tritonkit::ort {
+
+struct Status;
+struct Env;
+struct Session;
+struct SessionOptions;
+struct RunOptions;
+struct Value;
+struct TypeInfo;
+struct ShapeInfo;
+struct MemoryInfo;
+struct Allocator;
+
+using LogFunction = void (*)(void*, int severity, const char* category, const char* id, const char* where, const char* message);
+
+struct Api {
+  const char* (*error_message)(const Status*);
+  Status* (*create_env_with_logger)(LogFunction, void*, int severity, const char* id, Env**);
+  Status* (*create_session)(const Env*, const char* path, const SessionOptions*, Session**);
+  Status* (*create_session_from_array)(const Env*, const void*, size_t, const SessionOptions*, Session**);
+  Status* (*run)(Session*, const RunOptions*, const char* const* input_names, const Value* const* inputs, size_t input_count,
+                 const char* const* output_names, size_t output_count, Value** outputs);
+  Status* (*create_session_options)(SessionOptions**);
+  Status* (*set_execution_mode)(SessionOptions*, int);
+  Status* (*enable_memory_pattern)(SessionOptions*);
+  Status* (*disable_memory_pattern)(SessionOptions*);
+  Status* (*enable_arena)(SessionOptions*);
+  Status* (*disable_arena)(SessionOptions*);
+  Status* (*set_log_id)(SessionOptions*, const char*);
+  Status* (*set_graph_level)(SessionOptions*, int);
+  Status* (*set_intra_op_threads)(SessionOptions*, int);
+  Status* (*set_inter_op_threads)(SessionOptions*, int);
+  Status* (*input_count)(const Session*, size_t*);
+  Status* (*output_count)(const Session*, size_t*);
+  Status* (*optional_count)(const Session*, size_t*);
+  Status* (*input_type)(const Session*, size_t, TypeInfo**);
+  Status* (*output_type)(const Session*, size_t, TypeInfo**);
+  Status* (*optional_type)(const Session*, size_t, TypeInfo**);
+  Status* (*input_name)(const Session*, size_t, Allocator*, char**);
+  Status* (*output_name)(const Session*, size_t, Allocator*, char**);
+  Status* (*optional_name)(const Session*, size_t, Allocator*, char**);
+  Status* (*create_run_options)(RunOptions**);
+  Status* (*create_tensor)(Allocator*, const int64_t* shape, size_t rank, int type, Value**);
+  Status* (*create_tensor_over)(const MemoryInfo*, void* data, size_t bytes, const int64_t* shape, size_t rank, int type, Value**);
+  Status* (*tensor_data)(Value*, void**);
+  Status* (*is_tensor)(const Value*, int*);
+  Status* (*string_bytes)(const Value*, size_t*);
+  Status* (*string_content)(const Value*, void*, size_t, size_t* offsets, size_t count);
+  Status* (*string_place)(Value*, size_t index, size_t bytes, char** place);
+  Status* (*as_tensor_info)(const TypeInfo*, const ShapeInfo**);
+  Status* (*element_type)(const ShapeInfo*, int*);
+  Status* (*rank)(const ShapeInfo*, size_t*);
+  Status* (*dims)(const ShapeInfo*, int64_t*, size_t);
+  Status* (*shape_info)(const Value*, ShapeInfo**);
+  Status* (*create_cpu_memory_info)(int allocator, int memory, MemoryInfo**);
+  Status* (*free)(Allocator*, void*);
+  Status* (*default_allocator)(Allocator**);
+  Status* (*add_session_entry)(SessionOptions*, const char* key, const char* value);
+  Status* (*add_run_entry)(RunOptions*, const char* key, const char* value);
+  void (*release_env)(Env*);
+  void (*release_status)(Status*);
+  void (*release_memory_info)(MemoryInfo*);
+  void (*release_session)(Session*);
+  void (*release_value)(Value*);
+  void (*release_run_options)(RunOptions*);
+  void (*release_type_info)(TypeInfo*);
+  void (*release_shape_info)(ShapeInfo*);
+  void (*release_session_options)(SessionOptions*);
+};
+
+// The table; valid after load().
+const Api& api();
+const std::string& version();
+const Env* env();
+const MemoryInfo* cpu_memory();
+// Loads the library and runs a network of one node; throws Error.
+void load(const std::filesystem::path& library);
+// Throws Error with ONNX Runtime's words.
+void check(Status* failed);
+
+template <typename Thing, void (*Api::*release)(Thing*)>
+struct Release {
+  void operator()(Thing* thing) const { (api().*release)(thing); }
+};
+using SessionPtr = std::unique_ptr<Session, Release<Session, &Api::release_session>>;
+using OptionsPtr = std::unique_ptr<SessionOptions, Release<SessionOptions, &Api::release_session_options>>;
+using RunOptionsPtr = std::unique_ptr<RunOptions, Release<RunOptions, &Api::release_run_options>>;
+using ValuePtr = std::unique_ptr<Value, Release<Value, &Api::release_value>>;
+using TypeInfoPtr = std::unique_ptr<TypeInfo, Release<TypeInfo, &Api::release_type_info>>;
+using ShapeInfoPtr = std::unique_ptr<ShapeInfo, Release<ShapeInfo, &Api::release_shape_info>>;
+
+}  // namespace tritonkit::ort

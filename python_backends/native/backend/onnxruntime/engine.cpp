@@ -1,0 +1,336 @@
+// ONNX Runtime's sessions as engines.
+//
+// Source of the rules for configurations: `src/onnxruntime.cc` (ModelState, ValidateInputs, ValidateOutputs) and
+// `src/onnxruntime_utils.cc` (CompareDimsSupported) of triton-inference-server/onnxruntime_backend: what it
+// refuses is refused here too.
+#include "engine.h"
+
+#include <algorithm>
+#include <array>
+
+#include "onnxruntime/api.h"
+
+namespace tritonkit {
+
+const char* const kBackend = "onnxruntime";
+
+namespace {
+
+using ort::api;
+
+// By ONNXTensorElementDataType.
+constexpr std::array<TRITONSERVER_DataType, 17> kTritonTypes{{
+    TRITONSERVER_TYPE_INVALID, TRITONSERVER_TYPE_FP32,   TRITONSERVER_TYPE_UINT8,   TRITONSERVER_TYPE_INT8,
+    TRITONSERVER_TYPE_UINT16,  TRITONSERVER_TYPE_INT16,  TRITONSERVER_TYPE_INT32,   TRITONSERVER_TYPE_INT64,
+    TRITONSERVER_TYPE_BYTES,   TRITONSERVER_TYPE_BOOL,   TRITONSERVER_TYPE_FP16,    TRITONSERVER_TYPE_FP64,
+    TRITONSERVER_TYPE_UINT32,  TRITONSERVER_TYPE_UINT64, TRITONSERVER_TYPE_INVALID, TRITONSERVER_TYPE_INVALID,
+    TRITONSERVER_TYPE_BF16,
+}};
+
+int onnx_type(TRITONSERVER_DataType type) {
+  auto found = std::find(kTritonTypes.begin(), kTritonTypes.end(), type);
+  return static_cast<int>(found - kTritonTypes.begin());
+}
+
+// --- what the file says ---
+
+using Counter = ort::Status* (*)(const ort::Session*, size_t*);
+using TypeGetter = ort::Status* (*)(const ort::Session*, size_t, ort::TypeInfo**);
+using NameGetter = ort::Status* (*)(const ort::Session*, size_t, ort::Allocator*, char**);
+
+Shape shape_of(const ort::ShapeInfo* info) {
+  size_t rank = 0;
+  ort::check(api().rank(info, &rank));
+  Shape shape(rank);
+  ort::check(api().dims(info, shape.data(), rank));
+  return shape;
+}
+
+TensorSpec spec_of(std::string name, const ort::TypeInfo* type) {
+  const ort::ShapeInfo* info = nullptr;
+  ort::check(api().as_tensor_info(type, &info));
+  int element = 0;
+  if (info != nullptr) ort::check(api().element_type(info, &element));
+  bool known = element > 0 && static_cast<size_t>(element) < kTritonTypes.size();
+  TRITONSERVER_DataType found = known ? kTritonTypes.at(static_cast<size_t>(element)) : TRITONSERVER_TYPE_INVALID;
+  if (found == TRITONSERVER_TYPE_INVALID) throw Error(text("tensor '", name, "' is of a type that Triton cannot carry"));
+  return {std::move(name), found, shape_of(info)};
+}
+
+void append_specs(std::vector<TensorSpec>& specs, const ort::Session* session, Counter count, NameGetter name, TypeGetter type) {
+  ort::Allocator* allocator = nullptr;
+  ort::check(api().default_allocator(&allocator));
+  size_t found = 0;
+  ort::check(count(session, &found));
+  for (size_t place = 0; place < found; ++place) {
+    char* text = nullptr;
+    ort::check(name(session, place, allocator, &text));
+    std::string named = text;
+    ort::check(api().free(allocator, text));
+    ort::TypeInfo* info = nullptr;
+    ort::check(type(session, place, &info));
+    ort::TypeInfoPtr kept(info);
+    specs.push_back(spec_of(std::move(named), info));
+  }
+}
+
+// --- what the configuration says ---
+
+std::string names_of(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += text(names.empty() ? "'" : ", '", spec.name, "'");
+  return text("[", names, "]");
+}
+
+bool dims_fit(const Shape& configured, const Shape& actual, bool exact) {
+  if (actual.empty()) {  // a scalar is configured as [1], since Triton has no rank 0
+    return std::all_of(configured.begin(), configured.end(), [](int64_t size) { return size == 1; });
+  }
+  return std::equal(configured.begin(), configured.end(), actual.begin(), actual.end(),
+                    [&](int64_t want, int64_t have) { return want == have || (have == -1 && !exact); });
+}
+
+void check_tensor(const std::string& side, const ConfiguredTensor& tensor, const std::vector<TensorSpec>& specs,
+                  const Config& config, bool exact) {
+  const std::string where = text(side, " '", tensor.spec.name, "'");
+  auto spec = std::find_if(specs.begin(), specs.end(), [&](const TensorSpec& s) { return s.name == tensor.spec.name; });
+  if (spec == specs.end()) {
+    throw Error(text(where, " is in config.pbtxt and not in the ONNX file, which has ", names_of(specs)));
+  }
+  if (tensor.spec.type != spec->type) {
+    throw Error(text(where, ": config.pbtxt says ", type_name(tensor.spec.type), ", the ONNX file has ", type_name(spec->type)));
+  }
+  if (config.batched() && (spec->dims.empty() || spec->dims[0] != -1)) {
+    throw Error(text(where, ": max_batch_size is above 0, so the first axis must be free; the ONNX file has ",
+                     to_text(spec->dims), ": export with a dynamic batch or set max_batch_size to 0"));
+  }
+  Shape full = config.full(tensor);
+  if (!dims_fit(full, spec->dims, exact)) {
+    throw Error(text(where, ": config.pbtxt says ", to_text(full), config.batched() ? " (the batch axis and dims)" : " (dims)",
+                     ", the ONNX file has ", to_text(spec->dims)));
+  }
+}
+
+// Every input must be configured; outputs may be left out. A configured free axis fits any input axis, while output
+// dims must be equal.
+void check_signature(const Config& config, const Engine& engine) {
+  for (size_t place = 0; place < engine.required; ++place) {
+    const std::string& name = engine.inputs[place].name;
+    bool configured =
+        std::any_of(config.inputs.begin(), config.inputs.end(), [&](const auto& t) { return t.spec.name == name; }) ||
+        std::any_of(config.states.begin(), config.states.end(), [&](const auto& s) { return s.input == name; }) ||
+        std::find(config.controls.begin(), config.controls.end(), name) != config.controls.end();
+    if (!configured) throw Error(text("input '", name, "' is in the ONNX file and not in config.pbtxt"));
+  }
+  for (const ConfiguredTensor& input : config.inputs) check_tensor("input", input, engine.inputs, config, false);
+  for (const ConfiguredTensor& output : config.outputs) check_tensor("output", output, engine.outputs, config, true);
+}
+
+void check_accelerators(const Config& config) {
+  const Json& accelerators = config.json["optimization"]["execution_accelerators"];
+  for (const char* device : {"cpu_execution_accelerator", "gpu_execution_accelerator"}) {
+    for (const Json& entry : accelerators[device].items()) {
+      throw Error(text("optimization.execution_accelerators.", device, " '", entry["name"].text(),
+                       "' found; this backend has ONNX Runtime's CPU provider only: remove it, or use NVIDIA's image"));
+    }
+  }
+}
+
+int graph_level(const Config& config) {
+  constexpr int kNone = 0, kBasic = 1, kExtended = 2, kAll = 99;
+  switch (config.json["optimization"]["graph"]["level"].integer()) {
+    case -1: return kBasic;
+    case 1: return kExtended;
+    case 2: return kNone;
+    default: return kAll;
+  }
+}
+
+ort::OptionsPtr session_options(const Config& config) {
+  ort::SessionOptions* options = nullptr;
+  ort::check(api().create_session_options(&options));
+  ort::OptionsPtr kept(options);
+  ort::check(api().set_log_id(options, config.name.c_str()));
+  auto threads = [&](const char* key) { return static_cast<int>(std::max<int64_t>(0, config.whole_number(key))); };
+  ort::check(api().set_intra_op_threads(options, threads("intra_op_thread_count")));
+  ort::check(api().set_inter_op_threads(options, threads("inter_op_thread_count")));
+  int64_t mode = config.whole_number("execution_mode");
+  if (mode != 0 && mode != 1) throw Error(text("parameter execution_mode: found ", mode, ", wanted 0 or 1"));
+  ort::check(api().set_execution_mode(options, static_cast<int>(mode)));
+  ort::check(config.is_on("enable_mem_arena", true) ? api().enable_arena(options) : api().disable_arena(options));
+  ort::check(config.is_on("enable_mem_pattern", true) ? api().enable_memory_pattern(options)
+                                                      : api().disable_memory_pattern(options));
+  ort::check(api().set_graph_level(options, graph_level(config)));
+  // A worker that spins while it waits takes a core from Triton and from other models.
+  ort::check(api().add_session_entry(options, "session.intra_op.allow_spinning", "0"));
+  for (const auto& [key, value] : config.json["parameters"].members()) {
+    if (key.rfind("session.", 0) != 0) continue;
+    ort::check(api().add_session_entry(options, key.c_str(), value["string_value"].text().c_str()));
+  }
+  return kept;
+}
+
+ort::RunOptionsPtr run_options(const Config& config) {
+  constexpr const char* kKey = "memory.enable_memory_arena_shrinkage";
+  const std::string& value = config.parameter(kKey);
+  if (value.empty()) return nullptr;
+  ort::RunOptions* options = nullptr;
+  ort::check(api().create_run_options(&options));
+  ort::RunOptionsPtr kept(options);
+  ort::check(api().add_run_entry(options, kKey, value.c_str()));
+  return kept;
+}
+
+std::filesystem::path model_file(const Config& config) {
+  std::filesystem::path path = config.file("model.onnx");
+  if (std::filesystem::is_directory(path)) path /= "model.onnx";  // a large model with external data
+  if (!std::filesystem::is_regular_file(path)) {
+    throw Error(text("no file ", path.string(), "; wanted the ONNX model of version ", config.version_folder.filename().string()),
+                TRITONSERVER_ERROR_NOT_FOUND);
+  }
+  return path;
+}
+
+// --- the engine ---
+
+using SharedSession = std::shared_ptr<ort::Session>;
+
+SharedSession open_session(const Config& config) {
+  std::filesystem::path path = model_file(config);
+  ort::OptionsPtr options = session_options(config);
+  ort::Session* session = nullptr;
+  try {
+    ort::check(api().create_session(ort::env(), path.c_str(), options.get(), &session));
+  } catch (const Error& error) {
+    throw Error(text("ONNX Runtime cannot load ", path.string(), ": ", error.what()));
+  }
+  return {session, ort::SessionPtr::deleter_type()};
+}
+
+class OrtEngine : public Engine {
+ public:
+  OrtEngine(const Config& config, SharedSession session) : run_options_(run_options(config)), session_(std::move(session)) {
+    append_specs(inputs, session_.get(), api().input_count, api().input_name, api().input_type);
+    required = inputs.size();
+    append_specs(inputs, session_.get(), api().optional_count, api().optional_name, api().optional_type);
+    append_specs(outputs, session_.get(), api().output_count, api().output_name, api().output_type);
+    writes_in_place = true;
+    check_signature(config, *this);
+  }
+
+  void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
+    input_names_.clear(), output_names_.clear(), input_values_.clear(), output_values_.clear();
+    values_.clear();
+    for (const InputView& view : given) {
+      input_names_.push_back(inputs[view.spec].name.c_str());
+      input_values_.push_back(input_value(view));
+    }
+    for (const OutputView& view : wanted) {
+      output_names_.push_back(outputs[view.spec].name.c_str());
+      output_values_.push_back(view.in_place ? output_value(view) : nullptr);
+    }
+    ort::check(api().run(session_.get(), run_options_.get(), input_names_.data(), input_values_.data(), input_values_.size(),
+                         output_names_.data(), output_names_.size(), output_values_.data()));
+    for (size_t place = 0; place < wanted.size(); ++place) {
+      if (wanted[place].in_place) continue;
+      values_.emplace_back(output_values_[place]);
+      read_output(output_values_[place], wanted[place]);
+    }
+  }
+
+ private:
+  const ort::Value* input_value(const InputView& view) {
+    return view.strings != nullptr ? string_value(view)
+                                   : value_over(view.data, view.bytes, view.shape, inputs[view.spec].type);
+  }
+
+  ort::Value* output_value(const OutputView& view) {
+    TRITONSERVER_DataType type = outputs[view.spec].type;
+    return value_over(view.data, bytes_of(type, view.shape), view.shape, type);
+  }
+
+  ort::Value* value_over(const std::byte* data, size_t bytes, const Shape& shape, TRITONSERVER_DataType type) {
+    ort::Value* value = nullptr;
+    // Inputs are only read; the interface knows no constant memory.
+    ort::check(api().create_tensor_over(ort::cpu_memory(), const_cast<std::byte*>(data), bytes, shape.data(), shape.size(),
+                                        onnx_type(type), &value));
+    values_.emplace_back(value);
+    return value;
+  }
+
+  ort::Value* string_value(const InputView& view) {
+    ort::Allocator* allocator = nullptr;
+    ort::check(api().default_allocator(&allocator));
+    ort::Value* value = nullptr;
+    ort::check(api().create_tensor(allocator, view.shape.data(), view.shape.size(), onnx_type(TRITONSERVER_TYPE_BYTES), &value));
+    values_.emplace_back(value);
+    for (size_t element = 0; element < view.strings->size(); ++element) {
+      std::string_view text = (*view.strings)[element];
+      char* place = nullptr;
+      ort::check(api().string_place(value, element, text.size(), &place));
+      std::copy(text.begin(), text.end(), place);
+    }
+    return value;
+  }
+
+  void read_output(ort::Value* value, OutputView& view) {
+    int is_tensor = 0;
+    ort::check(api().is_tensor(value, &is_tensor));
+    if (is_tensor == 0) throw Error(text("output '", outputs[view.spec].name, "' is no tensor"));
+    ort::ShapeInfo* info = nullptr;
+    ort::check(api().shape_info(value, &info));
+    ort::ShapeInfoPtr kept(info);
+    view.shape = shape_of(info);
+    if (outputs[view.spec].type == TRITONSERVER_TYPE_BYTES) return read_strings(value, view);
+    void* data = nullptr;
+    ort::check(api().tensor_data(value, &data));
+    view.data = static_cast<std::byte*>(data);
+  }
+
+  static void read_strings(const ort::Value* value, OutputView& view) {
+    size_t bytes = 0;
+    ort::check(api().string_bytes(value, &bytes));
+    std::string content(bytes, '\0');
+    auto count = static_cast<size_t>(element_count(view.shape));
+    std::vector<size_t> starts(count + 1, bytes);
+    ort::check(api().string_content(value, content.data(), bytes, starts.data(), count));
+    for (size_t element = 0; element < count; ++element) {
+      view.strings.push_back(content.substr(starts[element], starts[element + 1] - starts[element]));
+    }
+  }
+
+  ort::RunOptionsPtr run_options_;
+  SharedSession session_;
+  // Of one run, kept for their memory.
+  std::vector<const char*> input_names_, output_names_;
+  std::vector<const ort::Value*> input_values_;
+  std::vector<ort::Value*> output_values_;
+  std::vector<ort::ValuePtr> values_;
+};
+
+class OrtNetwork : public Network {
+ public:
+  explicit OrtNetwork(const Config& config) : config_(config) {
+    check_accelerators(config);
+    if (config.is_on("share_session_between_instances", false)) shared_ = open_session(config);
+  }
+
+  std::unique_ptr<Engine> open_engine() override {
+    return std::make_unique<OrtEngine>(config_, shared_ ? shared_ : open_session(config_));
+  }
+
+ private:
+  const Config& config_;
+  SharedSession shared_;
+};
+
+}  // namespace
+
+std::string load_engine(const std::string& library) {
+  ort::load(library);
+  return text("ONNX Runtime ", ort::version());
+}
+
+std::unique_ptr<Network> open_network(const Config& config) { return std::make_unique<OrtNetwork>(config); }
+
+}  // namespace tritonkit

@@ -1,0 +1,121 @@
+#include "openvino/settings.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+namespace tritonkit::ov {
+namespace {
+
+constexpr const char* kPrecision = "INFERENCE_PRECISION_HINT";
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::toupper(letter); });
+  return text;
+}
+
+[[noreturn]] void unfit(const std::string& key, const std::string& found, const std::string& wanted) {
+  throw Error(text("parameter ", key, ": found '", found, "', wanted ", wanted));
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char letter) { return std::isdigit(letter) != 0; });
+}
+
+void take_number(const Config& config, const std::string& key, Properties& found) {
+  const std::string& value = config.parameter(key);
+  if (value.empty()) return;
+  if (!is_number(value)) unfit(key, value, "a non-negative number");
+  if (std::stoll(value) > 0) found[key] = value;
+}
+
+int64_t instances(const Config& config) {
+  int64_t count = 0;
+  for (const Json& group : config.json["instance_group"].items()) {
+    if (!group["passive"].is_true()) count += group["count"].integer(1);
+  }
+  return std::max<int64_t>(1, count);
+}
+
+// The precision to compute in that an IR file asks for in its runtime options; empty: the device decides.
+std::string asked_precision(const std::filesystem::path& file) {
+  if (file.extension() != ".xml") return "";
+  std::ifstream stream(file, std::ios::binary);
+  std::string xml{std::istreambuf_iterator<char>(stream), {}};
+  size_t options = xml.rfind("<runtime_options>");
+  if (options == std::string::npos) return "";
+  size_t entry = xml.find(text("<", kPrecision, " value=\""), options);
+  if (entry == std::string::npos) return "";
+  size_t start = xml.find('"', entry) + 1;
+  return xml.substr(start, xml.find('"', start) - start);
+}
+
+}  // namespace
+
+std::filesystem::path model_file(const Config& config) {
+  std::filesystem::path path = config.file("model.xml");
+  if (!std::filesystem::exists(path)) {
+    throw Error(text("no file ", path.string(), "; wanted the OpenVINO model of version ",
+                     config.version_folder.filename().string()),
+                TRITONSERVER_ERROR_NOT_FOUND);
+  }
+  return path;
+}
+
+void check_device(const Config& config) {
+  std::string device = upper(config.parameter("TARGET_DEVICE"));
+  if (!device.empty() && device != "CPU") {
+    throw Error(text("parameter TARGET_DEVICE: found ", device, ", wanted CPU: this openvino backend has no other device"));
+  }
+}
+
+bool is_yes(const Config& config, const std::string& key) { return upper(config.parameter(key)) == "YES"; }
+
+bool pads_batches(const Config& config) { return !config.batched() || is_yes(config, "ENABLE_BATCH_PADDING"); }
+
+std::vector<int64_t> batch_sizes(const Config& config) {
+  if (!config.batched()) return {};
+  std::set<int64_t> sizes{1, config.max_batch};
+  for (const Json& preferred : config.json["dynamic_batching"]["preferred_batch_size"].items()) {
+    if (preferred.integer() <= config.max_batch) sizes.insert(preferred.integer());
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+// The instances of a model share one set of threads and streams.
+Properties properties(const Config& config, const std::filesystem::path& file) {
+  Properties found;
+  if (std::string precision = asked_precision(file); !precision.empty()) found[kPrecision] = precision;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) found["INFERENCE_NUM_THREADS"] = std::to_string(CPU_COUNT(&cores));
+  take_number(config, "INFERENCE_NUM_THREADS", found);
+  take_number(config, "COMPILATION_NUM_THREADS", found);
+  // Pinned threads of several models all take the first cores.
+  found["ENABLE_CPU_PINNING"] = "NO";
+  std::string hint = upper(config.parameter("PERFORMANCE_HINT"));
+  if (!hint.empty()) {
+    static const std::set<std::string> kHints{"LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"};
+    if (kHints.count(hint) == 0) unfit("PERFORMANCE_HINT", hint, "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT");
+    found["PERFORMANCE_HINT"] = hint;
+  }
+  std::string streams = upper(config.parameter("NUM_STREAMS"));
+  if (!streams.empty()) {
+    if (streams != "AUTO" && streams != "NUMA" && !is_number(streams)) unfit("NUM_STREAMS", streams, "either AUTO/NUMA/<int_value>");
+    found["NUM_STREAMS"] = streams;
+  } else if (hint.empty() && instances(config) > 1) {
+    found["NUM_STREAMS"] = std::to_string(instances(config));
+  }
+  const std::string& half = config.parameter("HINT_BF16");
+  if (!half.empty()) {
+    if (upper(half) != "YES") unfit("HINT_BF16", half, "YES");
+    found[kPrecision] = "bf16";
+  }
+  return found;
+}
+
+}  // namespace tritonkit::ov
