@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.server.models import VECTOR, ModelText, write_repository
-from tritonkit.serve.command import PREFIX, arguments, prepare_backends, python_run
+from tritonkit.errors import ServerNotFound
+from tritonkit.serve.command import (
+    PREFIX,
+    arguments,
+    native_backends,
+    prepare_backends,
+    python_run,
+)
+from tritonkit.serve.core.native_backends import NativeBackend
 from tritonkit.serve.install import ServerInstallation
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB, ShmPlan
@@ -89,6 +98,51 @@ def test_backends_are_real_files(installation: ServerInstallation, tmp_path: Pat
     }  # fmt: skip
     assert not [path for path in files.values() if path.is_symlink()]
     assert python_run(tmp_path / "mine" / "backends") == {"python", "twin"}
+
+
+def test_a_native_backend_takes_the_place_of_its_stand_in(
+    installation: ServerInstallation, tmp_path: Path
+) -> None:
+    """Its library alone lies there, and Triton is told where its engine is; the other stand-ins stay."""
+    stand_ins = tmp_path / "mine" / "backends"
+    for name in ("onnxruntime", "pytorch"):
+        (stand_ins / name).mkdir(parents=True)
+        (stand_ins / name / "model.py").touch()
+    library = tmp_path / "libtriton_onnxruntime.so"
+    library.write_bytes(b"compiled")
+    native = NativeBackend("onnxruntime", library, tmp_path / "libonnxruntime.so")
+    folder = prepare_backends(installation, stand_ins, tmp_path / "run", [native])
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+    assert files == {
+        "onnxruntime/libtriton_onnxruntime.so", "python/libtriton_python.so", "pytorch/model.py",
+    }  # fmt: skip
+    assert python_run(folder) == {"python", "pytorch"}
+    repository = write_repository(tmp_path / "repo", {"one": ModelText(VECTOR)})
+    words = arguments(
+        installation, Settings(repository), read_models(repository), 1, folder,
+        ShmPlan((), MIB, MIB), [native],
+    )  # fmt: skip
+    assert f"--backend-config=onnxruntime,library={native.engine}" in words
+
+
+def test_which_backends_are_native(installation: ServerInstallation, tmp_path: Path) -> None:
+    """Those that can be used, unless Python is asked for; asked for native ones, none may be missing."""
+    stand_ins = tmp_path / "mine" / "backends"
+    for name in ("onnxruntime", "openvino", "pytorch"):
+        (stand_ins / name).mkdir(parents=True)
+        (stand_ins / name / "model.py").touch()
+    good = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
+    bad = NativeBackend("openvino", tmp_path / "b.so", tmp_path / "engine", "it is too old")
+    server = replace(installation, native_backends={"onnxruntime": good, "openvino": bad})
+    auto = Settings(tmp_path, python_backends=tmp_path / "mine", backend="auto")
+    assert native_backends(server, auto) == {"onnxruntime": good}
+    python = Settings(tmp_path, python_backends=tmp_path / "mine")
+    assert native_backends(server, python) == {}
+    native = Settings(tmp_path, python_backends=tmp_path / "mine", backend="native")
+    with pytest.raises(ServerNotFound, match=r"native backend openvino.*it is too old"):
+        native_backends(server, native)
+    with pytest.raises(ServerNotFound, match=r"native backend onnxruntime.*not compiled"):
+        native_backends(installation, native)
 
 
 def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -70,6 +70,10 @@ def command(
             help="Refuse files that are not as they were published; a second for each GB.",
         ),
     ] = False,
+    backend: Annotated[
+        Literal["auto", "native", "python"],
+        typer.Option(help="Backends of ONNX Runtime and OpenVINO; auto is native where it can be."),
+    ] = "python",
     root: Root = None,
 ) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
@@ -87,6 +91,7 @@ def command(
         grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
         http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
         shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,
+        backend=backend,
         on_event=_print_event,
     )  # fmt: skip
     _print(server.start())

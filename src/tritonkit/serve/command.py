@@ -6,29 +6,61 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.errors import ServerNotFound
 from tritonkit.serve.core.flags import server_arguments
+from tritonkit.serve.core.native_backends import backend_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from tritonkit.serve.core.native_backends import NativeBackend
     from tritonkit.serve.install import ServerInstallation
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run"]
+__all__ = ["PREFIX", "arguments", "native_backends", "prepare_backends", "python_run"]
+
+_COMPILED = ("onnxruntime", "openvino")
+"""The stand-ins that have a native counterpart here."""
 
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
 
 
-def prepare_backends(installation: ServerInstallation, stand_ins: Path, folder: Path) -> Path:
+def native_backends(
+    installation: ServerInstallation, settings: Settings
+) -> dict[str, NativeBackend]:
+    """The native backends to serve with, by name: those that can be used, unless Python is asked for.
+
+    Raises:
+        ServerNotFound: native ones are asked for, and one cannot be used.
+    """
+    if installation.native or settings.backend == "python":
+        return {}
+    usable = {}
+    for name in sorted(file.parent.name for file in settings.stand_ins.glob("*/model.py")):
+        found = installation.native_backends.get(name)
+        if found is not None and not found.wrong:
+            usable[name] = found
+        elif settings.backend == "native" and name in _COMPILED:
+            raise ServerNotFound(
+                f"the native backend {name}", found=found.wrong if found else "it is not compiled",
+                wanted="one that can be used", todo="see `tritonkit doctor`, or serve with --backend auto",
+            )  # fmt: skip
+    return usable
+
+
+def prepare_backends(
+    installation: ServerInstallation, stand_ins: Path, folder: Path,
+    native: Collection[NativeBackend] = (),
+) -> Path:  # fmt: skip
     """The backend directory to serve from.
 
     NVIDIA's own is used as it is. For the embedded server a new one is filled with its Python
-    backend, the stub of the right Python, and a copy of every `<stand_ins>/NAME/`,
-    with what those share beside each model.py: a stub looks for modules in its own folder. Real
-    files, because Triton refuses a link out of its backend directory.
+    backend, the stub of the right Python, the native backends, and for the others a copy of
+    `<stand_ins>/NAME/`, with what those share beside each model.py: a stub looks for modules in its own
+    folder. Real files, because Triton refuses a link out of its backend directory.
     """
     if installation.native:
         return installation.backends
@@ -36,8 +68,13 @@ def prepare_backends(installation: ServerInstallation, stand_ins: Path, folder: 
     shutil.copytree(installation.backends, folder, ignore=skip)
     if installation.stub is not None:
         shutil.copy2(installation.stub, folder / "python")
+    for backend in native:
+        (folder / backend.name).mkdir()
+        shutil.copy2(backend.library, folder / backend.name)
     shared = sorted(stand_ins.glob("*.py"))
     for source in sorted(stand_ins.glob("*/model.py")):
+        if (folder / source.parent.name).exists():
+            continue
         shutil.copytree(source.parent, folder / source.parent.name, ignore=skip)
         for module in shared:
             shutil.copy2(module, folder / source.parent.name)
@@ -51,11 +88,11 @@ def python_run(backends: Path) -> frozenset[str]:
 
 def arguments(
     installation: ServerInstallation, settings: Settings, models: Sequence[ServedModel],
-    grpc_port: int, backends: Path, shm: ShmPlan,
+    grpc_port: int, backends: Path, shm: ShmPlan, native: Collection[NativeBackend] = (),
 ) -> list[str]:  # fmt: skip
     """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill."""
     cached = any(model.config.response_cache.enable for model in models)
-    return server_arguments(
+    common = server_arguments(
         binary=installation.binary,
         repository=settings.repository,
         backends=backends,
@@ -73,3 +110,4 @@ def arguments(
         grpc_port=grpc_port,
         shared_memory=settings.shared_memory_api,
     )
+    return [*common, *backend_flags(native)]

@@ -78,6 +78,7 @@ def doctor(root: Path) -> list[Check]:
         checks |= {
             "holes of the server": lambda: _holes(found),
             "guard": lambda: _guard(found),
+            "native backends": lambda: _native_backends(found),
             "REST": lambda: _rest(found),
             "numpy of the server": lambda: _server_numpy(found),
         }
@@ -156,6 +157,21 @@ def _guard(server: ServerInstallation) -> _Finding:
     script = shipped("python_backends/native/build.py")
     todo = f"install gcc and libc6-dev, and run: python3 {script} --venv {_where(server)}"
     return _Finding(str(server.guard)) if server.guard else _Finding("it is not built", todo)
+
+
+def _native_backends(server: ServerInstallation) -> _Finding:
+    """NVIDIA's image brings its own."""
+    if server.native:
+        return _Finding("part of NVIDIA's image")
+    found = server.native_backends
+    wrong = "; ".join(f"{one.name}: {one.wrong}" for one in found.values() if one.wrong)
+    script = shipped("python_backends/native/build.py")
+    todo = f"install g++ and libc6-dev, and run: python3 {script} --venv {_where(server)}"
+    if wrong:
+        return _Finding(f"not usable, Python stand-ins serve: {wrong}", todo)
+    if not found:
+        return _Finding("they are not compiled, Python stand-ins serve", todo)
+    return _Finding(", ".join(f"{one.name} with {one.engine}" for one in found.values()))
 
 
 def _rest(server: ServerInstallation) -> _Finding:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound
 from tritonkit.resources import clone
 from tritonkit.serve.core.launch import guard_in
+from tritonkit.serve.core.native_backends import NativeBackend, find_native_backends
 from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.libpython import check_glibc, need_libpython
 from tritonkit.serve.managed import is_installed, managed_place, size_gb
@@ -41,6 +43,7 @@ class ServerInstallation:
         python: X.Y of that Python.
         stub: the `triton_python_backend_stub` for it; None where it lies with the backend.
         guard: the native guard to preload; None where it was not built.
+        native_backends: those that were compiled for it, by name.
         envoy: the proxy that guards the REST door; None where it is not installed.
     """
 
@@ -54,6 +57,7 @@ class ServerInstallation:
     python: str = ""
     stub: Path | None = None
     guard: Path | None = None
+    native_backends: Mapping[str, NativeBackend] = field(default_factory=dict)
     envoy: Path | None = None
 
     def environment(self) -> dict[str, str]:
@@ -130,6 +134,7 @@ def environment_at(venv: Path) -> ServerInstallation:
         python=python,
         stub=stub,
         guard=guard_in(venv),
+        native_backends=find_native_backends(venv, packages / "nvidia_pytriton.libs"),
         envoy=find_envoy(venv),
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve import shm
-from tritonkit.serve.command import arguments, prepare_backends, python_run
+from tritonkit.serve.command import arguments, native_backends, prepare_backends, python_run
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
@@ -29,6 +29,8 @@ from tritonkit.serve.warm import NoSample, warm_request
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tritonkit.serve.core.native_backends import NativeBackend
 
 __all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare", "still_answers"]
 
@@ -54,6 +56,7 @@ class Run:
     installation: ServerInstallation
     models: dict[str, ServedModel]
     backends: Path
+    native: tuple[NativeBackend, ...]
     shm: shm.ShmPlan
     folder: Path
     key: str
@@ -77,17 +80,26 @@ def prepare(settings: Settings) -> Run:
     installation = find_server(settings.project)
     clear_dead_runs()
     served_from = installation.backends if installation.native else settings.stand_ins
-    wanted = shm.plan(models, python_run(served_from))
+    native = native_backends(installation, settings)
+    wanted = shm.plan(models, python_run(served_from) - set(native))
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.project)
-    backends = prepare_backends(installation, settings.stand_ins, folder / "backends")
+    backends = prepare_backends(
+        installation, settings.stand_ins, folder / "backends", native.values()
+    )
     names = ", ".join(model.name for model in models)
-    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}"))
+    kinds = f"; native backends: {', '.join(native)}" if native else ""
+    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
+    for backend in installation.native_backends.values():
+        if backend.wrong and settings.backend == "auto":
+            message = f"{backend.name} is served by its Python stand-in: {backend.wrong}"
+            settings.emit(ServeEvent("stand_in", message))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
-        settings, installation, {m.name: m for m in models}, backends, wanted, folder, new_key(),
+        settings, installation, {m.name: m for m in models}, backends, tuple(native.values()), wanted,
+        folder, new_key(),
         given or shm.largest_message(models),
     )  # fmt: skip
 
@@ -97,7 +109,9 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     models = tuple(run.models.values())
     guard = run.installation.guard
     process = Launch(
-        argv=arguments(run.installation, run.settings, models, grpc_port, run.backends, run.shm),
+        argv=arguments(
+            run.installation, run.settings, models, grpc_port, run.backends, run.shm, run.native
+        ),
         env=run.installation.environment(),
         cwd=str(run.folder),
         key=run.key,

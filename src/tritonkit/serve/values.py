@@ -11,10 +11,13 @@ from typing import Literal
 from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
-__all__ = ["Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"]
+__all__ = ["Backend", "Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"]
+
+Backend = Literal["auto", "native", "python"]
 
 EventKind = Literal[
     "preparing",  # before the process starts: what will be served, and by which server
+    "stand_in",  # a native backend cannot be used, and why: its Python stand-in serves
     "starting",  # the process runs and loads the models
     "warm_skipped",  # a model was sent no first request, and why
     "ready",  # every model answered
@@ -89,6 +92,8 @@ class Settings:
         ready_timeout_s: from the start of the process until every model has answered once.
         python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
             server; by default `python_backends` of the project, or else tritonkit's.
+        backend: the embedded server's backends for ONNX Runtime and OpenVINO: "python" (a stub process for
+            each instance), "native", or "auto", native where they were compiled and can be used.
         root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
             by default.
         drain_timeout_s: how long requests in flight may take when stopping.
@@ -119,6 +124,7 @@ class Settings:
     host: str = "127.0.0.1"
     ready_timeout_s: float = 120.0
     python_backends: Path | None = None
+    backend: Backend = "python"
     root: Path | None = None
     drain_timeout_s: float = 30.0
     finalize_timeout_s: float = 5.0

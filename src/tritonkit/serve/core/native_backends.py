@@ -1,0 +1,114 @@
+"""The native backends of a server environment, and whether they can be used there.
+
+`python_backends/native/build.py` compiles them; each loads its engine's library, of the environment's own
+wheel, when Triton loads it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["NativeBackend", "backend_flags", "find_native_backends"]
+
+_ENGINES = {
+    "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
+    "openvino": "openvino/libs/libopenvino_c.so.*",
+}
+_TRY_S = 60.0
+# In a process of its own: an engine of another ABI may end it.
+_TRY = """
+import ctypes, sys
+server, backend, engine = sys.argv[1:]
+ctypes.CDLL(server, mode=ctypes.RTLD_GLOBAL)
+attempt = ctypes.CDLL(backend).tritonkit_try
+attempt.restype = ctypes.c_char_p
+wrong = attempt(engine.encode())
+sys.exit(wrong.decode(errors="replace") if wrong else 0)
+"""
+
+
+@dataclass(frozen=True)
+class NativeBackend:
+    """A backend's library and its engine's; `wrong` says why it cannot be used, empty where it can."""
+
+    name: str
+    library: Path
+    engine: Path | None
+    wrong: str = ""
+
+
+def find_native_backends(environment: Path, server_libraries: Path) -> dict[str, NativeBackend]:
+    """By name, those that were compiled into an environment.
+
+    Each is tried once with its engine, which takes about half a second, and again when a file changes.
+
+    Args:
+        environment: a virtual environment with lib/tritonkit.
+        server_libraries: the folder of libtritonserver.
+    """
+    found = {}
+    for name, pattern in _ENGINES.items():
+        library = environment / "lib" / "tritonkit" / f"libtriton_{name}.so"
+        if not library.is_file():
+            continue
+        engine = next(environment.glob(f"lib/python3.*/site-packages/{pattern}"), None)
+        wrong = (
+            _tried(library, engine, server_libraries) if engine else "its engine is not installed"
+        )
+        found[name] = NativeBackend(name, library, engine, wrong)
+    return found
+
+
+def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
+    """What tells tritonserver where the engines are."""
+    return [
+        f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong
+    ]
+
+
+def _tried(library: Path, engine: Path, server_libraries: Path) -> str:
+    """Why the backend cannot use its engine; the answer lies beside the library."""
+    note = library.with_name(f"{library.name}.tried")
+    files = _identities(library, engine)
+    try:
+        said = json.loads(note.read_text())
+        if said["files"] == files:
+            return str(said["wrong"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    wrong = _try(library, engine, server_libraries)
+    try:
+        draft = note.with_name(f".{note.name}.{os.getpid()}")
+        draft.write_text(json.dumps({"files": files, "wrong": wrong}))
+        draft.replace(note)
+    except OSError:  # an environment of someone else's: tried each time
+        pass
+    return wrong
+
+
+def _identities(*files: Path) -> list[list[str | int]]:
+    return [[str(file), (at := file.stat()).st_size, at.st_mtime_ns] for file in files]
+
+
+def _try(library: Path, engine: Path, server_libraries: Path) -> str:
+    server = next(server_libraries.glob("libtritonserver*.so*"), None)
+    if server is None:
+        return f"there is no libtritonserver in {server_libraries}"
+    environment: Mapping[str, str] = {**os.environ, "LD_LIBRARY_PATH": str(server_libraries)}
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-IS", "-c", _TRY, str(server), str(library), str(engine)],
+            capture_output=True, text=True, check=False, env=environment, timeout=_TRY_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if ran.returncode == 0:
+        return ""
+    lines = ran.stderr.strip().splitlines() or [f"it ended with exit code {ran.returncode}"]
+    return lines[-1][:500]

@@ -1,0 +1,78 @@
+"""Which native backends an environment has, and whether each can be used with its engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.native.guarded import library
+from tests.parts import SERVER
+from tritonkit.serve.core.native_backends import backend_flags, find_native_backends
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """An environment with files where a backend, its engine and the server's libraries would be."""
+    for name in (
+        "lib/tritonkit/libtriton_onnxruntime.so",
+        "lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.99",
+        "libs/libtritonserver.so",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"no library")
+    return tmp_path
+
+
+def test_a_library_that_does_not_load_is_not_used(environment: Path) -> None:
+    """The loader's own words say why; Triton is told nothing of it. One that is not compiled is left out."""
+    found = find_native_backends(environment, environment / "libs")
+    assert list(found) == ["onnxruntime"]
+    assert "libtritonserver.so" in found["onnxruntime"].wrong
+    assert backend_flags(found.values()) == []
+
+
+def test_it_is_tried_again_when_a_file_changes(environment: Path) -> None:
+    """The note beside the library says what came of these files; other ones are tried."""
+    find_native_backends(environment, environment / "libs")
+    note = environment / "lib/tritonkit/libtriton_onnxruntime.so.tried"
+    said = json.loads(note.read_text())
+    note.write_text(json.dumps({**said, "wrong": ""}))
+    (found,) = find_native_backends(environment, environment / "libs").values()
+    assert found.wrong == ""
+    assert backend_flags([found]) == [f"--backend-config=onnxruntime,library={found.engine}"]
+    engine = next(environment.glob("lib/python3.12/site-packages/onnxruntime/capi/*"))
+    engine.write_bytes(b"another library")
+    (found,) = find_native_backends(environment, environment / "libs").values()
+    assert found.wrong
+    note.write_text("{")
+    (found,) = find_native_backends(environment, environment / "libs").values()
+    assert found.wrong
+
+
+def test_an_engine_that_is_not_installed_is_named(environment: Path) -> None:
+    """A backend without its wheel cannot be used."""
+    shutil.rmtree(environment / "lib" / "python3.12")
+    (found,) = find_native_backends(environment, environment / "libs").values()
+    assert found.wrong == "its engine is not installed"
+
+
+@pytest.mark.needs("triton", "c++")
+def test_an_engine_is_really_tried(project: Path, tmp_path: Path) -> None:
+    """A network goes through the environment's own engines; a library that is no engine is refused."""
+    packages = next(SERVER.glob("lib/python3.*/site-packages"))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / packages.parent.name).symlink_to(packages.parent)
+    (tmp_path / "lib" / "tritonkit").mkdir()
+    for name in ("onnxruntime", "openvino"):
+        shutil.copy(library(project, name, tmp_path / "made"), tmp_path / "lib" / "tritonkit")
+    found = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
+    assert {name: one.wrong for name, one in found.items()} == {"onnxruntime": "", "openvino": ""}
+    (tmp_path / "lib" / packages.parent.name).unlink()
+    engine = tmp_path / "lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1"
+    engine.parent.mkdir(parents=True)
+    shutil.copy(library(project, "guard", tmp_path / "made"), engine)
+    found = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
+    assert "is no ONNX Runtime: it has no OrtGetApiBase" in found["onnxruntime"].wrong
