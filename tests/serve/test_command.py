@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from tritonkit.errors import ServerNotFound
 from tritonkit.serve.command import (
     PREFIX,
     arguments,
-    native_backends,
     prepare_backends,
     python_run,
+    usable_backends,
 )
 from tritonkit.serve.core.native_backends import NativeBackend
 from tritonkit.serve.install import ServerInstallation
@@ -125,24 +124,17 @@ def test_a_native_backend_takes_the_place_of_its_stand_in(
     assert f"--backend-config=onnxruntime,library={native.engine}" in words
 
 
-def test_which_backends_are_native(installation: ServerInstallation, tmp_path: Path) -> None:
-    """Those that can be used, unless Python is asked for; asked for native ones, none may be missing."""
-    stand_ins = tmp_path / "mine" / "backends"
-    for name in ("onnxruntime", "openvino", "pytorch"):
-        (stand_ins / name).mkdir(parents=True)
-        (stand_ins / name / "model.py").touch()
+def test_which_backends_are_native(tmp_path: Path) -> None:
+    """Those that can be used; where they are demanded, none may be missing."""
     good = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
     bad = NativeBackend("openvino", tmp_path / "b.so", tmp_path / "engine", "it is too old")
-    server = replace(installation, native_backends={"onnxruntime": good, "openvino": bad})
-    auto = Settings(tmp_path, python_backends=tmp_path / "mine", backend="auto")
-    assert native_backends(server, auto) == {"onnxruntime": good}
-    python = Settings(tmp_path, python_backends=tmp_path / "mine")
-    assert native_backends(server, python) == {}
-    native = Settings(tmp_path, python_backends=tmp_path / "mine", backend="native")
+    found = {"onnxruntime": good, "openvino": bad}
+    assert usable_backends(found, demanded=False) == (good,)
+    assert usable_backends({}, demanded=False) == ()
     with pytest.raises(ServerNotFound, match=r"native backend openvino.*it is too old"):
-        native_backends(server, native)
+        usable_backends(found, demanded=True)
     with pytest.raises(ServerNotFound, match=r"native backend onnxruntime.*not compiled"):
-        native_backends(installation, native)
+        usable_backends({}, demanded=True)
 
 
 def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound
 from tritonkit.serve.core.flags import server_arguments
-from tritonkit.serve.core.native_backends import backend_flags
+from tritonkit.serve.core.native_backends import ENGINES, backend_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tritonkit.serve.core.native_backends import NativeBackend
     from tritonkit.serve.install import ServerInstallation
@@ -19,36 +19,32 @@ if TYPE_CHECKING:
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = ["PREFIX", "arguments", "native_backends", "prepare_backends", "python_run"]
-
-_COMPILED = ("onnxruntime", "openvino")
-"""The stand-ins that have a native counterpart here."""
+__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run", "usable_backends"]
 
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
 
 
-def native_backends(
-    installation: ServerInstallation, settings: Settings
-) -> dict[str, NativeBackend]:
-    """The native backends to serve with, by name: those that can be used, unless Python is asked for.
+def usable_backends(
+    found: Mapping[str, NativeBackend], *, demanded: bool
+) -> tuple[NativeBackend, ...]:
+    """The native backends to serve with.
+
+    Args:
+        found: those that were compiled.
+        demanded: whether each must be usable.
 
     Raises:
-        ServerNotFound: native ones are asked for, and one cannot be used.
+        ServerNotFound: one is demanded and cannot be used.
     """
-    if installation.native or settings.backend == "python":
-        return {}
-    usable = {}
-    for name in sorted(file.parent.name for file in settings.stand_ins.glob("*/model.py")):
-        found = installation.native_backends.get(name)
-        if found is not None and not found.wrong:
-            usable[name] = found
-        elif settings.backend == "native" and name in _COMPILED:
+    for name in ENGINES if demanded else ():
+        wrong = found[name].wrong if name in found else "it is not compiled"
+        if wrong:
             raise ServerNotFound(
-                f"the native backend {name}", found=found.wrong if found else "it is not compiled",
-                wanted="one that can be used", todo="see `tritonkit doctor`, or serve with --backend auto",
+                f"the native backend {name}", found=wrong, wanted="one that can be used",
+                todo="see `tritonkit doctor`, or serve with --backend auto",
             )  # fmt: skip
-    return usable
+    return tuple(backend for backend in found.values() if not backend.wrong)
 
 
 def prepare_backends(

@@ -163,7 +163,7 @@ def _native_backends(server: ServerInstallation) -> _Finding:
     """NVIDIA's image brings its own."""
     if server.native:
         return _Finding("part of NVIDIA's image")
-    found = server.native_backends
+    found = server.native_backends()
     wrong = "; ".join(f"{one.name}: {one.wrong}" for one in found.values() if one.wrong)
     script = shipped("python_backends/native/build.py")
     todo = f"install g++ and libc6-dev, and run: python3 {script} --venv {_where(server)}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound
@@ -43,7 +42,6 @@ class ServerInstallation:
         python: X.Y of that Python.
         stub: the `triton_python_backend_stub` for it; None where it lies with the backend.
         guard: the native guard to preload; None where it was not built.
-        native_backends: those that were compiled for it, by name.
         envoy: the proxy that guards the REST door; None where it is not installed.
     """
 
@@ -57,8 +55,13 @@ class ServerInstallation:
     python: str = ""
     stub: Path | None = None
     guard: Path | None = None
-    native_backends: Mapping[str, NativeBackend] = field(default_factory=dict)
     envoy: Path | None = None
+
+    def native_backends(self) -> dict[str, NativeBackend]:
+        """Those that were compiled for the embedded server, by name, each tried with its engine."""
+        if self.native or self.python_bin is None:
+            return {}
+        return find_native_backends(self.python_bin.parent, self.libraries[0])
 
     def environment(self) -> dict[str, str]:
         """The environment variables for the server and everything that it starts."""
@@ -134,7 +137,6 @@ def environment_at(venv: Path) -> ServerInstallation:
         python=python,
         stub=stub,
         guard=guard_in(venv),
-        native_backends=find_native_backends(venv, packages / "nvidia_pytriton.libs"),
         envoy=find_envoy(venv),
     )
 

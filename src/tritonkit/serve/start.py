@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve import shm
-from tritonkit.serve.command import arguments, native_backends, prepare_backends, python_run
+from tritonkit.serve.command import arguments, prepare_backends, python_run, usable_backends
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
@@ -80,27 +80,27 @@ def prepare(settings: Settings) -> Run:
     installation = find_server(settings.project)
     clear_dead_runs()
     served_from = installation.backends if installation.native else settings.stand_ins
-    native = native_backends(installation, settings)
-    wanted = shm.plan(models, python_run(served_from) - set(native))
+    compiled = {} if settings.backend == "python" else installation.native_backends()
+    demanded = settings.backend == "native" and not installation.native
+    native = usable_backends(compiled, demanded=demanded)
+    native_names = [backend.name for backend in native]
+    wanted = shm.plan(models, python_run(served_from) - set(native_names))
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.project)
-    backends = prepare_backends(
-        installation, settings.stand_ins, folder / "backends", native.values()
-    )
+    backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)
     names = ", ".join(model.name for model in models)
-    kinds = f"; native backends: {', '.join(native)}" if native else ""
+    kinds = f"; native backends: {', '.join(native_names)}" if native else ""
     settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
-    for backend in installation.native_backends.values():
-        if backend.wrong and settings.backend == "auto":
+    for backend in compiled.values():
+        if backend.wrong:
             message = f"{backend.name} is served by its Python stand-in: {backend.wrong}"
             settings.emit(ServeEvent("stand_in", message))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
-        settings, installation, {m.name: m for m in models}, backends, tuple(native.values()), wanted,
-        folder, new_key(),
-        given or shm.largest_message(models),
+        settings, installation, {m.name: m for m in models}, backends, native, wanted, folder,
+        new_key(), given or shm.largest_message(models),
     )  # fmt: skip
 
 

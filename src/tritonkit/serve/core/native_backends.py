@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["NativeBackend", "backend_flags", "find_native_backends"]
+__all__ = ["ENGINES", "NativeBackend", "backend_flags", "find_native_backends"]
 
-_ENGINES = {
+ENGINES = {
     "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
     "openvino": "openvino/libs/libopenvino_c.so.*",
 }
+"""By backend, where its engine's library lies among an environment's packages."""
+
 _TRY_S = 60.0
 # In a process of its own: an engine of another ABI may end it.
 _TRY = """
@@ -53,7 +55,7 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
         server_libraries: the folder of libtritonserver.
     """
     found = {}
-    for name, pattern in _ENGINES.items():
+    for name, pattern in ENGINES.items():
         library = environment / "lib" / "tritonkit" / f"libtriton_{name}.so"
         if not library.is_file():
             continue
