@@ -304,7 +304,7 @@ def _compile(folder: Path, say: Say) -> None:
     # Without a compiler they would take minutes: ziglang compiles its C++ library first.
     wrong = _build(folder, "onnxruntime", "openvino", "--no-download")
     say(
-        "native backends not compiled: their Python stand-ins serve, which small networks feel;"
+        "native backends not compiled: their Python stand-ins serve, small networks more slowly;"
         f" install g++ and libc6-dev, and do this again ({wrong})"
         if wrong
         else f"native backends compiled: {folder / NATIVE}"

@@ -19,12 +19,6 @@ size_t place_of(const std::vector<TensorSpec>& specs, std::string_view name) {
   return static_cast<size_t>(found - specs.begin());
 }
 
-std::string names_of(const std::vector<TensorSpec>& specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) names += text(names.empty() ? "'" : ", '", spec.name, "'");
-  return names;
-}
-
 // "model 'm', input 'x': ..." or "model 'm': ...".
 std::string in_model(const std::string& model, std::string_view reason) {
   bool names_tensor = reason.substr(0, 7) == "input '" || reason.substr(0, 8) == "output '";

@@ -49,6 +49,12 @@ std::string to_text(const Shape& shape) {
   return text + "]";
 }
 
+std::string names_of(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += (names.empty() ? "'" : ", '") + spec.name + "'";
+  return "[" + names + "]";
+}
+
 // The table of well-formed sequences in the Unicode Standard, 3.9, table 3-7.
 bool is_utf8(std::string_view text, size_t* wrong) {
   size_t at = 0;

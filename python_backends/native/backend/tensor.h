@@ -29,6 +29,8 @@ inline size_t bytes_of(TRITONSERVER_DataType type, const Shape& shape) {
 }
 // As in "[2, -1, 3]".
 std::string to_text(const Shape& shape);
+// As in "['x', 'y']".
+std::string names_of(const std::vector<TensorSpec>& specs);
 bool is_utf8(std::string_view text, size_t* wrong);
 
 // Memory that is kept between runs, aligned for vector instructions. What it held is lost when it grows.

@@ -76,12 +76,6 @@ void append_specs(std::vector<TensorSpec>& specs, const ort::Session* session, C
 
 // --- what the configuration says ---
 
-std::string names_of(const std::vector<TensorSpec>& specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) names += text(names.empty() ? "'" : ", '", spec.name, "'");
-  return text("[", names, "]");
-}
-
 bool dims_fit(const Shape& configured, const Shape& actual, bool exact) {
   if (actual.empty()) {  // a scalar is configured as [1], since Triton has no rank 0
     return std::all_of(configured.begin(), configured.end(), [](int64_t size) { return size == 1; });
@@ -193,9 +187,7 @@ std::filesystem::path model_file(const Config& config) {
 
 // --- the engine ---
 
-using SharedSession = std::shared_ptr<ort::Session>;
-
-SharedSession open_session(const Config& config) {
+ort::SessionPtr open_session(const Config& config) {
   std::filesystem::path path = model_file(config);
   ort::OptionsPtr options = session_options(config);
   ort::Session* session = nullptr;
@@ -204,12 +196,12 @@ SharedSession open_session(const Config& config) {
   } catch (const Error& error) {
     throw Error(text("ONNX Runtime cannot load ", path.string(), ": ", error.what()));
   }
-  return {session, ort::SessionPtr::deleter_type()};
+  return ort::SessionPtr(session);
 }
 
 class OrtEngine : public Engine {
  public:
-  OrtEngine(const Config& config, SharedSession session) : run_options_(run_options(config)), session_(std::move(session)) {
+  explicit OrtEngine(const Config& config) : run_options_(run_options(config)), session_(open_session(config)) {
     append_specs(inputs, session_.get(), api().input_count, api().input_name, api().input_type);
     required = inputs.size();
     append_specs(inputs, session_.get(), api().optional_count, api().optional_name, api().optional_type);
@@ -300,7 +292,7 @@ class OrtEngine : public Engine {
   }
 
   ort::RunOptionsPtr run_options_;
-  SharedSession session_;
+  ort::SessionPtr session_;
   // Of one run, kept for their memory.
   std::vector<const char*> input_names_, output_names_;
   std::vector<const ort::Value*> input_values_;
@@ -308,20 +300,14 @@ class OrtEngine : public Engine {
   std::vector<ort::ValuePtr> values_;
 };
 
+// Each instance has a session: ONNX Runtime's threads belong to one.
 class OrtNetwork : public Network {
  public:
-  explicit OrtNetwork(const Config& config) : config_(config) {
-    check_accelerators(config);
-    if (config.is_on("share_session_between_instances", false)) shared_ = open_session(config);
-  }
-
-  std::unique_ptr<Engine> open_engine() override {
-    return std::make_unique<OrtEngine>(config_, shared_ ? shared_ : open_session(config_));
-  }
+  explicit OrtNetwork(const Config& config) : config_(config) { check_accelerators(config); }
+  std::unique_ptr<Engine> open_engine() override { return std::make_unique<OrtEngine>(config_); }
 
  private:
   const Config& config_;
-  SharedSession shared_;
 };
 
 }  // namespace

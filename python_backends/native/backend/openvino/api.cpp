@@ -29,7 +29,7 @@ template <typename Function>
 void find(void* handle, const std::filesystem::path& library, Function& function, const char* name) {
   void* symbol = dlsym(handle, name);
   if (symbol == nullptr) {
-    throw Error(text(library.string(), " has no ", name, ": OpenVINO is too old, wanted 2024.0 or newer"),
+    throw Error(text(library.string(), " has no ", name, ": this version of OpenVINO is too old"),
                 TRITONSERVER_ERROR_UNSUPPORTED);
   }
   std::memcpy(&function, &symbol, sizeof function);
