@@ -52,7 +52,7 @@ class Language:
 
 C = Language(("cc", "gcc", "clang"), "cc", ("-std=c11", "-D_GNU_SOURCE"))
 CPP = Language(
-    ("c++", "g++", "clang++"), "c++", ("-std=c++17",),
+    ("c++", "g++", "clang++"), "c++", ("-std=c++17", "-ffp-contract=off"),
     ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL"),
 )  # fmt: skip
 
@@ -69,6 +69,11 @@ class Library:
 
 LIBRARIES = {
     "guard": Library("guard.so", C, ("guard/*.c",), ("guard/*.h",)),
+    "python": Library(
+        "libtriton_python.so", CPP,
+        (*(f"backend/{name}.cpp" for name in ("config", "error", "json", "tensor")), "steps/*.cpp"),
+        ("backend/*.h", "steps/*.h"),
+    ),
     **{
         name: Library(
             f"libtriton_{name}.so", CPP, ("backend/*.cpp", f"backend/{name}/*.cpp"),

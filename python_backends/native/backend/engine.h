@@ -52,8 +52,7 @@ class Network {
   virtual std::unique_ptr<Engine> open_engine() = 0;
 };
 
-// What a backend library brings. `kBackend` is its name; both functions throw Error.
-extern const char* const kBackend;
+// What a backend library brings, beside `kBackend`; both functions throw Error.
 // Once for each server: loads the engine's library and tries it; gives its name and version.
 std::string load_engine(const std::string& library);
 std::unique_ptr<Network> open_network(const Config& config);

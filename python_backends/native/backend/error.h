@@ -9,6 +9,9 @@
 
 namespace tritonkit {
 
+// The backend's name.
+extern const char* const kBackend;
+
 template <typename... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream stream;
@@ -34,6 +37,19 @@ inline void check(TRITONSERVER_Error* failed) {
   Error error(TRITONSERVER_ErrorMessage(failed), TRITONSERVER_ErrorCode(failed));
   TRITONSERVER_ErrorDelete(failed);
   throw error;
+}
+
+// Runs `work`; what it throws becomes an error of Triton's that begins with `where`.
+template <typename Work>
+TRITONSERVER_Error* guarded(const std::string& where, Work work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return Error(where + error.what(), error.code()).to_triton();
+  } catch (const std::exception& error) {
+    return Error(where + error.what(), TRITONSERVER_ERROR_INTERNAL).to_triton();
+  }
+  return nullptr;
 }
 
 // For calls whose failure can change nothing any more: it is logged.

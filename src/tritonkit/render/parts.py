@@ -26,6 +26,9 @@ _BACKENDS = {
 _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}}
 
 
+_STEP = "tritonkit.step"
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output of a part: the tensor of the part, and the pipeline's name for it."""
@@ -174,10 +177,16 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         inputs=_ports(step.inputs, entry.inputs),
         outputs=_ports(step.outputs, entry.outputs),
         is_step=True,
-        parameters=step.parameters,
+        parameters=step.parameters | _native(step),
         version_files=placed["version"],
         model_files=placed["model"],
     )
+
+
+def _native(step: ResolvedStep) -> dict[str, str]:
+    """Which step of tritonkit's own it is: the embedded server may have it in C++ too."""
+    known = step.folder == shipped(STEPS) / step.folder.name
+    return {_STEP: step.folder.name} if known else {}
 
 
 def _ports(

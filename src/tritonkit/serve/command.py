@@ -65,7 +65,7 @@ def prepare_backends(
     if installation.stub is not None:
         shutil.copy2(installation.stub, folder / "python")
     for backend in native:
-        (folder / backend.name).mkdir()
+        (folder / backend.name).mkdir(exist_ok=True)
         shutil.copy2(backend.library, folder / backend.name)
     shared = sorted(stand_ins.glob("*.py"))
     for source in sorted(stand_ins.glob("*/model.py")):

@@ -14,6 +14,7 @@ from tritonkit.serve.command import arguments, prepare_backends, python_run, usa
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
+from tritonkit.serve.core.native_backends import STEPS
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.unix_http import Admin
@@ -84,7 +85,8 @@ def prepare(settings: Settings) -> Run:
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
     native_names = [backend.name for backend in native]
-    wanted = shm.plan(models, python_run(served_from) - set(native_names))
+    without_stubs = {*native_names} - {STEPS}
+    wanted = shm.plan(models, python_run(served_from) - without_stubs)
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.project)
     backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)

@@ -14,9 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ENGINES", "NativeBackend", "backend_flags", "find_native_backends"]
+__all__ = ["ENGINES", "STEPS", "NativeBackend", "backend_flags", "find_native_backends"]
+
+STEPS = "python"
+"""Triton's Python backend, with the shipped pipeline steps in C++ before it."""
 
 ENGINES = {
+    STEPS: "pytriton/tritonserver/backends/python/libtriton_python.so",
     "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
     "openvino": "openvino/libs/libopenvino_c.so.*",
 }

@@ -1,0 +1,25 @@
+#include "error.h"
+
+#include "tensor.h"
+
+namespace tritonkit {
+
+TRITONSERVER_Error* Error::to_triton() const {
+  std::string message = what();
+  size_t wrong = 0;
+  while (!is_utf8(message, &wrong)) message[wrong] = '?';
+  return TRITONSERVER_ErrorNew(code_, message.c_str());
+}
+
+void log(TRITONSERVER_LogLevel level, const std::string& message) {
+  TRITONSERVER_Error* failed = TRITONSERVER_LogMessage(level, kBackend, 0, message.c_str());
+  if (failed != nullptr) TRITONSERVER_ErrorDelete(failed);
+}
+
+void log_failure(TRITONSERVER_Error* failed) {
+  if (failed == nullptr) return;
+  log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(failed));
+  TRITONSERVER_ErrorDelete(failed);
+}
+
+}  // namespace tritonkit

@@ -1,0 +1,148 @@
+// Plain PNG images to the pixels a network takes: what decode_image_core.py computes, to the bit.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "image.h"
+#include "step.h"
+
+namespace tritonkit {
+namespace {
+
+// Larger ones are decoded in a process of their own, whose memory is not the server's.
+constexpr size_t kMostBytes = size_t{16} << 20;
+
+double number(const Config& config, const std::string& name, double absent) {
+  const std::string& found = config.parameter(name);
+  return found.empty() ? absent : std::stod(found);
+}
+
+size_t whole(const Config& config, const std::string& name, int64_t absent) {
+  return static_cast<size_t>(config.parameter(name).empty() ? absent : config.whole_number(name));
+}
+
+// "0.5,0.4,0.3": one value for each channel, or one for all.
+std::array<float, 3> numbers(const Config& config, const std::string& name, float absent) {
+  std::array<float, 3> values{absent, absent, absent};
+  const std::string& found = config.parameter(name);
+  if (found.empty()) return values;
+  size_t at = 0;
+  for (size_t place = 0; place < values.size(); ++place) {
+    size_t end = std::min(found.find(',', at), found.size());
+    values[place] = at < found.size() ? static_cast<float>(std::stod(found.substr(at, end - at))) : values[0];
+    at = end + 1;
+  }
+  return values;
+}
+
+class DecodeImage : public Step {
+ public:
+  explicit DecodeImage(const Config& config)
+      : height_(whole(config, "height", 224)), width_(whole(config, "width", 224)),
+        channels_(whole(config, "channels", 3)), resize_to_(whole(config, "resize_to", 256)),
+        crop_(config.parameter("resize") == "crop"),
+        filter_(filter_named(config.parameter("resample").empty() ? "bilinear" : config.parameter("resample"))),
+        background_(config.parameter("background") == "black" ? uint8_t{0} : uint8_t{255}),
+        bytes_(config.parameter("dtype") == "UINT8"), scale_(static_cast<float>(number(config, "scale", 1.0 / 255))),
+        mean_(numbers(config, "mean", 0)), std_(numbers(config, "std", 1)),
+        most_pixels_(whole(config, "max_pixels", 64'000'000)), most_file_(whole(config, "max_bytes", 32 << 20)),
+        most_decoded_(whole(config, "max_decoded_bytes", 192 << 20)),
+        most_batch_(whole(config, "max_batch_decoded_bytes", int64_t{2048} << 20)) {}
+
+  bool answer(StepRequest& request) override {
+    const StepInput* input = request.input("image");
+    if (filter_ == nullptr || input == nullptr || input->shape.size() != 2 || input->shape[1] != 1) return false;
+    if (!request.is_wanted("pixels") || !read_elements(*input, &files_)) return false;
+    decoded_ = 0;
+    images_.clear();
+    for (std::string_view file : files_) {
+      images_.emplace_back();
+      if (!decode(file, &images_.back())) return false;
+    }
+    const Shape shape{input->shape[0], static_cast<int64_t>(channels_), static_cast<int64_t>(height_),
+                      static_cast<int64_t>(width_)};
+    const TRITONSERVER_DataType type = bytes_ ? TRITONSERVER_TYPE_UINT8 : TRITONSERVER_TYPE_FP32;
+    std::byte* to = request.output("pixels", type, shape, bytes_of(type, shape));
+    for (const Image& image : images_) to = write(image, to);
+    return true;
+  }
+
+ private:
+  // As wide, high and deep as the network wants it.
+  bool decode(std::string_view file, Image* image) {
+    if (file.size() > most_file_ || !read_png(file, std::min(kMostBytes, most_decoded_), image)) return false;
+    decoded_ += image->pixels.size();
+    if (image->width * image->height > most_pixels_ || decoded_ > most_batch_) return false;
+    if (channels_ == 1 && image->channels > 2) {
+      flatten(image, background_);
+      to_gray(image);
+    }
+    flatten(image, background_);
+    const Box box = crop_ ? cropped(*image) : Box{0, 0, static_cast<float>(image->width), static_cast<float>(image->height)};
+    if (!resizes_in_bounds(box)) return false;
+    *image = resized(*image, width_, height_, box, *filter_);
+    if (channels_ == 3) to_rgb(image);
+    return true;
+  }
+
+  // What torchvision's Resize of the shorter side, then CenterCrop would keep of it.
+  Box cropped(const Image& image) const {
+    const auto width = static_cast<double>(image.width), height = static_cast<double>(image.height);
+    const double shorter = std::min(width, height);
+    const auto part = [&](double side, size_t wanted, float* begin, float* end) {
+      const double scaled = std::floor(static_cast<double>(resize_to_) * side / shorter);
+      const double start = std::nearbyint((scaled - static_cast<double>(wanted)) / 2);
+      const double ratio = side / scaled;
+      *begin = static_cast<float>(start * ratio);
+      *end = static_cast<float>(std::min((start + static_cast<double>(wanted)) * ratio, side));
+    };
+    Box box{};
+    part(width, width_, &box.left, &box.right);
+    part(height, height_, &box.top, &box.bottom);
+    return box;
+  }
+
+  // Far inside of what decode_image_core.py takes: what is near it is Python's to judge.
+  bool resizes_in_bounds(const Box& box) const {
+    const double rows = box.bottom - box.top, columns = box.right - box.left;
+    const double between = static_cast<double>(width_ * channels_) * rows;
+    return between + 64 * filter_->support * (rows + columns) <= static_cast<double>(std::min(kMostBytes, most_decoded_));
+  }
+
+  // [height, width, channels] to [channels, height, width], scaled; gives the place behind it.
+  std::byte* write(const Image& image, std::byte* to) const {
+    const size_t count = height_ * width_;
+    for (size_t channel = 0; channel < channels_; ++channel) {
+      const uint8_t* from = image.pixels.data() + channel;
+      for (size_t place = 0; place < count; ++place, from += channels_) {
+        if (bytes_) {
+          *to++ = static_cast<std::byte>(*from);
+          continue;
+        }
+        const float value = (static_cast<float>(*from) * scale_ - mean_[channel]) / std_[channel];
+        std::memcpy(to, &value, sizeof value);
+        to += sizeof value;
+      }
+    }
+    return to;
+  }
+
+  size_t height_, width_, channels_, resize_to_;
+  bool crop_;
+  const Filter* filter_;
+  uint8_t background_;
+  bool bytes_;
+  float scale_;
+  std::array<float, 3> mean_, std_;
+  size_t most_pixels_, most_file_, most_decoded_, most_batch_;
+  size_t decoded_ = 0;  // bytes of this request's images
+  std::vector<std::string_view> files_;
+  std::vector<Image> images_;
+};
+
+}  // namespace
+
+std::unique_ptr<Step> make_decode_image(const Config& config) { return std::make_unique<DecodeImage>(config); }
+
+}  // namespace tritonkit
