@@ -34,9 +34,9 @@ def shipped_repository(project: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="session")
 def native(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the native backends, compiled from today's sources."""
+    """The folder of the native backends and steps, compiled from today's sources."""
     folder = tmp_path_factory.mktemp("native")
-    for name in ("onnxruntime", "openvino"):
+    for name in ("python", "onnxruntime", "openvino"):
         place = library(project, name, folder).parent
     return place
 

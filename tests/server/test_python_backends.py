@@ -74,8 +74,9 @@ def backend_folder(folder: Path, native: Path | None) -> Path:
             shutil.copy(module, place)
     for library in native.glob("libtriton_*.so") if native else ():
         place = folder / library.stem.removeprefix("libtriton_")
-        shutil.rmtree(place)
-        place.mkdir()
+        if place.name != "python":  # which keeps NVIDIA's stub
+            shutil.rmtree(place)
+            place.mkdir()
         shutil.copy(library, place)
     return folder
 
@@ -85,6 +86,7 @@ def engine_flags(packages: Path) -> list[str]:
     patterns = {
         "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
         "openvino": "openvino/libs/libopenvino_c.so.*",
+        "python": "pytriton/tritonserver/backends/python/libtriton_python.so",
     }
     return [
         f"--backend-config={name},library={next(packages.glob(pattern))}"
@@ -190,7 +192,7 @@ def step(folder: Path, name: str, io_fields: str, more: str = MERGING, **paramet
     """A published step; returns the version's folder."""
     texts = "\n".join(
         f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'
-        for key, value in parameters.items()
+        for key, value in {"tritonkit.step": name, **parameters}.items()
     )
     source = SOURCES / "steps" / name
     config = f'backend: "python"\nmax_batch_size: {BATCH}\n{io_fields}\n{more}\n{texts}'

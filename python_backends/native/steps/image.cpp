@@ -93,6 +93,12 @@ Image resized_down(const Image& image, size_t top, const std::vector<Weights>& w
   return out;
 }
 
+// Pillow 13 begins with the height where that shrinks the image more; each pass rounds, so the order shows.
+bool goes_down_first(const Image& image, size_t width, size_t height) {
+  const auto fewer = [](size_t from, size_t to) { return static_cast<int64_t>(from) - static_cast<int64_t>(to); };
+  return height < image.height && fewer(image.height, height) > 2 * fewer(image.width, width);
+}
+
 // (value / 255), rounded, of a value below 2^24.
 uint32_t over_255(uint32_t value) { return ((value >> 8) + value) >> 8; }
 
@@ -150,10 +156,14 @@ Image resized(const Image& image, size_t width, size_t height, const Box& box, c
   const bool down = height != image.height || box.top != 0 || box.bottom != static_cast<float>(height);
   const std::vector<Weights> columns = weights_of(image.width, box.left, box.right, width, filter);
   const std::vector<Weights> rows = weights_of(image.height, box.top, box.bottom, height, filter);
+  if (!across && !down) return image;
+  if (!across) return resized_down(image, 0, rows);
+  if (!down) return resized_across(image, 0, image.height, columns);
+  if (goes_down_first(image, width, height)) {
+    return resized_across(resized_down(image, 0, rows), 0, height, columns);
+  }
   const size_t top = rows.front().first, bottom = rows.back().first + rows.back().counts.size();
-  if (!across) return down ? resized_down(image, 0, rows) : image;
-  const Image narrow = resized_across(image, top, bottom, columns);
-  return down ? resized_down(narrow, top, rows) : narrow;
+  return resized_down(resized_across(image, top, bottom, columns), top, rows);
 }
 
 }  // namespace tritonkit
