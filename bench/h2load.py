@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 _REQUESTS = re.compile(r"requests: .*?(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored")
 _STATUSES = re.compile(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx")
 _DATA = re.compile(r"traffic: .*\((\d+)\) data")
+_SHORTEST_S = 0.2
+_LONGEST_S = 600.0
 _PRINTED = (_REQUESTS, _STATUSES, _DATA)
 
 
@@ -43,8 +46,8 @@ class Body:
         content: the bytes of a request's body.
         headers: by name.
         http: whether HTTP/1.1 is spoken, a connection for each caller; else HTTP/2.
-        answer_bytes: of an answer's body, where it is known: an answer of another length is a failure, as
-            a gRPC error is, which has the HTTP status 200.
+        answer_bytes: of the shortest good answer's body, where it is known: a gRPC error has HTTP's status
+            200, and no body.
     """
 
     path: str
@@ -102,13 +105,16 @@ def h2load(
     address: str, body: Body, *, callers: int, seconds: float, warm_seconds: float = 0.5,
     connections: int | None = None, before: Sequence[str] = (),
 ) -> Load:  # fmt: skip
-    """Send for `seconds`, each caller its next request when its last is answered.
+    """Send for about `seconds`, each caller its next request when its last is answered.
+
+    A number of requests is sent, not a time long: at the end of a time h2load breaks its requests off, and
+    cancelled requests cost Triton 2.51 its life now and then. Short runs find the number.
 
     Args:
         address: `host:port`, or `unix:PATH` of a socket.
         body: what each sends.
         callers: requests in flight.
-        seconds, warm_seconds: counted, and not counted before; whole seconds and milliseconds.
+        seconds, warm_seconds: counted, and at least so long before without being counted.
         connections: over so many, which must divide `callers`; one over HTTP/2, `callers` over HTTP/1.1.
         before: words before the command, such as `taskset -c 1`.
 
@@ -116,37 +122,67 @@ def h2load(
         UsageError: h2load is not installed.
         ClientError: a request failed, or h2load did.
     """
-    program = find_h2load()
     count = connections or (callers if body.http else 1)
+    words = [
+        *before, find_h2load(), *(("--h1",) if body.http else ()), f"--clients={count}",
+        f"--max-concurrent-streams={callers // count}",
+        *(f"--header={name}: {value}" for name, value in body.headers.items()),
+    ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="tritonkit-h2load-") as folder:
-        data, log = Path(folder, "body"), Path(folder, "log")
-        data.write_bytes(body.content)
-        words = [
-            *before, program, *(("--h1",) if body.http else ()), f"--clients={count}",
-            f"--max-concurrent-streams={callers // count}", f"--duration={_milliseconds(seconds)}",
-            f"--warm-up-time={_milliseconds(warm_seconds)}", f"--data={data}", f"--log-file={log}",
-            *(f"--header={name}: {value}" for name, value in body.headers.items()), *_target(address, body.path),
-        ]  # fmt: skip
+        run = _Run(words, _target(address, body.path), Path(folder), body, callers)
+        run.data.write_bytes(body.content)
+        number, warmed = callers, 0.0
+        while warmed < max(warm_seconds, _SHORTEST_S):
+            taken, _ = run.send(number)
+            warmed += taken
+            rate = number / taken
+            number = max(callers, round(rate * max(warm_seconds - warmed, 2 * _SHORTEST_S)))
         used_s = _children_s()
+        taken, log = run.send(max(2 * callers, round(rate * seconds)))
+    return _load(log, (_children_s() - used_s) / taken)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One load: h2load's words, the server's, and a folder for its files."""
+
+    words: Sequence[str]
+    target: Sequence[str]
+    folder: Path
+    body: Body
+    callers: int
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "body"
+
+    def send(self, number: int) -> tuple[float, NDArray[np.int64]]:
+        """Seconds that so many requests took, and the log: start, status, duration in microseconds."""
+        log = self.folder / "log"
+        log.unlink(missing_ok=True)
+        words = [*self.words, f"--requests={number}", f"--data={self.data}", f"--log-file={log}"]
+        started = time.perf_counter()
         done = subprocess.run(
-            words, capture_output=True, text=True, timeout=60 + 2 * (seconds + warm_seconds)
+            [*words, *self.target], capture_output=True, text=True, timeout=_LONGEST_S
         )
-        used_s = _children_s() - used_s
-        microseconds = _latencies(log)
-    what = f"{callers} callers of {address}{body.path}"
-    if done.returncode != 0 or not all(p.search(done.stdout) for p in _PRINTED):
-        raise ClientError(
-            what, found=f"h2load ended with {done.returncode}",
-            details=(done.stdout + done.stderr)[-2000:],
-        )  # fmt: skip
-    _check(what, done.stdout, microseconds.size, callers, body)
-    p50, p95, p99 = (float(each) for each in np.percentile(microseconds, (50, 95, 99)) / 1e3)
-    share = used_s / (warm_seconds + seconds)
-    return Load(microseconds.size, microseconds.size / seconds, p50, p95, p99, share)
+        taken = time.perf_counter() - started
+        what = f"{self.callers} callers of {self.target[-1]}"
+        if done.returncode != 0 or not all(p.search(done.stdout) for p in _PRINTED):
+            raise ClientError(
+                what, found=f"h2load ended with {done.returncode}",
+                details=(done.stdout + done.stderr)[-2000:],
+            )  # fmt: skip
+        _check(what, done.stdout, number, self.body)
+        return taken, np.loadtxt(log, np.int64, ndmin=2)
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{max(1, round(1e3 * seconds))}ms"
+def _load(log: NDArray[np.int64], cpu_share: float) -> Load:
+    """Figures of what was answered until the last request was sent: from then on callers are missing."""
+    start, taken = log[:, 0], log[:, 2]
+    first, last = start.min(), start.max()
+    answers = int((start + taken <= last).sum())
+    p50, p95, p99 = (float(each) for each in np.percentile(taken, (50, 95, 99)) / 1e3)
+    return Load(answers, 1e6 * answers / max(1, last - first), p50, p95, p99, cpu_share)
 
 
 def _target(address: str, path: str) -> list[str]:
@@ -162,23 +198,15 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _latencies(log: Path) -> NDArray[np.int64]:
-    """Microseconds of each answer in the measured time; h2load's log: start, status, microseconds."""
-    text = log.read_bytes() if log.exists() else b""
-    return np.array([int(line.split(b"\t")[2]) for line in text.splitlines()], np.int64)
-
-
-def _check(what: str, printed: str, answers: int, callers: int, body: Body) -> None:
+def _check(what: str, printed: str, number: int, body: Body) -> None:
     """Refuse a load with failures: others than 2xx, broken streams, answers too short."""
     counts = [pattern.search(printed) for pattern in _PRINTED]
     requests, statuses, data = (list(map(int, found.groups())) for found in counts if found)
-    failed = requests[2] + requests[3] + sum(statuses[1:])
-    # At both ends of the measured time an answer and its bytes are not counted together.
-    least = 0.99 * (body.answer_bytes or 0) * (answers - callers)
-    if failed or not answers:
-        found = f"{failed} requests failed, {answers} were answered"
-    elif data[0] < least:
-        found = f"{answers} answers with {data[0]} bytes, so errors among them"
+    failed = number - min(requests[1], statuses[0])
+    if failed:
+        found = f"{failed} of {number} requests failed"
+    elif data[0] < number * (body.answer_bytes or 0):
+        found = f"{data[0]} bytes in {number} answers, so errors among them"
     else:
         return
     raise ClientError(
