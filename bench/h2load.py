@@ -62,13 +62,13 @@ class Load:
     """What h2load saw in the measured time.
 
     Args:
-        answers: how many came.
+        sent: requests, those before the measured time included; each was answered.
         per_s: answers per second.
         p50_ms, p95_ms, p99_ms: from the first byte sent to the last one received.
         cpu_share: of one core, the load generator's own processor time.
     """
 
-    answers: int
+    sent: int
     per_s: float
     p50_ms: float
     p95_ms: float
@@ -131,15 +131,15 @@ def h2load(
     with tempfile.TemporaryDirectory(prefix="tritonkit-h2load-") as folder:
         run = _Run(words, _target(address, body.path), Path(folder), body, callers)
         run.data.write_bytes(body.content)
-        number, warmed = callers, 0.0
+        number, warmed, sent = callers, 0.0, 0
         while warmed < max(warm_seconds, _SHORTEST_S):
-            taken, _ = run.send(number)
-            warmed += taken
-            rate = number / taken
+            taken, log = run.send(number)
+            warmed, sent = warmed + taken, sent + number
+            rate = _rate(log)
             number = max(callers, round(rate * max(warm_seconds - warmed, 2 * _SHORTEST_S)))
         used_s = _children_s()
         taken, log = run.send(max(2 * callers, round(rate * seconds)))
-    return _load(log, (_children_s() - used_s) / taken)
+    return _load(log, sent + len(log), (_children_s() - used_s) / taken)
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,19 @@ class _Run:
         return taken, np.loadtxt(log, np.int64, ndmin=2)
 
 
-def _load(log: NDArray[np.int64], cpu_share: float) -> Load:
-    """Figures of what was answered until the last request was sent: from then on callers are missing."""
+def _rate(log: NDArray[np.int64]) -> float:
+    """Answers per second until the last request was sent: from then on callers are missing."""
     start, taken = log[:, 0], log[:, 2]
-    first, last = start.min(), start.max()
-    answers = int((start + taken <= last).sum())
-    p50, p95, p99 = (float(each) for each in np.percentile(taken, (50, 95, 99)) / 1e3)
-    return Load(answers, 1e6 * answers / max(1, last - first), p50, p95, p99, cpu_share)
+    seconds = max(1, start.max() - start.min()) / 1e6
+    answers = int((start + taken <= start.max()).sum())
+    # So few that all were sent at once: by the longest.
+    return answers / seconds if answers else 1e6 * len(log) / int(taken.max())
+
+
+def _load(log: NDArray[np.int64], sent: int, cpu_share: float) -> Load:
+    """Figures of one run's log."""
+    p50, p95, p99 = (float(each) for each in np.percentile(log[:, 2], (50, 95, 99)) / 1e3)
+    return Load(sent, float(_rate(log)), p50, p95, p99, cpu_share)
 
 
 def _target(address: str, path: str) -> list[str]:
