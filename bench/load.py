@@ -1,9 +1,9 @@
 """A closed loop of callers: `python -m bench.load ADDRESS MODEL --concurrency N`, JSON out.
 
-Each of N callers sends its next request when the last is answered. Requests are encoded beforehand
-and answers stay bytes, over asyncio: of the three ways gRPC's Python offers (threads, futures,
-asyncio) this took the least processor time per request at 8 and 32 callers, and what the load takes
-the server does not get. It uses gRPC and Triton's messages alone, so that no client's cost is in it.
+Each of N callers sends its next request when the last is answered, over one connection. h2load sends
+them where it is installed: what the load takes of the cores the server does not get. Without it gRPC's
+Python does, over asyncio, with requests encoded beforehand and answers left as bytes; that takes several
+times the processor time. No client's cost is in either.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import struct
 import time
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.h2load import grpc_body, h2load
+from bench.requests import DTYPES, asked
 from bench.samples import DEFAULT_LENGTH, sample
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
 _SERVICE = "/inference.GRPCInferenceService"
 _OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
-_DTYPES = {"FP32": "float32", "INT64": "int64", "UINT8": "uint8"}
 _TIMEOUT_S = 60.0
 _DIFFERENT = 16  # requests with different contents, so that nothing answers from a cache
 
@@ -44,10 +46,45 @@ class _Log:
 def main() -> None:
     """Warm, measure, print."""
     options = _parser().parse_args()
-    print(json.dumps(asyncio.run(_measure(options))))
+    generator = options.generator or ("h2load" if shutil.which("h2load") else "python")
+    measured = _by_h2load(options) if generator == "h2load" else asyncio.run(_by_python(options))
+    print(json.dumps({"generator": generator} | measured))
 
 
-async def _measure(options: argparse.Namespace) -> dict[str, Any]:
+def _by_h2load(options: argparse.Namespace) -> dict[str, Any]:
+    """The same request again and again: nothing on its way may answer from a cache."""
+    import grpc
+    from tritonclient.grpc import service_pb2 as messages
+
+    with grpc.insecure_channel(options.address, options=_OPTIONS) as channel:
+        item = _empty(
+            asked(channel, "Config", options.model), asked(channel, "Metadata", options.model)
+        )
+        request = _requests(messages, item, options.length, options.item)[0]
+        infer = channel.unary_unary(f"{_SERVICE}/ModelInfer")
+        answer = infer(request, timeout=_TIMEOUT_S)
+        before = _counted(asked(channel, "Statistics", options.model))
+        # Of numbers every answer has one length; texts differ, and are held to the prefix alone.
+        body = grpc_body(request, answer=answer if options.item is None else b"")
+        load = h2load(
+            options.address, body, callers=options.concurrency, seconds=options.seconds,
+            warm_seconds=options.warm_seconds,
+        )  # fmt: skip
+        after = _counted(asked(channel, "Statistics", options.model))
+    return {
+        "answers": load.sent,
+        "per_s": load.per_s,
+        "p50_ms": load.p50_ms,
+        "p95_ms": load.p95_ms,
+        "p99_ms": load.p99_ms,
+        "failures": 0,  # one raises ClientError
+        "first_failure": "",
+        "effective_batch": _quotient(before, after),
+        "generator_share": load.cpu_share,
+    }
+
+
+async def _by_python(options: argparse.Namespace) -> dict[str, Any]:
     import grpc.aio
     from tritonclient.grpc import service_pb2 as messages
 
@@ -81,12 +118,17 @@ async def _ask(channel: Any, messages: Any, method: str, model: str) -> Any:
 
 
 async def _described(channel: Any, messages: Any, model: str) -> Any:
-    """A request for one item of `model`, without contents: open axes have -1."""
-    config = (await _ask(channel, messages, "ModelConfig", model)).config
-    metadata = await _ask(channel, messages, "ModelMetadata", model)
-    request = messages.ModelInferRequest(model_name=model)
+    config = await _ask(channel, messages, "ModelConfig", model)
+    return _empty(config, await _ask(channel, messages, "ModelMetadata", model))
+
+
+def _empty(config: Any, metadata: Any) -> Any:
+    """A request for one item, without contents: open axes have -1."""
+    from tritonclient.grpc import service_pb2 as messages
+
+    request = messages.ModelInferRequest(model_name=metadata.name)
     for tensor in metadata.inputs:
-        shape = [1, *tensor.shape[1:]] if config.max_batch_size else tensor.shape
+        shape = [1, *tensor.shape[1:]] if config.config.max_batch_size else tensor.shape
         request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=shape)
     return request
 
@@ -114,7 +156,7 @@ def _requests(messages: Any, asked: Any, length: int, item: Path | None) -> list
         element = struct.pack("<I", len(content)) + content  # BYTES: length, then content
         return [_encoded(messages, asked, {t.name: ([1, 1], element) for t in asked.inputs})]
     shapes = {tensor.name: tensor.shape for tensor in asked.inputs}
-    dtypes = {tensor.name: _DTYPES[tensor.datatype] for tensor in asked.inputs}
+    dtypes = {tensor.name: DTYPES[tensor.datatype] for tensor in asked.inputs}
     return [
         _encoded(
             messages,
@@ -158,7 +200,11 @@ def _summary(log: _Log, warm: float, end: float) -> dict[str, Any]:
 
 async def _counts(channel: Any, messages: Any, model: str) -> tuple[int, int]:
     """Items and runs since the model was loaded."""
-    counters = (await _ask(channel, messages, "ModelStatistics", model)).model_stats
+    return _counted(await _ask(channel, messages, "ModelStatistics", model))
+
+
+def _counted(statistics: Any) -> tuple[int, int]:
+    counters = statistics.model_stats
     return (
         sum(each.inference_count for each in counters),
         sum(each.execution_count for each in counters),
@@ -178,6 +224,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--length", type=int, default=DEFAULT_LENGTH, help="size of open axes")
     parser.add_argument(
         "--item", type=Path, metavar="FILE", help="the BYTES of one item; default: made-up numbers"
+    )
+    parser.add_argument(
+        "--generator", choices=("h2load", "python"), help="default: h2load where it is installed"
     )
     parser.add_argument("--warm-seconds", type=float, default=0.5, help="not counted")
     parser.add_argument("--seconds", type=float, default=3.0, help="counted")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bench.setting import Setting
 
-__all__ = ["run"]
+__all__ = ["resnet50_repository", "run"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN = "onnx-fp32"
@@ -94,8 +94,8 @@ def _served() -> Iterator[dict[str, str]]:
 
     ports: dict[str, Any] = {"grpc_port": 0, "http_port": 0, "metrics_port": 0, "root": ROOT}
     with tempfile.TemporaryDirectory() as folder:
-        best = _repository(Path(folder) / "best", {"variant": "auto"})
-        plain = _repository(
+        best = resnet50_repository(Path(folder) / "best", {"variant": "auto"})
+        plain = resnet50_repository(
             Path(folder) / "plain",
             {"variant": PLAIN, "dynamic_batching": False, "max_batch_size": 1},
         )
@@ -106,7 +106,7 @@ def _served() -> Iterator[dict[str, str]]:
             yield {"best": fast.grpc, "plain": slow.grpc}
 
 
-def _repository(root: Path, serving: dict[str, Any]) -> Path:
+def resnet50_repository(root: Path, serving: dict[str, Any]) -> Path:
     """resnet50 built as a copy of its spec says that differs in `serving` alone."""
     import shutil
 

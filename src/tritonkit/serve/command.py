@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound
+from tritonkit.machine import cores
 from tritonkit.serve.core.flags import server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
+from tritonkit.serve.core.tuning import chosen_flags
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run", "usable_backends"]
+__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run", "tuning", "usable_backends"]
 
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
@@ -106,4 +108,12 @@ def arguments(
         grpc_port=grpc_port,
         shared_memory=settings.shared_memory_api,
     )
-    return [*common, *backend_flags(native)]
+    own = [f"--{name}={value}" for name, value in tuning(settings).items()]
+    return [*common, *own, *backend_flags(native)]
+
+
+def tuning(settings: Settings) -> dict[str, str]:
+    """Flags chosen for the cores there are, and the user's own, which win; Triton takes the last of two."""
+    return chosen_flags(cores()) | {
+        name: str(value) for name, value in settings.triton_flags.items()
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ Backend = Literal["auto", "native", "python"]
 EventKind = Literal[
     "preparing",  # before the process starts: what will be served, and by which server
     "stand_in",  # a native backend cannot be used, and why: its Python stand-in serves
+    "tuned",  # Triton's flags that were chosen for this machine
     "starting",  # the process runs and loads the models
     "warm_skipped",  # a model was sent no first request, and why
     "ready",  # every model answered
@@ -111,6 +112,8 @@ class Settings:
             a row have not brought it back; 0: never.
         verify: hash the served files while the models load, and refuse to be ready where one is not as
             it was published (about a second for each GB).
+        triton_flags: more of tritonserver's flags, by name without dashes; they win over those chosen
+            for the machine.
         on_event: takes the events, in the caller's thread until the server is ready and in
             another one after that.
     """
@@ -136,6 +139,7 @@ class Settings:
     max_request_mib: int | None = None
     restarts: int = 5
     verify: bool = False
+    triton_flags: Mapping[str, str | int] = field(default_factory=dict)
     on_event: Callable[[ServeEvent], None] | None = None
 
     def __post_init__(self) -> None:

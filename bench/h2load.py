@@ -1,0 +1,223 @@
+"""A closed loop of callers by h2load: compiled, so it leaves the cores to the server it measures.
+
+h2load is part of nghttp2 (Debian: nghttp2-client). It speaks gRPC as what gRPC is on the wire, HTTP/2
+with a prefix before each message, and HTTP/1.1 with `Body.http`.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonkit.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Body", "Load", "find_h2load", "grpc_body", "h2load"]
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+_REQUESTS = re.compile(r"requests: .*?(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored")
+_STATUSES = re.compile(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx")
+_DATA = re.compile(r"traffic: .*\((\d+)\) data")
+_SHORTEST_S = 0.2
+_LONGEST_S = 600.0
+_PRINTED = (_REQUESTS, _STATUSES, _DATA)
+
+
+@dataclass(frozen=True)
+class Body:
+    """What each caller sends, and how.
+
+    Args:
+        path: of the URL, `/...`.
+        content: the bytes of a request's body.
+        headers: by name.
+        http: whether HTTP/1.1 is spoken, a connection for each caller; else HTTP/2.
+        answer_bytes: of the shortest good answer's body, where it is known: a gRPC error has HTTP's status
+            200, and no body.
+    """
+
+    path: str
+    content: bytes
+    headers: Mapping[str, str]
+    http: bool = False
+    answer_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What h2load saw in the measured time.
+
+    Args:
+        sent: requests, those before the measured time included; each was answered.
+        per_s: answers per second.
+        p50_ms, p95_ms, p99_ms: from the first byte sent to the last one received.
+        cpu_share: of one core, the load generator's own processor time.
+    """
+
+    sent: int
+    per_s: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    cpu_share: float
+
+
+def find_h2load() -> str:
+    """The path of h2load.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    path = shutil.which("h2load")
+    if path is None:
+        raise UsageError(
+            "the load generator h2load", found="no such program on PATH", wanted="h2load of nghttp2",
+            todo="install it: apt-get install nghttp2-client",
+        )  # fmt: skip
+    return path
+
+
+def grpc_body(message: bytes, *, path: str = INFER, answer: bytes | None = None) -> Body:
+    """A gRPC request with this serialized message; `answer` is one answer's, to know its length."""
+    return Body(
+        path,
+        struct.pack(">BI", 0, len(message)) + message,
+        {"content-type": "application/grpc", "te": "trailers"},
+        answer_bytes=None if answer is None else 5 + len(answer),
+    )
+
+
+def h2load(
+    address: str, body: Body, *, callers: int, seconds: float, warm_seconds: float = 0.5,
+    connections: int | None = None, before: Sequence[str] = (),
+) -> Load:  # fmt: skip
+    """Send for about `seconds`, each caller its next request when its last is answered.
+
+    A number of requests is sent, not a time long: at the end of a time h2load breaks its requests off, and
+    cancelled requests cost Triton 2.51 its life now and then. Short runs find the number.
+
+    Args:
+        address: `host:port`, or `unix:PATH` of a socket.
+        body: what each sends.
+        callers: requests in flight.
+        seconds, warm_seconds: counted, and at least so long before without being counted.
+        connections: over so many, which must divide `callers`; one over HTTP/2, `callers` over HTTP/1.1.
+        before: words before the command, such as `taskset -c 1`.
+
+    Raises:
+        UsageError: h2load is not installed.
+        ClientError: a request failed, or h2load did.
+    """
+    count = connections or (callers if body.http else 1)
+    words = [
+        *before, find_h2load(), *(("--h1",) if body.http else ()), f"--clients={count}",
+        f"--max-concurrent-streams={callers // count}",
+        *(f"--header={name}: {value}" for name, value in body.headers.items()),
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="tritonkit-h2load-") as folder:
+        run = _Run(words, _target(address, body.path), Path(folder), body, callers)
+        run.data.write_bytes(body.content)
+        number, warmed, sent = callers, 0.0, 0
+        while warmed < max(warm_seconds, _SHORTEST_S):
+            taken, log = run.send(number)
+            warmed, sent = warmed + taken, sent + number
+            rate = _rate(log)
+            number = max(callers, round(rate * max(warm_seconds - warmed, 2 * _SHORTEST_S)))
+        used_s = _children_s()
+        taken, log = run.send(max(2 * callers, round(rate * seconds)))
+    return _load(log, sent + len(log), (_children_s() - used_s) / taken)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One load: h2load's words, the server's, and a folder for its files."""
+
+    words: Sequence[str]
+    target: Sequence[str]
+    folder: Path
+    body: Body
+    callers: int
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "body"
+
+    def send(self, number: int) -> tuple[float, NDArray[np.int64]]:
+        """Seconds that so many requests took, and the log: start, status, duration in microseconds."""
+        log = self.folder / "log"
+        log.unlink(missing_ok=True)
+        words = [*self.words, f"--requests={number}", f"--data={self.data}", f"--log-file={log}"]
+        started = time.perf_counter()
+        done = subprocess.run(
+            [*words, *self.target], capture_output=True, text=True, timeout=_LONGEST_S
+        )
+        taken = time.perf_counter() - started
+        what = f"{self.callers} callers of {self.target[-1]}"
+        if done.returncode != 0 or not all(p.search(done.stdout) for p in _PRINTED):
+            raise ClientError(
+                what, found=f"h2load ended with {done.returncode}",
+                details=(done.stdout + done.stderr)[-2000:],
+            )  # fmt: skip
+        _check(what, done.stdout, number, self.body)
+        return taken, np.loadtxt(log, np.int64, ndmin=2)
+
+
+def _rate(log: NDArray[np.int64]) -> float:
+    """Answers per second until the last request was sent: from then on callers are missing."""
+    start, taken = log[:, 0], log[:, 2]
+    seconds = max(1, start.max() - start.min()) / 1e6
+    answers = int((start + taken <= start.max()).sum())
+    # So few that all were sent at once: by the longest.
+    return answers / seconds if answers else 1e6 * len(log) / int(taken.max())
+
+
+def _load(log: NDArray[np.int64], sent: int, cpu_share: float) -> Load:
+    """Figures of one run's log."""
+    p50, p95, p99 = (float(each) for each in np.percentile(log[:, 2], (50, 95, 99)) / 1e3)
+    return Load(sent, float(_rate(log)), p50, p95, p99, cpu_share)
+
+
+def _target(address: str, path: str) -> list[str]:
+    """The words that name the server; a socket's own URL has a host that nobody looks up."""
+    if address.startswith("unix:"):
+        return [f"--base-uri={address}", f"http://localhost{path}"]
+    return [f"http://{address}{path}"]
+
+
+def _children_s() -> float:
+    """Processor time of this process's children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _check(what: str, printed: str, number: int, body: Body) -> None:
+    """Refuse a load with failures: others than 2xx, broken streams, answers too short."""
+    counts = [pattern.search(printed) for pattern in _PRINTED]
+    requests, statuses, data = (list(map(int, found.groups())) for found in counts if found)
+    failed = number - min(requests[1], statuses[0])
+    if failed:
+        found = f"{failed} of {number} requests failed"
+    elif data[0] < number * (body.answer_bytes or 0):
+        found = f"{data[0]} bytes in {number} answers, so errors among them"
+    else:
+        return
+    raise ClientError(
+        what,
+        found=found,
+        wanted="an answer to each",
+        details=printed[printed.find("finished in") :],
+    )
