@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import client, container, flags, gpu, locust, overhead, serving, variants
+from bench import client, container, flags, gpu, locust, overhead, pipeline, serving, variants
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
 from tritonkit.errors import TritonkitError
@@ -14,6 +14,7 @@ from tritonkit.errors import TritonkitError
 BENCHES = {
     "overhead": overhead.run,
     "serving": serving.run,
+    "pipeline": pipeline.run,
     "flags": flags.run,
     "container": container.run,
     "locust": locust.run,
