@@ -19,6 +19,14 @@ __all__ = ["Launch", "guard_in", "has_guard"]
 
 _GUARD = Path("lib") / "tritonkit" / "guard.so"
 _PR_SET_PDEATHSIG = 1
+_MIB = 1 << 20
+# glibc gives blocks of more than 128 KiB back to the kernel and asks for them again: images and tensors are of that
+# size, and a decode_image spent more time on page faults than on pixels (mallopt(3)).
+_KEPT_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(8 * _MIB),
+    "MALLOC_TRIM_THRESHOLD_": str(16 * _MIB),
+    "MALLOC_TOP_PAD_": str(1 * _MIB),
+}
 
 
 def guard_in(environment: Path) -> Path | None:
@@ -73,7 +81,7 @@ class Launch:
         Raises:
             OSError: it cannot be executed.
         """
-        argv, env, kept_open = list(self.argv), dict(self.env), []
+        argv, env, kept_open = list(self.argv), {**_KEPT_MEMORY, **self.env}, []
         if self.guard:
             env |= {
                 "LD_PRELOAD": " ".join(filter(None, [self._preload(), env.get("LD_PRELOAD", "")])),
