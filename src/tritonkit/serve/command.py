@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run", "usable_backends"]
+__all__ = [
+    "PREFIX",
+    "arguments",
+    "prepare_backends",
+    "python_run",
+    "stand_ins_serve",
+    "usable_backends",
+]
 
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
@@ -45,6 +52,25 @@ def usable_backends(
                 todo="see `tritonkit doctor`, or serve with --backend auto",
             )  # fmt: skip
     return tuple(backend for backend in found.values() if not backend.wrong)
+
+
+def stand_ins_serve(served: Collection[str], found: Mapping[str, NativeBackend]) -> str:
+    """Which of the backends that serve could be native and are not, and why; empty where there is none.
+
+    Args:
+        served: the backends that models name.
+        found: those that were compiled.
+    """
+    reasons = {
+        name: found[name].wrong if name in found else "it is not compiled"
+        for name in ENGINES
+        if name in served
+    }
+    names = "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
+    return names and (
+        f"Python stand-ins serve instead of native backends ({names}): small networks are answered"
+        " more slowly; `tritonkit doctor` says what to do"
+    )
 
 
 def prepare_backends(

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve import shm
-from tritonkit.serve.command import arguments, prepare_backends, python_run, usable_backends
+from tritonkit.serve.command import (
+    arguments,
+    prepare_backends,
+    python_run,
+    stand_ins_serve,
+    usable_backends,
+)
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
@@ -91,9 +97,9 @@ def prepare(settings: Settings) -> Run:
     names = ", ".join(model.name for model in models)
     kinds = f"; native backends: {', '.join(native_names)}" if native else ""
     settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
-    for backend in compiled.values():
-        if backend.wrong:
-            message = f"{backend.name} is served by its Python stand-in: {backend.wrong}"
+    if settings.backend == "auto" and not installation.native:
+        served = {model.backend for model in models}
+        if message := stand_ins_serve(served, compiled):
             settings.emit(ServeEvent("stand_in", message))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
@@ -189,7 +195,10 @@ def lost_port(log: Path) -> bool:
 def _wait_or_fail(run: Run, triton: SupervisedProcess, deadline: float, waiting: str) -> None:
     """Wait a moment longer; ServerStartError where that is in vain."""
     if triton.ended.wait(_POLL_S):
-        raise _failure(run, describe_exit(triton.exit_code))
+        todo = f"the whole log is {run.log}"
+        if run.native and (triton.exit_code or 0) < 0:
+            todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
+        raise _failure(run, describe_exit(triton.exit_code), todo)
     if time.monotonic() > deadline:
         raise _failure(run, f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}")
 
@@ -255,11 +264,11 @@ def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
     )
 
 
-def _failure(run: Run, found: str) -> ServerStartError:
+def _failure(run: Run, found: str, todo: str = "") -> ServerStartError:
     return ServerStartError(
         "tritonserver",
         found=found,
-        todo=f"the whole log is {run.log}",
+        todo=todo or f"the whole log is {run.log}",
         details="\n".join(relevant(read_tail(run.log))),
     )
 
