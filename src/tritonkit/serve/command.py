@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound
+from tritonkit.resources import shipped
 from tritonkit.serve.core.flags import server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
 
@@ -24,8 +26,8 @@ __all__ = [
     "arguments",
     "prepare_backends",
     "python_run",
-    "stand_ins_serve",
     "usable_backends",
+    "without_own",
 ]
 
 PREFIX = "{prefix}"
@@ -54,23 +56,20 @@ def usable_backends(
     return tuple(backend for backend in found.values() if not backend.wrong)
 
 
-def stand_ins_serve(served: Collection[str], found: Mapping[str, NativeBackend]) -> str:
-    """Which of the backends that serve could be native and are not, and why; empty where there is none.
+def without_own(found: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str, NativeBackend]:
+    """The same, where a backend that the project wrote itself is not to be replaced.
 
     Args:
-        served: the backends that models name.
         found: those that were compiled.
+        stand_ins: the folder of Python backends to serve with, the project's or tritonkit's.
     """
-    reasons = {
-        name: found[name].wrong if name in found else "it is not compiled"
-        for name in ENGINES
-        if name in served
+    ours = shipped("python_backends/backends")
+    return {
+        name: replace(backend, wrong=f"the project has its own, {stand_ins / name}")
+        if (stand_ins / name).exists() and (stand_ins / name).resolve() != (ours / name).resolve()
+        else backend
+        for name, backend in found.items()
     }
-    names = "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
-    return names and (
-        f"Python stand-ins serve instead of native backends ({names}): small networks are answered"
-        " more slowly; `tritonkit doctor` says what to do"
-    )
 
 
 def prepare_backends(

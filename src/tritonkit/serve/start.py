@@ -14,12 +14,13 @@ from tritonkit.serve.command import (
     arguments,
     prepare_backends,
     python_run,
-    stand_ins_serve,
     usable_backends,
+    without_own,
 )
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
+from tritonkit.serve.core.native_backends import why_not
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.unix_http import Admin
@@ -34,6 +35,7 @@ from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tritonkit.serve.core.native_backends import NativeBackend
@@ -45,6 +47,11 @@ UNGUARDED = (
     " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory"
 )
 """What an environment without the guard leaves open."""
+
+STAND_INS = (
+    "Python stand-ins serve instead of native backends ({}): small networks are answered more slowly;"
+    " `tritonkit doctor` says what to do"
+)
 
 _POLL_S = 0.05
 _CALL_S = 5.0
@@ -87,27 +94,35 @@ def prepare(settings: Settings) -> Run:
     clear_dead_runs()
     served_from = installation.backends if installation.native else settings.stand_ins
     compiled = {} if settings.backend == "python" else installation.native_backends()
+    compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    native_names = [backend.name for backend in native]
-    wanted = shm.plan(models, python_run(served_from) - set(native_names))
+    # What is native needs nothing of /dev/shm.
+    wanted = shm.plan(models, python_run(served_from) - {backend.name for backend in native})
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.project)
     backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)
-    names = ", ".join(model.name for model in models)
-    kinds = f"; native backends: {', '.join(native_names)}" if native else ""
-    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
-    if settings.backend == "auto" and not installation.native:
-        served = {model.backend for model in models}
-        if message := stand_ins_serve(served, compiled):
-            settings.emit(ServeEvent("stand_in", message))
-    if installation.guard is None:
-        settings.emit(ServeEvent("unguarded", UNGUARDED))
+    _announce(settings, installation, models, compiled, native)
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
         settings, installation, {m.name: m for m in models}, backends, native, wanted, folder,
         new_key(), given or shm.largest_message(models),
     )  # fmt: skip
+
+
+def _announce(
+    settings: Settings, installation: ServerInstallation, models: Sequence[ServedModel],
+    compiled: Mapping[str, NativeBackend], native: Sequence[NativeBackend],
+) -> None:  # fmt: skip
+    """Say what will serve what, and what this environment leaves open."""
+    names = ", ".join(model.name for model in models)
+    kinds = "; native backends: " + ", ".join(one.name for one in native) if native else ""
+    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
+    wrong = why_not(compiled, {model.backend for model in models})
+    if settings.backend == "auto" and not installation.native and wrong:
+        settings.emit(ServeEvent("stand_in", STAND_INS.format(wrong)))
+    if installation.guard is None:
+        settings.emit(ServeEvent("unguarded", UNGUARDED))
 
 
 def launch(run: Run, grpc_port: int) -> SupervisedProcess:
