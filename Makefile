@@ -14,7 +14,7 @@ WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,$(WITH_S
 # Servers that others wrote, and the fuzzer: no unit tests.
 OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 
-.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel release-check mlserver kserve clean clean-machine
+.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel dist release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make unit   the tests that start no server, without the slow ones"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
 	@echo "make wheel  the wheel, installed and used in an empty folder"
+	@echo "make dist   the source distribution and the wheels, in dist/"
 	@echo "make clean-machine  make demo and make unit in a container that has only what README names"
 	@echo "make oldest the client's tests with the oldest tritonclient it is for"
 	@echo "make audit  bandit, and pip-audit over both environments"
@@ -103,6 +104,12 @@ docker: setup
 # The wheel, installed into a fresh environment in an empty folder.
 wheel: setup
 	@$(BIN)/python -m pytest tests/packaging
+
+# The source distribution, the wheel for machines like this one, and the one for any.
+dist: setup
+	@$(BIN)/python $(PIP_INSTALL) build "setuptools>=77"
+	@TRITONKIT_NATIVE=require $(BIN)/python -m build --no-isolation --outdir dist
+	@TRITONKIT_NATIVE=no $(BIN)/python -m build --no-isolation --wheel --outdir dist
 
 # The same with each Python that is promised; PYTHONS names them where PATH does not have them.
 PYTHONS ?= python3.11 python3.12 python3.13

@@ -288,18 +288,20 @@ def _last_line(text: str) -> str:
 
 
 def _is_compiled(folder: Path) -> bool:
-    """All that can be: without a C++ compiler the backends' Python stand-ins serve."""
-    wanted = (GUARD, *(BACKENDS if any(map(shutil.which, ("c++", "g++", "clang++"))) else ()))
+    """All that can be: where nothing is shipped and there is no C++ compiler, Python stand-ins serve."""
+    shipped = HERE / "native" / "prebuilt" / platform.machine()
+    possible = shipped.is_dir() or any(map(shutil.which, ("c++", "g++", "clang++")))
+    wanted = (GUARD, *(BACKENDS if possible else ()))
     return all((folder / file).is_file() for file in wanted)
 
 
 def _compile(folder: Path, say: Say) -> None:
-    """Compile what runs inside tritonserver, and say what came of it; nothing of it is needed to serve."""
+    """Take or compile what runs inside tritonserver, and say what came of it; nothing of it is needed to serve."""
     wrong = _build(folder, "guard")
     say(
         f"guard not compiled: the server runs unguarded; install gcc and libc6-dev, and do this again ({wrong})"
         if wrong
-        else f"guard compiled: {folder / GUARD}"
+        else f"guard in place: {folder / GUARD}"
     )
     # Without a compiler they would take minutes: ziglang compiles its C++ library first.
     wrong = _build(folder, "onnxruntime", "openvino", "--no-download")
@@ -307,7 +309,7 @@ def _compile(folder: Path, say: Say) -> None:
         "native backends not compiled: their Python stand-ins serve, small networks more slowly;"
         f" install g++ and libc6-dev, and do this again ({wrong})"
         if wrong
-        else f"native backends compiled: {folder / NATIVE}"
+        else f"native backends in place: {folder / NATIVE}"
     )
 
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from core.drain import finish_ensembles
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
 from core.launch import Launch, guard_in
 from core.metrics import MetricsProxy
+from core.native_backends import ENGINES, backend_flags, find_native_backends, why_not
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
@@ -140,10 +142,11 @@ def command(options: argparse.Namespace, extra: list[str]) -> Launch:
 
 def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any]) -> list[str]:
     configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
-    return server_arguments(
+    backends, flags = _backends(options.backend)
+    common = server_arguments(
         binary=HOME / "bin" / "tritonserver",
         repository=options.repository,
-        backends=HOME / "backends",
+        backends=backends,
         models=models,
         caches=HOME / "caches" if _CACHED.search(configs) else None,
         limits_rate="rate_limiter" in configs,
@@ -154,6 +157,32 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         grpc_port=GRPC_PORT,
         shared_memory=options.shared_memory,
     )
+    return [*common, *flags]
+
+
+@cache
+def _backends(wanted: str) -> tuple[Path, tuple[str, ...]]:
+    """The folder of backends to serve from, and what tritonserver is told of them.
+
+    The native ones are tried here, because the image may have been built on a machine of another kind.
+    Where one of them cannot be used, the stand-ins serve for all.
+    """
+    usual, native = HOME / "backends", HOME / "native-backends"
+    if wanted not in ("auto", "native", "python"):
+        raise Refused(Path("TRITON_BACKEND"), f"it is {wanted}", "set it to auto, native or python")
+    has_stand_ins = any((usual / name / "model.py").is_file() for name in ENGINES)
+    if wanted == "python" or not has_stand_ins:  # NVIDIA's image has its own backends
+        return usual, ()
+    found = find_native_backends(VENV, HOME / "lib")
+    wrong = why_not(found)
+    if not wrong:
+        return native, tuple(backend_flags(found.values()))
+    if wanted == "native":
+        raise Refused(native, f"they cannot be used: {wrong}", "TRITON_BACKEND=auto or python")
+    _say(
+        f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md"
+    )
+    return usual, ()
 
 
 def _supervise(
@@ -263,6 +292,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repository", type=Path, default=Path("/models"))
     parser.add_argument("--key-file", type=Path, default=Path("/handover/admin-key"))
     parser.add_argument("--needs", type=Path, default=Path("/handover/needs.json"))
+    parser.add_argument(
+        "--backend", default=os.environ.get("TRITON_BACKEND") or "auto",
+        help="of ONNX Runtime and OpenVINO: auto (native where it can be), native or python",
+    )  # fmt: skip
     parser.add_argument(
         "--shared-memory", action="store_true", help="clients with the key may register theirs"
     )

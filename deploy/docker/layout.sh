@@ -14,6 +14,18 @@ for twin in /tmp/backends/*/; do # what the twins share lies beside each model.p
     cp /tmp/backends/*.py "/opt/tritonserver/backends/$(basename "$twin")"
 done
 rm -rf "$wheel"
+# The same once more with the native backends in their stand-ins' places. entry.py tries them where they will run,
+# and a folder that Triton may load them from cannot be made there: the root is read-only, /tmp is noexec.
+native=/opt/tritonserver/native-backends
+for library in /opt/tritonkit/venv/lib/tritonkit/libtriton_*.so; do
+    [ -f "$library" ] || continue
+    name=$(basename "$library" .so | sed s/libtriton_//)
+    [ -d "$native" ] || cp -r /opt/tritonserver/backends "$native"
+    rm -r "${native:?}/$name"
+    mkdir "$native/$name"
+    mv "$library" "$native/$name/"
+    ln -s "$native/$name/$(basename "$library")" "$library"
+done
 # OpenVINO's parts for other devices and for compilers: 63 of its 180 MB.
 rm -rf "$packages/openvino/include" "$packages/openvino/cmake" "$packages/openvino/libs/cache.json" \
     "$packages"/openvino/libs/libopenvino_intel_[gn]pu_*

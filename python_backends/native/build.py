@@ -1,8 +1,9 @@
 """Compile what runs inside tritonserver: `python build.py --venv .venv-server`.
 
-The guard that it preloads (guard/, C), and the backends onnxruntime and openvino (backend/, C++). Needed are
-Python's standard library and a compiler: the machine's, else the PyPI package `ziglang`, which is installed
-into a temporary folder and thrown away.
+The guard that it preloads (guard/, C), and the backends onnxruntime and openvino (backend/, C++). What lies
+compiled in prebuilt/ is taken where it is of these sources and runs here, as in a wheel of tritonkit. Else needed
+are Python's standard library and a compiler: the machine's, or the PyPI package `ziglang`, which is installed into
+a temporary folder and thrown away.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import atexit
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PLACE = Path("lib") / "tritonkit"
 """The folder of the libraries in the server's environment."""
+
+PREBUILT = HERE / "prebuilt" / platform.machine()
+"""The folder of libraries that were compiled elsewhere; a clone has none unless --prebuilt made it."""
+
+OLDEST_GLIBC = (2, 35)
+"""The embedded server's own need: what is compiled to be taken elsewhere shall need no newer one."""
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 COMPILE = (
@@ -53,7 +61,8 @@ class Language:
 C = Language(("cc", "gcc", "clang"), "cc", ("-std=c11", "-D_GNU_SOURCE"))
 CPP = Language(
     ("c++", "g++", "clang++"), "c++", ("-std=c++17", "-ffp-contract=off"),
-    ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL"),
+    # Without what nothing uses of that runtime the files have half the size, and need no glibc newer than the server.
+    ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"),
 )  # fmt: skip
 
 
@@ -88,10 +97,11 @@ class BuildError(Exception):
     """A library cannot be compiled; the text says why and what to do."""
 
 
-def build(name: str, folder: Path, compiler: str = "", download: bool = True) -> bool:
-    """Compile a library into a folder unless it is there and current; gives whether anything was done.
+def build(name: str, folder: Path, compiler: str = "", download: bool = True) -> str:
+    """Bring a library into a folder: one of PREBUILT, else compiled; gives what was done, in a few words.
 
-    The file appears in one step. Beside it lies a note of what it was made from.
+    Nothing is done where it is there and current. The file appears in one step. Beside it lies a note of what
+    it was made from.
 
     Args:
         name: a key of LIBRARIES.
@@ -103,23 +113,67 @@ def build(name: str, folder: Path, compiler: str = "", download: bool = True) ->
         BuildError: no compiler did it, or the folder cannot be written.
     """
     if is_current(name, folder, compiler):
-        return False
+        return "is current"
     library = LIBRARIES[name]
     out = folder / library.file
+    ready_made = PREBUILT / library.file
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not compiler and is_current(name, PREBUILT) and needed_glibc(ready_made) <= this_glibc():
+            _put(ready_made, out, _fingerprint(library, ""))
+            return f"taken from {PREBUILT}"
         with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
             made = _compile(library, Path(scratch), compiler, download)
-            # Beside its place, because a file cannot be renamed to another file system.
-            ready = out.with_name(f".{out.name}.{os.getpid()}")
-            shutil.copyfile(made, ready)
-            ready.chmod(0o755)
-            _note(out).unlink(missing_ok=True)
-            ready.replace(out)
-            _note(out).write_text(_fingerprint(library, compiler))
+            _put(made, out, _fingerprint(library, compiler))
     except OSError as error:
         raise BuildError(f"{out}: {error}; choose another place with --out") from error
-    return True
+    return "compiled"
+
+
+def prebuild(folder: Path, download: bool = True) -> tuple[int, int]:
+    """Compile all libraries to be taken by other machines of this kind; gives the oldest glibc they run with.
+
+    A compiler binds to the glibc of its machine: where that makes a file need more than OLDEST_GLIBC,
+    `ziglang` makes it, if it may be installed.
+
+    Raises:
+        BuildError: as `build`.
+    """
+    needed = [OLDEST_GLIBC]
+    for name, library in LIBRARIES.items():
+        out = folder / library.file
+        build(name, folder, download=download)
+        if needed_glibc(out) > OLDEST_GLIBC and download:
+            build(name, folder, "ziglang")
+            _note(out).write_text(_fingerprint(library, ""))
+        needed.append(needed_glibc(out))
+    return max(needed)
+
+
+def needed_glibc(file: Path) -> tuple[int, int]:
+    """The newest glibc whose symbols a library needs: their versions are names in the file."""
+    found = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", file.read_bytes())
+    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+
+
+def this_glibc() -> tuple[int, int]:
+    """The version of this machine's glibc; (0, 0) where it has another C library."""
+    try:
+        version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1]
+        major, minor = version.split(".")[:2]
+        return int(major), int(minor)
+    except (IndexError, OSError, ValueError):
+        return 0, 0
+
+
+def _put(made: Path, out: Path, fingerprint: str) -> None:
+    # Beside its place, because a file cannot be renamed to another file system.
+    ready = out.with_name(f".{out.name}.{os.getpid()}")
+    shutil.copyfile(made, ready)
+    ready.chmod(0o755)
+    _note(out).unlink(missing_ok=True)
+    ready.replace(out)
+    _note(out).write_text(fingerprint)
 
 
 def is_current(name: str, folder: Path, compiler: str = "") -> bool:
@@ -232,6 +286,11 @@ def main() -> int:
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--venv", type=Path, help=f"the server's environment: {PLACE} in it")
     place.add_argument("--out", type=Path, help="the folder to write to")
+    place.add_argument(
+        "--prebuilt",
+        action="store_true",
+        help=f"all of them to {PREBUILT}, for images that are built here and other machines",
+    )
     parser.add_argument("--compiler", default="", help="a compiler's command, or: ziglang")
     parser.add_argument(
         "--no-download", action="store_true", help="without a compiler on this machine, leave it"
@@ -244,6 +303,8 @@ def main() -> int:
         parser.error(f"there is no folder {arguments.venv}")
     if unknown := set(arguments.names) - set(LIBRARIES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
+    if arguments.prebuilt:
+        return _prebuilt(not arguments.no_download)
     folder = arguments.out or arguments.venv / PLACE
     failed = False
     for name in arguments.names or LIBRARIES:
@@ -254,8 +315,18 @@ def main() -> int:
             print(f"{name}: not compiled: {error}", file=sys.stderr)  # noqa: T201
         else:
             file = folder / LIBRARIES[name].file
-            print(f"{name}: {file} {'compiled' if done else 'is current'}")  # noqa: T201
+            print(f"{name}: {file} {done}")  # noqa: T201
     return 3 if failed else 0
+
+
+def _prebuilt(download: bool) -> int:
+    try:
+        oldest = prebuild(PREBUILT, download)
+    except (BuildError, OSError) as error:
+        print(f"not compiled: {error}", file=sys.stderr)  # noqa: T201
+        return 3
+    print(f"{PREBUILT}: for glibc {'.'.join(map(str, oldest))} and newer")  # noqa: T201
+    return 0
 
 
 if __name__ == "__main__":

@@ -107,6 +107,37 @@ def test_the_server_refuses(images: None, folder: Path, what: str, words: str) -
     assert "Traceback" not in done.stderr
 
 
+HIDDEN = ("--tmpfs", "/opt/tritonkit/venv/lib/tritonkit")
+"""An image without native backends."""
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("native", "they cannot be used: onnxruntime: it is not compiled; openvino: it is not"),
+        ("fast", "TRITON_BACKEND: it is fast"),
+    ],
+)
+def test_native_backends_that_are_demanded_are_not_replaced(
+    images: None, folder: Path, backend: str, words: str
+) -> None:
+    """Without them, or with a word that is none of the three, the container ends and says what to do."""
+    done = start(folder, *HIDDEN, "--env", f"TRITON_BACKEND={backend}")
+    assert done.returncode == 4, done.stderr
+    assert words in done.stderr
+    assert "\n  do: " in done.stderr
+
+
+def test_stand_ins_serve_where_native_backends_cannot(images: None) -> None:
+    """The folder that tritonserver is given has them alone, and the log says why."""
+    code = "import entry; folder, flags = entry._backends('auto'); print(folder, *flags)"
+    python = ("--workdir", "/opt/tritonkit", "--entrypoint", "python3")
+    done = run("docker", "run", "--rm", *HIDDEN, *python, SERVER_IMAGE, "-c", code)
+    assert done.stdout == "/opt/tritonserver/backends\n", done.stderr
+    assert "warning: Python stand-ins serve" in done.stderr
+    assert "onnxruntime: it is not compiled" in done.stderr
+
+
 def test_the_builder_refuses_an_open_key(
     images: None, settings: str, project: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,18 @@ def test_the_server_is_confined(stack: Stack) -> None:
     assert {b["HostIp"] for bound in json.loads(ports).values() for b in bound} == {"127.0.0.1"}
 
 
+def test_native_backends_serve_where_the_image_has_them(stack: Stack) -> None:
+    """The network's backend is in tritonserver's process and no stub runs one; an image that was built without
+    a compiler says that stand-ins serve."""
+    has = stack.inside("test", "-d", "/opt/tritonserver/native-backends").returncode == 0
+    loaded = stack.inside("sh", "-c", "cat /proc/[0-9]*/maps").stdout
+    stubs = stack.inside("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
+    warned = "Python stand-ins serve" in stack.compose("logs", "triton").stdout
+    assert ("/libtriton_onnxruntime.so" in loaded) is has
+    assert ("/digits_network/" not in stubs) is has
+    assert warned is not has
+
+
 def test_the_server_image_is_small_and_without_torch(images: None) -> None:
     """Under 1.2 GB, and nothing of PyTorch in its Python."""
     assert int(docker("image", "inspect", "-f", "{{.Size}}", SERVER_IMAGE)) < 1.2e9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +13,15 @@ import pytest
 from tests.native.guarded import build_module
 
 
-def build(project: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run build.py as `make setup` does."""
+def build(
+    project: Path, *arguments: object, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run build.py as `make setup` does, or with another PATH."""
     script = project / "python_backends" / "native" / "build.py"
     return subprocess.run(
         [sys.executable, "-IS", str(script), *map(str, arguments)],
         capture_output=True, text=True, check=False,
+        env=os.environ if path is None else {**os.environ, "PATH": path},
     )  # fmt: skip
 
 
@@ -34,6 +39,39 @@ def test_a_current_file_is_left_alone(project: Path, tmp_path: Path, name: str) 
     assert out.read_bytes() == b"as compiled"
     note.write_text("of other sources")
     assert not native.is_current(name, folder)
+
+
+def test_what_was_compiled_elsewhere_needs_no_compiler(project: Path, tmp_path: Path) -> None:
+    """It is taken where it is of these sources and runs with this machine's glibc, else it is left."""
+    shutil.copytree(project / "python_backends" / "native", tmp_path / "python_backends" / "native")
+    native = build_module(tmp_path)
+    library = native.LIBRARIES["openvino"]
+    ready_made = native.PREBUILT / library.file
+    note = ready_made.with_name(f"{library.file}.made-from")
+    native.PREBUILT.mkdir(parents=True, exist_ok=True)
+    out = tmp_path / "out" / library.file
+    for content, made_from, taken in (
+        (b"\0GLIBC_2.17\0", "other sources", False),
+        (b"\0GLIBC_2.17\0GLIBC_9.1\0", native._fingerprint(library, ""), False),
+        (b"\0GLIBC_2.17\0", native._fingerprint(library, ""), True),
+    ):
+        ready_made.write_bytes(content)
+        note.write_text(made_from)
+        done = build(tmp_path, "--out", out.parent, "--no-download", "openvino", path="")
+        assert (done.returncode == 0) is out.is_file() is taken
+        assert taken or "there is no compiler" in done.stderr
+    assert done.stdout == f"openvino: {out} taken from {native.PREBUILT}\n"
+    assert native.is_current("openvino", out.parent)
+
+
+def test_the_glibc_that_a_file_needs_is_read_from_it(tmp_path: Path) -> None:
+    """The newest version among its symbols' counts, as a number."""
+    native = build_module(Path(__file__).parents[2])
+    file = tmp_path / "library"
+    file.write_bytes(b"\0GLIBC_2.9\0GLIBC_2.35\0GLIBCXX_3.4.30\0GLIBC_PRIVATE\0GLIBC_2.2.5\0")
+    assert native.needed_glibc(file) == (2, 35)
+    file.write_bytes(b"")
+    assert native.needed_glibc(file) == (0, 0)
 
 
 def test_every_source_belongs_to_a_library(project: Path) -> None:

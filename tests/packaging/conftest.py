@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +20,11 @@ _OURS = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "TRITONKIT_SERVER_VENV")
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment, and the folder that commands run in."""
+    """A virtual environment, the folder that commands run in, and where they find other programs."""
 
     folder: Path
     cwd: Path
+    path: str = os.environ["PATH"]
 
     @property
     def packages(self) -> Path:
@@ -32,7 +34,7 @@ class Environment:
     def variables(self) -> dict[str, str]:
         """As in a shell where it is activated, with a cache folder of the test's own."""
         env = {key: value for key, value in os.environ.items() if key not in _OURS}
-        env["PATH"] = f"{self.folder / 'bin'}:{env['PATH']}"
+        env["PATH"] = f"{self.folder / 'bin'}:{self.path}"
         return env | {"XDG_CACHE_HOME": str(self.cwd.parent / "cache")}
 
     def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -51,6 +53,18 @@ def make_environment(folder: Path, cwd: Path, *packages: str) -> Environment:
     made = Environment(folder, cwd)
     made.run("python", "-m", "pip", "install", "--quiet", *packages)
     return made
+
+
+def without_compilers(folder: Path) -> str:
+    """A PATH of one folder with links to all programs but compilers."""
+    compiler = re.compile(r"(.*-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+|c[89]9)(-\d+)?")
+    folder.mkdir()
+    for place in map(Path, os.get_exec_path()):
+        for program in place.iterdir() if place.is_dir() else ():
+            link = folder / program.name
+            if not compiler.fullmatch(program.name) and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
+import tarfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.optimize.test_make import RELU, onnx_file
-from tests.packaging.conftest import Environment, make_environment
+from tests.packaging.conftest import Environment, make_environment, without_compilers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LIGHT_BYTES = 60_000_000
+PREBUILT = "python_backends/native/prebuilt/"
 TOP_LEVEL = ("python_backends/", "loadtest/", "deploy/docker/", "deploy/prometheus/")
 
 
@@ -36,7 +40,40 @@ def test_the_wheel_carries_the_top_level_folders(project: Path, wheel: Path) -> 
     }
     wanted = {name for name in tracked if (project / name).is_file()}
     assert wanted - carried == {"deploy/docker/resources.yml"}
-    assert not [name for name in carried if name.endswith((".pyc", ".so", "admin-key"))]
+    assert not [name for name in carried if name.endswith((".pyc", "admin-key"))]
+    libraries = {name for name in carried if name.endswith(".so")}
+    assert all(name.startswith(PREBUILT) for name in libraries)
+    assert bool(libraries) is not wheel.name.endswith("-py3-none-any.whl")
+
+
+@pytest.mark.needs("c++")
+def test_what_runs_inside_the_server_is_compiled_into_it(wheel: Path) -> None:
+    """For any Python 3 on machines with the glibc that the server itself needs; the libraries need no newer one."""
+    assert wheel.name.endswith(f"-py3-none-manylinux_2_35_{platform.machine()}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        place = f"tritonkit/_data/{PREBUILT}{platform.machine()}/"
+        needed = {
+            name: max(
+                tuple(map(int, version.split(b".")))
+                for version in re.findall(rb"\0GLIBC_([\d.]+)", archive.read(place + name))
+            )
+            for name in ("guard.so", "libtriton_onnxruntime.so", "libtriton_openvino.so")
+        }
+    assert max(needed.values()) <= (2, 35), needed
+
+
+def test_without_a_compiler_there_is_a_wheel_for_any_machine(dist: Path, tmp_path: Path) -> None:
+    """From the source distribution; it carries no library."""
+    tools = make_environment(tmp_path / "venv", tmp_path, "build")
+    tools = replace(tools, path=without_compilers(tmp_path / "programs"))
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        assert not [name for name in archive.getnames() if name.endswith((".so", ".made-from"))]
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    tools.run("python", "-m", "build", "--wheel", "--outdir", str(tmp_path / "out"), str(source))
+    (wheel,) = (tmp_path / "out").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
 
 
 def test_a_caller_installs_little(wheel: Path, tmp_path: Path) -> None:
@@ -52,22 +89,28 @@ def test_a_caller_installs_little(wheel: Path, tmp_path: Path) -> None:
             part = re.split(r"[.-]", file.relative_to(made.packages).parts[0])[0]
             sizes[part] = sizes.get(part, 0) + file.stat().st_size
     assert not sizes.keys() & {"torch", "onnx", "onnxruntime", "grpc"}
-    beside = {part: size for part, size in sizes.items() if part not in ("numpy", "pip")}
+    # Python 3.11 puts setuptools into a new environment beside pip.
+    given = ("numpy", "pip", "setuptools")
+    beside = {part: size for part, size in sizes.items() if part not in given}
     assert sum(beside.values()) < LIGHT_BYTES, sorted(beside.items(), key=lambda item: -item[1])
 
 
 @pytest.fixture(scope="module")
 def project_of_ones_own(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An empty folder with an ONNX file, and the wheel installed for ONNX models and load tests."""
+    """An empty folder with an ONNX file, and the wheel installed for ONNX models and load tests, on a machine
+    without a compiler."""
     place = tmp_path_factory.mktemp("user")
     (place / "project").mkdir()
     (place / "project" / "model.onnx").write_bytes(onnx_file(RELU, ["batch", 4]))
     extras = f"{wheel}[onnx,loadtest]"
-    return make_environment(place / "venv", place / "project", extras)
+    made = make_environment(place / "venv", place / "project", extras)
+    return replace(made, path=without_compilers(place / "programs"))
 
 
-def test_the_whole_way_to_an_answer(project_of_ones_own: Environment) -> None:
-    """new, build, server install, serve, call, load and compose, each as a person types it."""
+def test_the_whole_way_to_an_answer(project_of_ones_own: Environment, wheel: Path) -> None:
+    """new, build, server install, serve, call, load and compose, each as a person types it; what was compiled
+    into the wheel serves."""
+    native = not wheel.name.endswith("-py3-none-any.whl")
     user = project_of_ones_own
     user.run("tritonkit", "new", "mymodel", "--onnx", "model.onnx")
     assert "new version 1" in user.run("tritonkit", "build").stderr
@@ -78,7 +121,9 @@ def test_the_whole_way_to_an_answer(project_of_ones_own: Environment) -> None:
     user.run("tritonkit", "server", "path", code=4)
     installed = user.run("tritonkit", "server", "install").stderr
     assert "it is made again" in installed
-    assert "guard compiled" in installed
+    assert "guard in place" in installed
+    assert ("native backends in place" in installed) is native
+    assert not native or "nothing to change" in user.run("tritonkit", "server", "install").stderr
     facts = json.loads(user.run("tritonkit", "server", "path", "--json").stdout)
     assert facts["managed"]
     with _served(user) as address:
@@ -87,10 +132,17 @@ def test_the_whole_way_to_an_answer(project_of_ones_own: Environment) -> None:
         assert answer["outputs"] == {"y": [[1, 0, 3, 0]]}
         load = ("load", "mymodel", "--users", "2", "--duration", "2s", "--address", address)
         assert json.loads(user.run("tritonkit", *load, "--json").stdout)["holds"]
+    said = (user.cwd / "said").read_text()
+    assert ("native backends: onnxruntime, openvino" in said) is native
+    assert ("Python stand-ins serve" in said) is not native
     user.run("tritonkit", "compose")
+    context = user.cwd / "deploy" / "tritonkit" / PREBUILT / platform.machine()
+    assert (context / "libtriton_openvino.so").is_file() is native
     assert (user.cwd / "docker-compose.yml").is_file()
     checks = json.loads(user.run("tritonkit", "doctor", "--json").stdout)["checks"]
     assert not [check for check in checks if check["status"] == "fail"]
+    (found,) = [check for check in checks if check["name"] == "native backends"]
+    assert found["found"].startswith("native: onnxruntime with /") is native
     user.run("tritonkit", "server", "remove")
     user.run("tritonkit", "server", "path", code=4)
 
@@ -126,10 +178,10 @@ def _kill_an_install(user: Environment) -> None:
 
 @contextlib.contextmanager
 def _served(user: Environment) -> Iterator[str]:
-    """The gRPC address of `tritonkit serve`, which ends well after Ctrl-C."""
-    with subprocess.Popen(
+    """The gRPC address of `tritonkit serve`, which ends well after Ctrl-C; what it says is in the file `said`."""
+    with (user.cwd / "said").open("w") as said, subprocess.Popen(
         [str(user.folder / "bin" / "tritonkit"), "serve", "--grpc-port", "0", "--metrics-port", "0"],
-        stdout=subprocess.PIPE, text=True, cwd=user.cwd, env=user.variables(),
+        stdout=subprocess.PIPE, stderr=said, text=True, cwd=user.cwd, env=user.variables(),
     ) as process:  # fmt: skip
         try:
             assert process.stdout is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,15 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
         assert script.is_whole(tmp_path) is whole
 
 
-def test_what_cannot_be_compiled_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_compiled_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """It says what the server does without it, and what to install."""
+    sources = tmp_path / "python_backends"
+    shutil.copytree(
+        script.HERE / "native", sources / "native", ignore=shutil.ignore_patterns("prebuilt")
+    )
+    monkeypatch.setattr(script, "HERE", sources)
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(BASE)

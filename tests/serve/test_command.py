@@ -14,6 +14,7 @@ from tritonkit.serve.command import (
     prepare_backends,
     python_run,
     usable_backends,
+    without_own,
 )
 from tritonkit.serve.core.native_backends import NativeBackend
 from tritonkit.serve.install import ServerInstallation
@@ -135,6 +136,17 @@ def test_which_backends_are_native(tmp_path: Path) -> None:
         usable_backends(found, demanded=True)
     with pytest.raises(ServerNotFound, match=r"native backend onnxruntime.*not compiled"):
         usable_backends({}, demanded=True)
+
+
+def test_a_backend_of_the_projects_own_is_not_replaced(project: Path, tmp_path: Path) -> None:
+    """One that it wrote under the same name serves; the shipped stand-ins, behind a link too, give way."""
+    native = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
+    found = {"onnxruntime": native}
+    (tmp_path / "link").symlink_to(project / "python_backends" / "backends")
+    assert without_own(found, tmp_path / "link") == found
+    assert without_own(found, tmp_path) == found
+    (tmp_path / "onnxruntime").mkdir()
+    assert "its own" in without_own(found, tmp_path)["onnxruntime"].wrong
 
 
 def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ import pytest
 
 from tests.native.guarded import library
 from tests.parts import SERVER
-from tritonkit.serve.core.native_backends import backend_flags, find_native_backends
+from tritonkit.serve.core.native_backends import (
+    NativeBackend,
+    backend_flags,
+    find_native_backends,
+    why_not,
+)
 
 
 @pytest.fixture
@@ -57,6 +62,16 @@ def test_an_engine_that_is_not_installed_is_named(environment: Path) -> None:
     shutil.rmtree(environment / "lib" / "python3.12")
     (found,) = find_native_backends(environment, environment / "libs").values()
     assert found.wrong == "its engine is not installed"
+
+
+def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
+    """Those that are missing and those that cannot be used, of those that are asked about."""
+    good = NativeBackend("onnxruntime", tmp_path, tmp_path)
+    bad = NativeBackend("openvino", tmp_path, tmp_path, "it is too old")
+    assert why_not({"onnxruntime": good, "openvino": bad}) == "openvino: it is too old"
+    assert why_not({"onnxruntime": good}) == "openvino: it is not compiled"
+    assert why_not({}, {"onnxruntime", "python"}) == "onnxruntime: it is not compiled"
+    assert why_not({}, {"python", "ensemble"}) == ""
 
 
 @pytest.mark.needs("triton", "c++")

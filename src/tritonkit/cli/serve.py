@@ -73,7 +73,7 @@ def command(
     backend: Annotated[
         Literal["auto", "native", "python"],
         typer.Option(help="Backends of ONNX Runtime and OpenVINO; auto is native where it can be."),
-    ] = "python",
+    ] = "auto",
     root: Root = None,
 ) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.

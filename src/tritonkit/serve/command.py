@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound
 from tritonkit.machine import cores
+from tritonkit.resources import shipped
 from tritonkit.serve.core.flags import server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
 from tritonkit.serve.core.tuning import chosen_flags
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = ["PREFIX", "arguments", "prepare_backends", "python_run", "tuning", "usable_backends"]
+__all__ = [
+    "PREFIX",
+    "arguments",
+    "prepare_backends",
+    "python_run",
+    "tuning",
+    "usable_backends",
+    "without_own",
+]
 
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
@@ -47,6 +57,22 @@ def usable_backends(
                 todo="see `tritonkit doctor`, or serve with --backend auto",
             )  # fmt: skip
     return tuple(backend for backend in found.values() if not backend.wrong)
+
+
+def without_own(found: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str, NativeBackend]:
+    """The same, where a backend that the project wrote itself is not to be replaced.
+
+    Args:
+        found: those that were compiled.
+        stand_ins: the folder of Python backends to serve with, the project's or tritonkit's.
+    """
+    ours = shipped("python_backends/backends")
+    return {
+        name: replace(backend, wrong=f"the project has its own, {stand_ins / name}")
+        if (stand_ins / name).exists() and (stand_ins / name).resolve() != (ours / name).resolve()
+        else backend
+        for name, backend in found.items()
+    }
 
 
 def prepare_backends(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.machine import cores
 from tritonkit.resources import shipped
+from tritonkit.serve.core.native_backends import why_not
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.install import ServerInstallation, find_server, how_to_install
 from tritonkit.serve.libpython import check_glibc, find_libpython
@@ -164,14 +165,13 @@ def _native_backends(server: ServerInstallation) -> _Finding:
     if server.native:
         return _Finding("part of NVIDIA's image")
     found = server.native_backends()
-    wrong = "; ".join(f"{one.name}: {one.wrong}" for one in found.values() if one.wrong)
+    usable = ", ".join(f"{one.name} with {one.engine}" for one in found.values() if not one.wrong)
+    if not (wrong := why_not(found)):
+        return _Finding(f"native: {usable}")
     script = shipped("python_backends/native/build.py")
     todo = f"install g++ and libc6-dev, and run: python3 {script} --venv {_where(server)}"
-    if wrong:
-        return _Finding(f"not usable, Python stand-ins serve: {wrong}", todo)
-    if not found:
-        return _Finding("they are not compiled, Python stand-ins serve", todo)
-    return _Finding(", ".join(f"{one.name} with {one.engine}" for one in found.values()))
+    rest = f" (native: {usable})" if usable else ""
+    return _Finding(f"Python stand-ins serve: {wrong}{rest}", todo)
 
 
 def _rest(server: ServerInstallation) -> _Finding:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServedModel", "check_files", "parse_config", "read_models"]
 
+_STEP = "tritonkit.step"
 _BACKENDS = {
     "ensemble": "ensemble",
     "onnxruntime_onnx": "onnxruntime",
@@ -42,6 +43,12 @@ class ServedModel:
     def backend(self) -> str:
         """The backend's name, also where only the older `platform` is given."""
         return str(self.config.backend) or _BACKENDS.get(self.config.platform, "")
+
+    @property
+    def step(self) -> str:
+        """Which of tritonkit's own pipeline steps it is; empty for any other model."""
+        known = _STEP in self.config.parameters
+        return str(self.config.parameters[_STEP].string_value) if known else ""
 
     @property
     def parts(self) -> tuple[str, ...]:

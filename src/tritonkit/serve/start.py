@@ -17,11 +17,12 @@ from tritonkit.serve.command import (
     python_run,
     tuning,
     usable_backends,
+    without_own,
 )
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
-from tritonkit.serve.core.native_backends import STEPS
+from tritonkit.serve.core.native_backends import STEPS, why_not
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.tuning import described
@@ -37,6 +38,7 @@ from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tritonkit.serve.core.native_backends import NativeBackend
@@ -48,6 +50,11 @@ UNGUARDED = (
     " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory"
 )
 """What an environment without the guard leaves open."""
+
+STAND_INS = (
+    "Python stand-ins serve instead of native backends ({}): small networks are answered more slowly;"
+    " `tritonkit doctor` says what to do"
+)
 
 _POLL_S = 0.05
 _CALL_S = 5.0
@@ -90,29 +97,39 @@ def prepare(settings: Settings) -> Run:
     clear_dead_runs()
     served_from = installation.backends if installation.native else settings.stand_ins
     compiled = {} if settings.backend == "python" else installation.native_backends()
+    compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    native_names = [backend.name for backend in native]
-    without_stubs = {*native_names} - {STEPS}
+    # A network that is native needs nothing of /dev/shm; a step keeps its stub.
+    without_stubs = {backend.name for backend in native} - {STEPS}
     wanted = shm.plan(models, python_run(served_from) - without_stubs)
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.project)
     backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)
-    names = ", ".join(model.name for model in models)
-    kinds = f"; native backends: {', '.join(native_names)}" if native else ""
-    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
-    for backend in compiled.values():
-        if backend.wrong:
-            message = f"{backend.name} is served by its Python stand-in: {backend.wrong}"
-            settings.emit(ServeEvent("stand_in", message))
-    settings.emit(ServeEvent("tuned", described(tuning(settings), cores())))
-    if installation.guard is None:
-        settings.emit(ServeEvent("unguarded", UNGUARDED))
+    _announce(settings, installation, models, compiled, native)
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
         settings, installation, {m.name: m for m in models}, backends, native, wanted, folder,
         new_key(), given or shm.largest_message(models),
     )  # fmt: skip
+
+
+def _announce(
+    settings: Settings, installation: ServerInstallation, models: Sequence[ServedModel],
+    compiled: Mapping[str, NativeBackend], native: Sequence[NativeBackend],
+) -> None:  # fmt: skip
+    """Say what will serve what, and what this environment leaves open."""
+    names = ", ".join(model.name for model in models)
+    kinds = "; native backends: " + ", ".join(one.name for one in native) if native else ""
+    settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
+    # Of the Python models, only those that are shipped steps could be native.
+    could_be = {one.backend for one in models if one.backend != STEPS or one.step}
+    wrong = why_not(compiled, could_be)
+    if settings.backend == "auto" and not installation.native and wrong:
+        settings.emit(ServeEvent("stand_in", STAND_INS.format(wrong)))
+    settings.emit(ServeEvent("tuned", described(tuning(settings), cores())))
+    if installation.guard is None:
+        settings.emit(ServeEvent("unguarded", UNGUARDED))
 
 
 def launch(run: Run, grpc_port: int) -> SupervisedProcess:
@@ -200,7 +217,10 @@ def lost_port(log: Path) -> bool:
 def _wait_or_fail(run: Run, triton: SupervisedProcess, deadline: float, waiting: str) -> None:
     """Wait a moment longer; ServerStartError where that is in vain."""
     if triton.ended.wait(_POLL_S):
-        raise _failure(run, describe_exit(triton.exit_code))
+        todo = f"the whole log is {run.log}"
+        if run.native and (triton.exit_code or 0) < 0:
+            todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
+        raise _failure(run, describe_exit(triton.exit_code), todo)
     if time.monotonic() > deadline:
         raise _failure(run, f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}")
 
@@ -266,11 +286,11 @@ def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
     )
 
 
-def _failure(run: Run, found: str) -> ServerStartError:
+def _failure(run: Run, found: str, todo: str = "") -> ServerStartError:
     return ServerStartError(
         "tritonserver",
         found=found,
-        todo=f"the whole log is {run.log}",
+        todo=todo or f"the whole log is {run.log}",
         details="\n".join(relevant(read_tail(run.log))),
     )
 

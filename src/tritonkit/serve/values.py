@@ -17,7 +17,7 @@ Backend = Literal["auto", "native", "python"]
 
 EventKind = Literal[
     "preparing",  # before the process starts: what will be served, and by which server
-    "stand_in",  # a native backend cannot be used, and why: its Python stand-in serves
+    "stand_in",  # native backends are not there or cannot be used, and why: Python stand-ins serve
     "tuned",  # Triton's flags that were chosen for this machine
     "starting",  # the process runs and loads the models
     "warm_skipped",  # a model was sent no first request, and why
@@ -93,8 +93,8 @@ class Settings:
         ready_timeout_s: from the start of the process until every model has answered once.
         python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
             server; by default `python_backends` of the project, or else tritonkit's.
-        backend: the embedded server's backends for ONNX Runtime and OpenVINO: "python" (a stub process for
-            each instance), "native", or "auto", native where they were compiled and can be used.
+        backend: the embedded server's backends for ONNX Runtime and OpenVINO: "auto", native where they are
+            there and can be used; "native", or it is not started; "python", a stub process for each instance.
         root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
             by default.
         drain_timeout_s: how long requests in flight may take when stopping.
@@ -127,7 +127,7 @@ class Settings:
     host: str = "127.0.0.1"
     ready_timeout_s: float = 120.0
     python_backends: Path | None = None
-    backend: Backend = "python"
+    backend: Backend = "auto"
     root: Path | None = None
     drain_timeout_s: float = 30.0
     finalize_timeout_s: float = 5.0

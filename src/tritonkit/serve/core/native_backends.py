@@ -14,7 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ENGINES", "STEPS", "NativeBackend", "backend_flags", "find_native_backends"]
+__all__ = [
+    "ENGINES",
+    "STEPS",
+    "NativeBackend",
+    "backend_flags",
+    "find_native_backends",
+    "why_not",
+]
 
 STEPS = "python"
 """Triton's Python backend, with the shipped pipeline steps in C++ before it."""
@@ -76,6 +83,21 @@ def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
     return [
         f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong
     ]
+
+
+def why_not(found: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENGINES)) -> str:
+    """Why each of these backends is not served natively; empty where all can be.
+
+    Args:
+        found: those that were compiled.
+        names: of backends; others than those of ENGINES are never native.
+    """
+    reasons = {
+        name: found[name].wrong if name in found else "it is not compiled"
+        for name in ENGINES
+        if name in names
+    }
+    return "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
 
 
 def _tried(library: Path, engine: Path, server_libraries: Path) -> str:
