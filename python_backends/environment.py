@@ -27,7 +27,8 @@ REQUIREMENTS = HERE / "requirements.txt"
 WITH_TORCH = HERE / "requirements-torch.txt"
 NATIVE = Path("lib") / "tritonkit"
 GUARD = NATIVE / "guard.so"
-BACKENDS = tuple(NATIVE / f"libtriton_{name}.so" for name in ("onnxruntime", "openvino"))
+_NATIVE = ("onnxruntime", "openvino", "python")
+BACKENDS = tuple(NATIVE / f"libtriton_{name}.so" for name in _NATIVE)
 MARKER = "tritonkit.json"
 """Written last: an environment without it was interrupted while it was made."""
 
@@ -304,7 +305,7 @@ def _compile(folder: Path, say: Say) -> None:
         else f"guard in place: {folder / GUARD}"
     )
     # Without a compiler they would take minutes: ziglang compiles its C++ library first.
-    wrong = _build(folder, "onnxruntime", "openvino", "--no-download")
+    wrong = _build(folder, *_NATIVE, "--no-download")
     say(
         "native backends not compiled: their Python stand-ins serve, small networks more slowly;"
         f" install g++ and libc6-dev, and do this again ({wrong})"

@@ -14,6 +14,9 @@ for twin in /tmp/backends/*/; do # what the twins share lies beside each model.p
     cp /tmp/backends/*.py "/opt/tritonserver/backends/$(basename "$twin")"
 done
 rm -rf "$wheel"
+# NVIDIA's Python backend is the engine of ours: it is looked for where the wheel has it.
+mkdir -p "$wheel/backends/python"
+ln -s /opt/tritonserver/backends/python/libtriton_python.so "$wheel/backends/python/"
 # The same once more with the native backends in their stand-ins' places. entry.py tries them where they will run,
 # and a folder that Triton may load them from cannot be made there: the root is read-only, /tmp is noexec.
 native=/opt/tritonserver/native-backends
@@ -21,8 +24,9 @@ for library in /opt/tritonkit/venv/lib/tritonkit/libtriton_*.so; do
     [ -f "$library" ] || continue
     name=$(basename "$library" .so | sed s/libtriton_//)
     [ -d "$native" ] || cp -r /opt/tritonserver/backends "$native"
-    rm -r "${native:?}/$name"
-    mkdir "$native/$name"
+    # The Python backend keeps its stub.
+    [ "$name" = python ] || rm -r "${native:?}/$name"
+    mkdir -p "$native/$name"
     mv "$library" "$native/$name/"
     ln -s "$native/$name/$(basename "$library")" "$library"
 done

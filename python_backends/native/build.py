@@ -1,9 +1,10 @@
 """Compile what runs inside tritonserver: `python build.py --venv .venv-server`.
 
-The guard that it preloads (guard/, C), and the backends onnxruntime and openvino (backend/, C++). What lies
-compiled in prebuilt/ is taken where it is of these sources and runs here, as in a wheel of tritonkit. Else needed
-are Python's standard library and a compiler: the machine's, or the PyPI package `ziglang`, which is installed into
-a temporary folder and thrown away.
+The guard that it preloads (guard/, C), the backends onnxruntime and openvino (backend/, C++), and what answers
+for the shipped steps before Triton's Python backend does (steps/, C++). What lies compiled in prebuilt/ is taken
+where it is of these sources and runs here, as in a wheel of tritonkit. Else needed are Python's standard library
+and a compiler: the machine's, or the PyPI package `ziglang`, which is installed into a temporary folder and
+thrown away.
 """
 
 from __future__ import annotations
@@ -78,11 +79,6 @@ class Library:
 
 LIBRARIES = {
     "guard": Library("guard.so", C, ("guard/*.c",), ("guard/*.h",)),
-    "python": Library(
-        "libtriton_python.so", CPP,
-        (*(f"backend/{name}.cpp" for name in ("config", "error", "json", "tensor")), "steps/*.cpp"),
-        ("backend/*.h", "steps/*.h"),
-    ),
     **{
         name: Library(
             f"libtriton_{name}.so", CPP, ("backend/*.cpp", f"backend/{name}/*.cpp"),
@@ -90,6 +86,11 @@ LIBRARIES = {
         )
         for name in ("onnxruntime", "openvino")
     },
+    "python": Library(
+        "libtriton_python.so", CPP,
+        (*(f"backend/{name}.cpp" for name in ("config", "error", "json", "tensor")), "steps/*.cpp"),
+        ("backend/*.h", "steps/*.h"),
+    ),
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def build(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["guard", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", ["guard", "onnxruntime", "openvino", "python"])
 def test_a_current_file_is_left_alone(project: Path, tmp_path: Path, name: str) -> None:
     """The second time nothing is compiled; a file from other sources is made again."""
     native = build_module(project)
@@ -94,7 +94,7 @@ def test_a_compiler_that_fails_leaves_the_old_file(project: Path, tmp_path: Path
     done = build(project, "--out", tmp_path, "--compiler", f"{sys.executable} -c 1/0")
     assert done.returncode == 3
     names = [line.partition(":")[0] for line in done.stderr.splitlines() if "not compiled" in line]
-    assert names == ["guard", "onnxruntime", "openvino"]
+    assert names == ["guard", "onnxruntime", "openvino", "python"]
     assert "ZeroDivisionError" in done.stderr
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]

@@ -57,7 +57,12 @@ def test_what_runs_inside_the_server_is_compiled_into_it(wheel: Path) -> None:
                 tuple(map(int, version.split(b".")))
                 for version in re.findall(rb"\0GLIBC_([\d.]+)", archive.read(place + name))
             )
-            for name in ("guard.so", "libtriton_onnxruntime.so", "libtriton_openvino.so")
+            for name in (
+                "guard.so",
+                "libtriton_onnxruntime.so",
+                "libtriton_openvino.so",
+                "libtriton_python.so",
+            )
         }
     assert max(needed.values()) <= (2, 35), needed
 
@@ -133,7 +138,7 @@ def test_the_whole_way_to_an_answer(project_of_ones_own: Environment, wheel: Pat
         load = ("load", "mymodel", "--users", "2", "--duration", "2s", "--address", address)
         assert json.loads(user.run("tritonkit", *load, "--json").stdout)["holds"]
     said = (user.cwd / "said").read_text()
-    assert ("native backends: onnxruntime, openvino" in said) is native
+    assert ("native backends: onnxruntime, openvino, python" in said) is native
     assert ("Python stand-ins serve" in said) is not native
     user.run("tritonkit", "compose")
     context = user.cwd / "deploy" / "tritonkit" / PREBUILT / platform.machine()

@@ -129,8 +129,9 @@ def test_which_backends_are_native(tmp_path: Path) -> None:
     """Those that can be used; where they are demanded, none may be missing."""
     good = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
     bad = NativeBackend("openvino", tmp_path / "b.so", tmp_path / "engine", "it is too old")
-    found = {"onnxruntime": good, "openvino": bad}
-    assert usable_backends(found, demanded=False) == (good,)
+    steps = NativeBackend("python", tmp_path / "p.so", tmp_path / "engine")
+    found = {"python": steps, "onnxruntime": good, "openvino": bad}
+    assert usable_backends(found, demanded=False) == (steps, good)
     assert usable_backends({}, demanded=False) == ()
     with pytest.raises(ServerNotFound, match=r"native backend openvino.*it is too old"):
         usable_backends(found, demanded=True)

@@ -68,7 +68,9 @@ def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
     """Those that are missing and those that cannot be used, of those that are asked about."""
     good = NativeBackend("onnxruntime", tmp_path, tmp_path)
     bad = NativeBackend("openvino", tmp_path, tmp_path, "it is too old")
-    assert why_not({"onnxruntime": good, "openvino": bad}) == "openvino: it is too old"
+    steps = NativeBackend("python", tmp_path, tmp_path)
+    found = {"onnxruntime": good, "openvino": bad, "python": steps}
+    assert why_not(found) == "openvino: it is too old"
     assert why_not({"onnxruntime": good}) == "openvino: it is not compiled"
     assert why_not({}, {"onnxruntime", "python"}) == "onnxruntime: it is not compiled"
     assert why_not({}, {"python", "ensemble"}) == ""

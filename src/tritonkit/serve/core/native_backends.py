@@ -27,9 +27,9 @@ STEPS = "python"
 """Triton's Python backend, with the shipped pipeline steps in C++ before it."""
 
 ENGINES = {
-    STEPS: "pytriton/tritonserver/backends/python/libtriton_python.so",
     "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
     "openvino": "openvino/libs/libopenvino_c.so.*",
+    STEPS: "pytriton/tritonserver/backends/python/libtriton_python.so",
 }
 """By backend, where its engine's library lies among an environment's packages."""
 
