@@ -40,7 +40,7 @@ class Engine {
   virtual int64_t rows_for(int64_t batch) const { return batch; }
 
   // Throws Error where the network cannot be run with these inputs. What the outputs point to stays until the
-  // next run.
+  // next run. Of an output in place the data are where it says when this returns.
   virtual void run(const std::vector<InputView>& inputs, std::vector<OutputView>& outputs) = 0;
 };
 
@@ -54,8 +54,11 @@ class Network {
 
 // What a backend library brings. `kBackend` is its name; both functions throw Error.
 extern const char* const kBackend;
-// Once for each server: loads the engine's library and tries it; gives its name and version.
-std::string load_engine(const std::string& library);
+// Once for each server: loads the engine's library and tries it; gives its name and version. The settings are those of
+// --backend-config.
+std::string load_engine(const std::string& library, const Json& settings);
+// Ends what it began, when no model is left.
+void close_engine();
 std::unique_ptr<Network> open_network(const Config& config);
 
 }  // namespace tritonkit
