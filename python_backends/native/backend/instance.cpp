@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 
@@ -135,6 +136,9 @@ void Instance::read(Item& item) const {
     if (item.batch >= 0 && part.shape[0] != item.batch) throw Error("inputs differ in batch size");
     item.batch = part.shape[0];
   }
+  if (item.batch > config_.max_batch && config_.batched()) {
+    throw Error(text("found a batch of ", item.batch, ", wanted at most ", config_.max_batch));
+  }
   if (item.batch < 0) item.batch = 1;
   item.wanted.assign(engine_->outputs.size(), false);
   check(TRITONBACKEND_RequestOutputCount(item.request, &count));
@@ -186,6 +190,8 @@ void Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32
     if (size > 0) part.buffers.emplace_back(static_cast<const std::byte*>(data), size);
     found += size;
   }
+  // Triton adds an offset into shared memory to a size without looking for an overflow.
+  if (part.bytes > static_cast<size_t>(PTRDIFF_MAX)) throw Error(text("found ", part.bytes, " bytes, which no tensor has"));
   if (found != part.bytes) throw Error(text("found ", found, " bytes, ", part.bytes, " announced"));
 }
 
