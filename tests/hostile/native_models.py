@@ -179,8 +179,9 @@ def graph_changed(random: Random, files: Files) -> Files:
         node.input[0] = random.choice(["", "y", node.output[0], "nothing", "\n\"'"])
     elif kind == 6:
         node = random.choice(graph.node)
+        # No Conv: with one input OpenVINO 2026.4's reader of ONNX files ends the process.
         node.op_type = random.choice(
-            ["Loop", "If", "Reshape", "Conv", "NoSuchOperator", "", "Constant", "Gather"]
+            ["Loop", "If", "Reshape", "NoSuchOperator", "", "Constant", "Gather"]
         )
         node.domain = random.choice(["", "com.microsoft", "no.such.domain"])
     elif kind == 7:
