@@ -4,7 +4,8 @@ The guard that it preloads (guard/, C), the backends onnxruntime and openvino (b
 for the shipped steps before Triton's Python backend does (steps/, C++). What lies compiled in prebuilt/ is taken
 where it is of these sources and runs here, as in a wheel of tritonkit. Else needed are Python's standard library
 and a compiler: the machine's, or the PyPI package `ziglang`, which is installed into a temporary folder and
-thrown away.
+thrown away. `--out FOLDER --sanitize address,undefined` (or `thread`) makes libraries that watch themselves, for the
+runs of docs/native-backends.md.
 """
 
 from __future__ import annotations
@@ -41,6 +42,15 @@ COMPILE = (
     "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS,
     "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong",
 )  # fmt: skip
+# Frames and lines for a report; no fortified functions, which a sanitizer does not see.
+SANITIZE = (
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-sanitize-recover=undefined",
+    "-U_FORTIFY_SOURCE",
+)
+SANITIZERS = ("address,undefined", "thread")
 LINK = ("-shared", "-s", "-pthread", "-Wl,-z,relro,-z,now", "-ldl")
 
 # The oldest glibc that a file of ziglang's runs with; one of the machine's own compiler runs here.
@@ -98,7 +108,9 @@ class BuildError(Exception):
     """A library cannot be compiled; the text says why and what to do."""
 
 
-def build(name: str, folder: Path, compiler: str = "", download: bool = True) -> str:
+def build(
+    name: str, folder: Path, compiler: str = "", download: bool = True, sanitize: str = ""
+) -> str:
     """Bring a library into a folder: one of PREBUILT, else compiled; gives what was done, in a few words.
 
     Nothing is done where it is there and current. The file appears in one step. Beside it lies a note of what
@@ -109,23 +121,25 @@ def build(name: str, folder: Path, compiler: str = "", download: bool = True) ->
         folder: where the file goes.
         compiler: a command to use instead of looking for one; `ziglang` takes the package.
         download: whether `ziglang` may be installed where this machine has no compiler.
+        sanitize: what the library shall watch of itself, of SANITIZERS; GCC's runtime must be preloaded to use it.
 
     Raises:
         BuildError: no compiler did it, or the folder cannot be written.
     """
-    if is_current(name, folder, compiler):
+    if is_current(name, folder, compiler, sanitize):
         return "is current"
     library = LIBRARIES[name]
     out = folder / library.file
     ready_made = PREBUILT / library.file
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not compiler and is_current(name, PREBUILT) and needed_glibc(ready_made) <= this_glibc():
+        asked = compiler or sanitize
+        if not asked and is_current(name, PREBUILT) and needed_glibc(ready_made) <= this_glibc():
             _put(ready_made, out, _fingerprint(library, ""))
             return f"taken from {PREBUILT}"
         with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
-            made = _compile(library, Path(scratch), compiler, download)
-            _put(made, out, _fingerprint(library, compiler))
+            made = _compile(library, Path(scratch), compiler, download, sanitize)
+            _put(made, out, _fingerprint(library, compiler, sanitize))
     except OSError as error:
         raise BuildError(f"{out}: {error}; choose another place with --out") from error
     return "compiled"
@@ -177,12 +191,16 @@ def _put(made: Path, out: Path, fingerprint: str) -> None:
     _note(out).write_text(fingerprint)
 
 
-def is_current(name: str, folder: Path, compiler: str = "") -> bool:
+def is_current(name: str, folder: Path, compiler: str = "", sanitize: str = "") -> bool:
     """Whether a library was made from these sources, with these flags, for this kind of machine."""
     library = LIBRARIES[name]
     out = folder / library.file
     note = _note(out)
-    return out.is_file() and note.is_file() and note.read_text() == _fingerprint(library, compiler)
+    return (
+        out.is_file()
+        and note.is_file()
+        and note.read_text() == _fingerprint(library, compiler, sanitize)
+    )
 
 
 def _note(out: Path) -> Path:
@@ -193,9 +211,10 @@ def _files(patterns: Iterable[str]) -> list[Path]:
     return sorted(file for pattern in patterns for file in HERE.glob(pattern))
 
 
-def _fingerprint(library: Library, compiler: str) -> str:
+def _fingerprint(library: Library, compiler: str, sanitize: str = "") -> str:
     language = library.language
     words = [compiler, platform.machine(), *COMPILE, *language.flags, *LINK, *language.link]
+    words += _sanitizer(sanitize)
     whole = hashlib.sha256(" ".join(words).encode())
     for source in _files((*library.sources, *library.headers)):
         name = source.relative_to(HERE).as_posix()
@@ -203,12 +222,16 @@ def _fingerprint(library: Library, compiler: str) -> str:
     return whole.hexdigest()
 
 
-def _compile(library: Library, scratch: Path, compiler: str, download: bool) -> Path:
+def _sanitizer(names: str) -> list[str]:
+    return [*SANITIZE, f"-fsanitize={names}"] if names else []
+
+
+def _compile(library: Library, scratch: Path, compiler: str, download: bool, sanitize: str) -> Path:
     """The compiled file in `scratch`, by the first compiler that can."""
     failures = []
     for command, own in _compilers(library.language, compiler, download):
         try:
-            return _compile_with(command, own, library, scratch)
+            return _compile_with(command, own, library, scratch, sanitize)
         except subprocess.CalledProcessError as failed:
             failures.append(f"{shlex.join(command)}: {failed.stderr.strip()[-2000:]}")
     raise BuildError(
@@ -218,10 +241,10 @@ def _compile(library: Library, scratch: Path, compiler: str, download: bool) -> 
 
 
 def _compile_with(
-    command: Sequence[str], link: Sequence[str], library: Library, scratch: Path
+    command: Sequence[str], link: Sequence[str], library: Library, scratch: Path, sanitize: str = ""
 ) -> Path:
     """Each source by a process of its own, as many at a time as there are cores."""
-    flags = [*COMPILE, *library.language.flags, "-I", str(HERE / "backend")]
+    flags = [*COMPILE, *library.language.flags, "-I", str(HERE / "backend"), *_sanitizer(sanitize)]
     objects = {
         scratch / f"{place}.o": source for place, source in enumerate(_files(library.sources))
     }
@@ -235,7 +258,12 @@ def _compile_with(
             )
         )
     out = scratch / library.file
-    _run([*command, "-o", str(out), *map(str, objects), *LINK, *link], scratch)
+    # A report needs the names that -s takes out.
+    linked = [flag for flag in LINK if not (sanitize and flag == "-s")]
+    _run(
+        [*command, "-o", str(out), *map(str, objects), *linked, *link, *_sanitizer(sanitize)],
+        scratch,
+    )
     return out
 
 
@@ -297,11 +325,19 @@ def main() -> int:
         "--no-download", action="store_true", help="without a compiler on this machine, leave it"
     )
     parser.add_argument(
+        "--sanitize",
+        choices=SANITIZERS,
+        default="",
+        help="libraries for a sanitizer's run; with --out",
+    )
+    parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(LIBRARIES)}; all by default"
     )
     arguments = parser.parse_args()
     if arguments.venv is not None and not arguments.venv.is_dir():
         parser.error(f"there is no folder {arguments.venv}")
+    if arguments.sanitize and arguments.out is None:
+        parser.error("--sanitize makes libraries that no server should use: say --out FOLDER")
     if unknown := set(arguments.names) - set(LIBRARIES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     if arguments.prebuilt:
@@ -310,7 +346,9 @@ def main() -> int:
     failed = False
     for name in arguments.names or LIBRARIES:
         try:
-            done = build(name, folder, arguments.compiler, not arguments.no_download)
+            done = build(
+                name, folder, arguments.compiler, not arguments.no_download, arguments.sanitize
+            )
         except BuildError as error:
             failed = True
             print(f"{name}: not compiled: {error}", file=sys.stderr)  # noqa: T201

@@ -61,9 +61,12 @@ def build_module(project: Path) -> ModuleType:
     return module
 
 
-def library(project: Path, name: str, folder: Path) -> Path:
+def library(project: Path, name: str, folder: Path, sanitize: str = "") -> Path:
     """A library of today's sources: the server environment's, or one made in `folder`."""
     native = build_module(project)
+    if sanitize:
+        native.build(name, folder, sanitize=sanitize)
+        return folder / str(native.LIBRARIES[name].file)
     installed = project / ".venv-server" / native.PLACE
     if not native.is_current(name, installed):
         native.build(name, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.native.guarded import library
 from tests.server.models import ModelText, write_repository
+from tests.server.sanitizers import SANITIZE
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
@@ -36,9 +38,11 @@ def shipped_repository(project: Path, tmp_path_factory: pytest.TempPathFactory) 
 def native(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the native backends and steps, compiled from today's sources."""
     folder = tmp_path_factory.mktemp("native")
-    for name in ("python", "onnxruntime", "openvino"):
-        place = library(project, name, folder).parent
-    return place
+    for name in ("onnxruntime", "openvino", "python"):
+        made = library(project, name, folder, SANITIZE)
+        if made.parent != folder:
+            shutil.copy(made, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

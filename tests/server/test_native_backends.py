@@ -1,18 +1,18 @@
-"""What the native backends alone do, inside a real Triton; test_python_backends has what both kinds do."""
+"""What the native backends alone do, inside a real Triton.
+
+test_python_backends has what both kinds do, test_native_limits what they refuse.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import onnxruntime
 import pytest
 import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.server.test_python_backends import (
     BATCH,
@@ -32,7 +32,6 @@ TYPES = {
     "INT32": TensorProto.INT32, "INT64": TensorProto.INT64, "FP16": TensorProto.FLOAT16,
     "FP32": TensorProto.FLOAT, "FP64": TensorProto.DOUBLE, "BOOL": TensorProto.BOOL,
 }  # fmt: skip
-DAMAGED = 60
 SIZE = f"max_batch_size: {BATCH}\n"
 
 STATE = """
@@ -88,32 +87,11 @@ def write_networks(root: Path) -> None:
     )
 
 
-def write_damaged(root: Path, count: int, seed: int) -> None:
-    """ONNX files with bytes changed, cut off or put in twice."""
-    random = Random(seed)
-    for number in range(count):
-        folder = root / f"damaged_{number:04}"
-        identity(folder, TensorProto.FLOAT, ["n", 2], SIZE + through("FP32 [2]"))
-        file = folder / "1" / "model.onnx"
-        data = bytearray(file.read_bytes())
-        for _ in range(random.randint(1, 4)):
-            place = random.randrange(len(data))
-            kind = random.randrange(3)
-            if kind == 0:
-                data[place] = random.randrange(256)
-            elif kind == 1:
-                del data[place : place + random.randint(1, 8)]
-            else:
-                data[place:place] = data[place : place + random.randint(1, 8)]
-        file.write_bytes(data)
-
-
 @pytest.fixture(scope="module")
 def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with the networks of this file and damaged ones."""
+    """A Triton with the networks of this file."""
     root = tmp_path_factory.mktemp("repository")
     write_networks(root)
-    write_damaged(root, DAMAGED, 0)
     with start_triton(root, tmp_path_factory.mktemp("server"), native) as running:
         yield running
 
@@ -166,56 +144,3 @@ def test_answers_are_the_engines_own(client: Client, triton: Running) -> None:
         x = np.random.default_rng(count).random((count, 64), np.float32)
         expected = session.run(["y"], {"x": x})[0]
         assert ask(client, "product", x=x)["y"].tobytes() == expected.tobytes()
-
-
-def test_damaged_files_are_refused_and_the_others_served(client: Client) -> None:
-    """Each damaged network loads or is named with its reason; the server is the one that was started."""
-    index = {entry.name: entry for entry in client.get_model_repository_index().models}
-    damaged = [entry for name, entry in index.items() if name.startswith("damaged")]
-    assert len(damaged) == DAMAGED
-    refused = [entry for entry in damaged if entry.state != "READY"]
-    assert len(refused) > DAMAGED / 3
-    assert all(f"model '{entry.name}'" in entry.reason for entry in refused)
-    assert index["type_fp32"].state == "READY"
-
-
-def test_odd_requests_get_an_error_each(client: Client, triton: Running) -> None:
-    """Wrong types, ranks, sizes, bytes and names: an answer or an error for each, and the server goes on."""
-    random, names = Random(0), [f"type_{name.lower()}" for name in TYPES]
-    answered = refused = 0
-    for _ in range(300):
-        shape = [random.choice([0, 1, 2, 3, BATCH, BATCH + 1]) for _ in range(random.randint(1, 3))]
-        kind = random.choice([np.float32, np.float16, np.int64, np.uint8, np.bool_])
-        array = np.zeros(shape, kind)
-        tensor = grpc.InferInput(random.choice("xxxxz"), shape, np_to_triton_dtype(array.dtype))
-        tensor.set_data_from_numpy(array)
-        if random.random() < 0.3:
-            tensor._raw_content = random.randbytes(random.randint(0, 40))
-        try:
-            client.infer(random.choice(names), [tensor], client_timeout=30)
-            answered += 1
-        except InferenceServerException:
-            refused += 1
-    assert (answered + refused, triton.process.poll()) == (300, None)
-    assert refused > 200
-    assert client.is_server_ready()
-
-
-def test_an_engine_that_is_none_is_named(native: Path, tmp_path: Path) -> None:
-    """Its models do not load and say why; what needs it not is served."""
-    identity(
-        tmp_path / "repository" / "one", TensorProto.FLOAT, ["n", 2], SIZE + through("FP32 [2]")
-    )
-    with contextlib.ExitStack() as stack:
-        running = stack.enter_context(
-            start_triton(
-                tmp_path / "repository",
-                tmp_path,
-                native,
-                ["--backend-config=onnxruntime,library=/nonexistent.so"],
-            )
-        )
-        client = stack.enter_context(grpc.InferenceServerClient(running.address))
-        (entry,) = client.get_model_repository_index().models
-        assert entry.state == "UNAVAILABLE"
-        assert "onnxruntime backend: /nonexistent.so: " in entry.reason

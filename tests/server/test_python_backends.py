@@ -25,6 +25,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.parts import SERVER
+from tests.server.sanitizers import sanitizer_reports, sanitizer_variables
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "python_backends"
@@ -137,6 +138,7 @@ def start_triton(
         **os.environ,
         "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
+        **(sanitizer_variables() if native else {}),
     }
     environment.pop("PYTHONPATH", None)
     with log.open("wb") as file:
@@ -147,11 +149,12 @@ def start_triton(
         yield running
     finally:
         running.stop()
+    assert not (found := sanitizer_reports(log)), "\n".join(found)
 
 
 def wait_until_ready(running: Running) -> None:
     """Return when the server answers; fail with its log where it does not."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and running.process.poll() is None:
         with (
             contextlib.suppress(InferenceServerException),

@@ -52,10 +52,15 @@ __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_Initial
     check_api();
     TRITONSERVER_Message* message = nullptr;
     check(TRITONBACKEND_BackendConfig(backend, &message));
-    const std::string library = read_message(message)["cmdline"]["library"].text();
+    const Json settings = read_message(message)["cmdline"];
+    const std::string& library = settings["library"].text();
     if (library.empty()) throw Error(text("where is its engine? wanted --backend-config=", kBackend, ",library=PATH"));
-    log(TRITONSERVER_LOG_INFO, text(load_engine(library), " of ", library));
+    log(TRITONSERVER_LOG_INFO, text(load_engine(library, settings), " of ", library));
   });
+}
+
+__attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend*) {
+  return guarded(text(kBackend, " backend: "), [] { close_engine(); });
 }
 
 __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
@@ -97,8 +102,12 @@ __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelIn
 
 __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* triton, TRITONBACKEND_Request** requests, const uint32_t count) {
-  // An error given back here would leave the requests to Triton: all are answered instead.
-  return guarded("", [&] { instance_of(triton)->execute(requests, count); });
+  // An error given back here leaves the requests to Triton: once they are taken, each is answered instead.
+  return guarded("", [&] {
+    Instance* instance = instance_of(triton);
+    instance->reserve(count);
+    instance->execute(requests, count);
+  });
 }
 
 // For whoever wants to know before Triton loads it: null where the engine can be used, else why not. The text stays
@@ -107,7 +116,8 @@ __attribute__((visibility("default"))) const char* tritonkit_try(const char* eng
   static std::string wrong;
   wrong.clear();
   try {
-    load_engine(engine);
+    load_engine(engine, {});
+    close_engine();
     return nullptr;
   } catch (const std::exception& error) {
     wrong = error.what();

@@ -1,7 +1,10 @@
 #include "config.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cctype>
+#include <memory>
 
 namespace tritonkit {
 namespace {
@@ -29,6 +32,16 @@ std::vector<ConfiguredTensor> tensors(const Json& entries, const std::string& si
   return found;
 }
 
+int64_t whole_number(const std::string& setting, const std::string& found) {
+  size_t used = 0;
+  try {
+    int64_t number = found.empty() ? 0 : std::stoll(found, &used);
+    if (used == found.size()) return number;
+  } catch (const std::logic_error&) {
+  }
+  throw Error(text(setting, ": found '", found, "', wanted a whole number"));
+}
+
 void check_served_here(const Config& config) {
   for (const char* field : {"batch_input", "batch_output"}) {
     if (!config.json[field].items().empty()) {
@@ -54,16 +67,7 @@ const std::string& Config::parameter(const std::string& key) const {
   return json["parameters"][key]["string_value"].text();
 }
 
-int64_t Config::whole_number(const std::string& key) const {
-  const std::string& found = parameter(key);
-  size_t used = 0;
-  try {
-    int64_t number = found.empty() ? 0 : std::stoll(found, &used);
-    if (used == found.size()) return number;
-  } catch (const std::logic_error&) {
-  }
-  throw Error(text("parameter ", key, ": found '", found, "', wanted a whole number"));
-}
+int64_t Config::whole_number(const std::string& key) const { return tritonkit::whole_number(text("parameter ", key), parameter(key)); }
 
 bool Config::is_on(const std::string& key, bool absent) const {
   std::string found = parameter(key);
@@ -79,6 +83,33 @@ std::filesystem::path Config::file(const std::string& usual) const {
   return version_folder / (named.empty() ? usual : named);
 }
 
+int thread_count(const std::string& setting, const std::string& found) {
+  int64_t count = std::max<int64_t>(0, whole_number(setting, found));
+  if (count > kMostThreads) throw Error(text(setting, ": found ", found, ", wanted at most ", kMostThreads, " threads"));
+  return static_cast<int>(count);
+}
+
+int cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+}
+
+void warn_of_threads(const std::string& where, const std::string& what, int64_t threads) {
+  int there = cores();
+  if (there == 0 || threads <= there) return;
+  log(TRITONSERVER_LOG_WARN, text(where, what, " asks for ", threads, " threads; this server may use ", there,
+                                  there == 1 ? " core" : " cores", ", on which they take turns"));
+}
+
+int64_t instance_count(const Config& config) {
+  int64_t count = 0;
+  for (const Json& group : config.json["instance_group"].items()) {
+    if (!group["passive"].is_true()) count += group["count"].integer(1);
+  }
+  return std::max<int64_t>(1, count);
+}
+
 Json read_message(TRITONSERVER_Message* message) {
   const char* base = nullptr;
   size_t size = 0;
@@ -90,8 +121,11 @@ Config read_config(TRITONBACKEND_Model* model) {
   Config config;
   TRITONSERVER_Message* message = nullptr;
   check(TRITONBACKEND_ModelConfig(model, 1, &message));
+  struct Delete {
+    void operator()(TRITONSERVER_Message* owned) const { log_failure(TRITONSERVER_MessageDelete(owned)); }
+  };
+  std::unique_ptr<TRITONSERVER_Message, Delete> kept(message);
   config.json = read_message(message);
-  check(TRITONSERVER_MessageDelete(message));
   const char *name = nullptr, *location = nullptr;
   uint64_t version = 0;
   TRITONBACKEND_ArtifactType kind = TRITONBACKEND_ARTIFACT_FILESYSTEM;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "error.h"
@@ -43,5 +44,14 @@ struct Config {
 // Throws Error where it asks for what no engine here can do.
 Config read_config(TRITONBACKEND_Model* model);
 Json read_message(TRITONSERVER_Message* message);
+// A count of threads; below 0 is 0. Throws Error, which names the setting, where the text is no whole number or more than
+// kMostThreads.
+int thread_count(const std::string& setting, const std::string& found);
+constexpr int kMostThreads = 4096;
+// Cores that this process may use.
+int cores();
+// Says in the log where more threads are asked for than there are cores. `where` names the model, `what` the setting.
+void warn_of_threads(const std::string& where, const std::string& what, int64_t threads);
+int64_t instance_count(const Config& config);
 
 }  // namespace tritonkit

@@ -40,7 +40,7 @@ class Engine {
   virtual int64_t rows_for(int64_t batch) const { return batch; }
 
   // Throws Error where the network cannot be run with these inputs. What the outputs point to stays until the
-  // next run.
+  // next run. Of an output in place the data are where it says when this returns.
   virtual void run(const std::vector<InputView>& inputs, std::vector<OutputView>& outputs) = 0;
 };
 
@@ -52,9 +52,12 @@ class Network {
   virtual std::unique_ptr<Engine> open_engine() = 0;
 };
 
-// What a backend library brings, beside `kBackend`; both functions throw Error.
-// Once for each server: loads the engine's library and tries it; gives its name and version.
-std::string load_engine(const std::string& library);
+// What a backend library brings, beside `kBackend`; the first and last throw Error.
+// Once for each server: loads the engine's library and tries it; gives its name and version. The settings are those of
+// --backend-config.
+std::string load_engine(const std::string& library, const Json& settings);
+// Ends what it began, when no model is left.
+void close_engine();
 std::unique_ptr<Network> open_network(const Config& config);
 
 }  // namespace tritonkit

@@ -41,13 +41,15 @@ inline void check(TRITONSERVER_Error* failed) {
 
 // Runs `work`; what it throws becomes an error of Triton's that begins with `where`.
 template <typename Work>
-TRITONSERVER_Error* guarded(const std::string& where, Work work) {
+TRITONSERVER_Error* guarded(const std::string& where, Work work) noexcept {
   try {
     work();
   } catch (const Error& error) {
     return Error(where + error.what(), error.code()).to_triton();
   } catch (const std::exception& error) {
     return Error(where + error.what(), TRITONSERVER_ERROR_INTERNAL).to_triton();
+  } catch (...) {
+    return Error(where + "an exception of an unknown kind", TRITONSERVER_ERROR_INTERNAL).to_triton();
   }
   return nullptr;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 
@@ -27,6 +28,23 @@ std::string in_model(const std::string& model, std::string_view reason) {
 
 bool is_aligned(const std::byte* data, size_t size) { return reinterpret_cast<uintptr_t>(data) % size == 0; }
 
+// What vector instructions of the engines may expect of memory that they write to; a place in a region of shared memory
+// may be anywhere.
+constexpr size_t kInPlaceAlignment = 16;
+
+// Why it failed.
+template <typename Work>
+std::optional<Error> failure_of(Work work) noexcept {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {  // no memory
+    return Error(error.what(), TRITONSERVER_ERROR_INTERNAL);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine)
@@ -35,6 +53,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, st
   scalar_shapes_.resize(outputs);
   state_names_.resize(outputs);
   shape_confirmed_.resize(outputs);
+  placed_.resize(outputs);
   joined_.resize(engine_->inputs.size());
   joined_strings_.resize(engine_->inputs.size());
   for (const ConfiguredTensor& output : config.outputs) {
@@ -49,36 +68,45 @@ Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, st
     }
     state_names_[place] = state.output;
   }
+  check_axes();
 }
 
-void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
-  times_.start = now_ns();
+// Of the inputs that the configuration's `input` does not name: states and controls.
+void Instance::check_axes() const {
+  if (!config_.batched()) return;
+  for (size_t place = 0; place < engine_->required; ++place) {
+    const TensorSpec& spec = engine_->inputs[place];
+    if (spec.dims.empty()) {
+      throw Error(text("input '", spec.name, "': max_batch_size is above 0, so it needs a first axis; the model has none"));
+    }
+  }
+}
+
+void Instance::reserve(uint32_t count) {
   if (items_.size() < count) items_.resize(count);
+  group_.reserve(count);
+}
+
+void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) noexcept {
+  times_.start = now_ns();
   for (uint32_t place = 0; place < count; ++place) {
     Item& item = items_[place];
     item.request = requests[place];
     item.response = nullptr;
     item.error.reset();
     item.grouped = false;
-    try {
-      read(item);
-    } catch (const Error& error) {
-      refuse(item, error);
-    } catch (const std::exception& error) {  // no memory
-      refuse(item, Error(error.what(), TRITONSERVER_ERROR_INTERNAL));
-    }
+    if (std::optional<Error> failed = failure_of([&] { read(item); })) refuse(item, *failed);
   }
-  Group group;
   for (uint32_t first = 0; first < count; ++first) {
     if (items_[first].grouped) continue;
-    group.clear();
+    group_.clear();
     for (uint32_t place = first; place < count; ++place) {
       Item& item = items_[place];
       if (item.grouped || (place != first && !alike(items_[first], item))) continue;
       item.grouped = true;
-      group.push_back(&item);
+      group_.push_back(&item);
     }
-    answer(group);
+    answer(group_);
   }
 }
 
@@ -108,6 +136,9 @@ void Instance::read(Item& item) const {
     if (item.batch >= 0 && part.shape[0] != item.batch) throw Error("inputs differ in batch size");
     item.batch = part.shape[0];
   }
+  if (item.batch > config_.max_batch && config_.batched()) {
+    throw Error(text("found a batch of ", item.batch, ", wanted at most ", config_.max_batch));
+  }
   if (item.batch < 0) item.batch = 1;
   item.wanted.assign(engine_->outputs.size(), false);
   check(TRITONBACKEND_RequestOutputCount(item.request, &count));
@@ -131,12 +162,23 @@ void Instance::read_part(Item& item, TRITONBACKEND_Input* input) const {
     throw Error(text("input '", name, "' is not the model's; it has ", names_of(engine_->inputs)));
   }
   const TensorSpec& spec = engine_->inputs[place];
-  const std::string where = text("input '", name, "': ");
-  if (type != spec.type) throw Error(text(where, "found ", type_name(type), ", wanted ", type_name(spec.type)));
   Item::Part& part = item.parts[place];
   part.present = true;
   part.shape.assign(dims, dims + rank);
   part.bytes = bytes;
+  std::optional<Error> failed = failure_of([&] {
+    if (type != spec.type) throw Error(text("found ", type_name(type), ", wanted ", type_name(spec.type)));
+    read_buffers(part, input, buffers);
+    fit(part, spec);
+    if (spec.type == TRITONSERVER_TYPE_BYTES) return read_strings(part);
+    size_t wanted = bytes_of(spec.type, part.shape);
+    if (bytes != wanted) throw Error(text("found ", bytes, " bytes, wanted ", wanted));
+  });
+  if (failed) throw Error(text("input '", name, "': ", failed->what()), failed->code());
+}
+
+void Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const {
+  size_t found = 0;
   part.buffers.clear();
   for (uint32_t index = 0; index < buffers; ++index) {
     const void* data = nullptr;
@@ -144,28 +186,29 @@ void Instance::read_part(Item& item, TRITONBACKEND_Input* input) const {
     TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
     int64_t device = 0;
     check(TRITONBACKEND_InputBuffer(input, index, &data, &size, &memory, &device));
-    if (memory == TRITONSERVER_MEMORY_GPU) throw Error(text(where, "lies in GPU memory, which this backend cannot read"));
+    if (memory == TRITONSERVER_MEMORY_GPU) throw Error("lies in GPU memory, which this backend cannot read");
     if (size > 0) part.buffers.emplace_back(static_cast<const std::byte*>(data), size);
+    found += size;
   }
-  fit(part, spec);
-  if (spec.type == TRITONSERVER_TYPE_BYTES) return read_strings(part, where);
-  size_t wanted = bytes_of(spec.type, part.shape);
-  if (bytes != wanted) throw Error(text(where, "found ", bytes, " bytes, wanted ", wanted));
+  // Triton adds an offset into shared memory to a size without looking for an overflow.
+  if (part.bytes > static_cast<size_t>(PTRDIFF_MAX)) throw Error(text("found ", part.bytes, " bytes, which no tensor has"));
+  if (found != part.bytes) throw Error(text("found ", found, " bytes, ", part.bytes, " announced"));
 }
 
 void Instance::fit(Item::Part& part, const TensorSpec& spec) const {
-  if (spec.dims.empty() && element_count(part.shape) == 1) part.shape.clear();
+  int64_t count = element_count(part.shape);  // of a shape that can be
+  if (spec.dims.empty() && count == 1) part.shape.clear();
   bool fits = part.shape.size() == spec.dims.size() &&
               std::equal(part.shape.begin(), part.shape.end(), spec.dims.begin(),
                          [](int64_t have, int64_t want) { return want == -1 || have == want; });
   if (!fits) {
-    throw Error(text("input '", spec.name, "': found shape ", to_text(part.shape), ", wanted ", to_text(spec.dims),
+    throw Error(text("found shape ", to_text(part.shape), ", wanted ", to_text(spec.dims),
                      " (-1 is any size, the batch included)"));
   }
 }
 
 // Each element is its length in four bytes, little-endian, and its bytes.
-void Instance::read_strings(Item::Part& part, const std::string& where) const {
+void Instance::read_strings(Item::Part& part) const {
   const std::byte* data = part.buffers.empty() ? nullptr : part.buffers[0].first;
   if (part.buffers.size() > 1) {
     std::byte* to = part.copy.resize(part.bytes);
@@ -177,17 +220,17 @@ void Instance::read_strings(Item::Part& part, const std::string& where) const {
   int64_t count = element_count(part.shape);
   for (int64_t element = 0; element < count; ++element) {
     uint32_t length = 0;
-    if (part.bytes - at < sizeof length) throw Error(text(where, "ends before element ", element));
+    if (part.bytes - at < sizeof length) throw Error(text("ends before element ", element));
     std::memcpy(&length, data + at, sizeof length);
     at += sizeof length;
-    if (part.bytes - at < length) throw Error(text(where, "element ", element, " is longer than what is left"));
+    if (part.bytes - at < length) throw Error(text("element ", element, " is longer than what is left"));
     std::string_view found(reinterpret_cast<const char*>(data + at), length);
     size_t wrong = 0;
-    if (!is_utf8(found, &wrong)) throw Error(text(where, "element ", element, " is not valid UTF-8 at byte ", wrong));
+    if (!is_utf8(found, &wrong)) throw Error(text("element ", element, " is not valid UTF-8 at byte ", wrong));
     part.strings.push_back(found);
     at += length;
   }
-  if (at != part.bytes) throw Error(text(where, "has ", part.bytes - at, " bytes after its last element"));
+  if (at != part.bytes) throw Error(text("has ", part.bytes - at, " bytes after its last element"));
 }
 
 bool Instance::alike(const Item& one, const Item& other) const {
@@ -202,14 +245,8 @@ bool Instance::alike(const Item& one, const Item& other) const {
 // --- the run ---
 
 void Instance::answer(const Group& group) {
-  std::optional<Error> failed;
-  try {
-    return run(group);
-  } catch (const Error& error) {
-    failed = error;
-  } catch (const std::exception& error) {  // no memory
-    failed = Error(error.what(), TRITONSERVER_ERROR_INTERNAL);
-  }
+  std::optional<Error> failed = failure_of([&] { run(group); });
+  if (!failed) return finish(group);
   if (group.size() == 1) return refuse(*group[0], *failed);
   // One of them is to blame: each alone shows which.
   for (Item* item : group) answer({item});
@@ -226,16 +263,9 @@ void Instance::run(const Group& group) {
   check_outputs(config_.batched() ? engine_->rows_for(batch) : batch, batch);
   int64_t row = 0;
   for (Item* item : group) {
-    try {
-      respond(*item, row);
-    } catch (const Error& error) {
-      item->error = error;
-    } catch (const std::exception& error) {
-      item->error = Error(error.what(), TRITONSERVER_ERROR_INTERNAL);
-    }
+    item->error = failure_of([&] { respond(*item, row); });
     row += item->batch;
   }
-  finish(group);
 }
 
 void Instance::prepare_inputs(const Group& group) {
@@ -301,15 +331,24 @@ void Instance::prepare_outputs(const Group& group) {
     view.data = nullptr;
     view.in_place = false;
     view.strings.clear();
-    Item& first = *group[0];
-    bool alone = group.size() == 1 && engine_->writes_in_place && shape_confirmed_[spec] && first.wanted[spec] &&
-                 state_names_[spec].empty();
-    if (alone && engine_->rows_for(first.batch) == first.batch && shape_is_known(spec, first.batch, &view.shape)) {
-      view.in_place = true;
-      view.data = place_in_response(first, engine_->outputs[spec], view.shape, bytes_of(engine_->outputs[spec].type, view.shape));
-    }
+    placed_[spec] = nullptr;
+    if (group.size() == 1 && group[0]->wanted[spec]) place_early(*group[0], view);
   }
   output_views_.resize(used);
+}
+
+// Asks Triton for an output's place before the run, for the engine to write to.
+void Instance::place_early(Item& item, OutputView& view) {
+  size_t spec = view.spec;
+  if (!engine_->writes_in_place || !shape_confirmed_[spec] || !state_names_[spec].empty()) return;
+  if (config_.batched() && engine_->rows_for(item.batch) != item.batch) return;
+  if (!shape_is_known(spec, item.batch, &view.shape)) return;
+  size_t bytes = bytes_of(engine_->outputs[spec].type, view.shape);
+  if (bytes == 0) return;  // has no place
+  placed_[spec] = place_in_response(item, engine_->outputs[spec], view.shape, bytes);
+  if (!is_aligned(placed_[spec], kInPlaceAlignment)) return;
+  view.in_place = true;
+  view.data = placed_[spec];
 }
 
 bool Instance::shape_is_known(size_t spec, int64_t rows, Shape* shape) const {
@@ -320,7 +359,8 @@ bool Instance::shape_is_known(size_t spec, int64_t rows, Shape* shape) const {
   return std::all_of(shape->begin(), shape->end(), [](int64_t size) { return size >= 0; });
 }
 
-// Before outputs are written in place the network must have kept the promise of its file once.
+// An output is what the file says it is, for clients go by that. Before outputs are written in place the network must
+// have kept this promise once.
 void Instance::check_outputs(int64_t rows, int64_t batch) {
   for (OutputView& view : output_views_) {
     const TensorSpec& spec = engine_->outputs[view.spec];
@@ -328,10 +368,14 @@ void Instance::check_outputs(int64_t rows, int64_t batch) {
       throw Error(text("output '", spec.name, "': found shape ", to_text(view.shape), ", wanted ", batch,
                        " on its first axis, the batch"));
     }
-    Shape promised;
-    if (!shape_confirmed_[view.spec] && shape_is_known(view.spec, rows, &promised)) {
-      shape_confirmed_[view.spec] = promised == view.shape;
+    bool as_said = spec.dims.empty() ||  // the file says nothing
+                   std::equal(spec.dims.begin(), spec.dims.end(), view.shape.begin(), view.shape.end(),
+                              [](int64_t said, int64_t found) { return said < 0 || said == found; });
+    if (!as_said) {
+      throw Error(text("output '", spec.name, "': found shape ", to_text(view.shape), ", the model's file says ",
+                       to_text(spec.dims)));
     }
+    shape_confirmed_[view.spec] = true;
     if (view.shape.empty()) view.shape = scalar_shapes_[view.spec];
   }
 }
@@ -356,16 +400,22 @@ std::byte* Instance::place_in_response(Item& item, const TensorSpec& spec, const
 void Instance::respond(Item& item, int64_t first_row) {
   if (item.response == nullptr) check(TRITONBACKEND_ResponseNew(&item.response, item.request));
   for (const OutputView& view : output_views_) {
-    const Rows rows = rows_of(view, first_row, item.batch);
-    if (!state_names_[view.spec].empty()) update_state(item, view, rows);
     if (!item.wanted[view.spec] || view.in_place) continue;
-    std::byte* place = place_in_response(item, engine_->outputs[view.spec], rows.shape, rows.bytes);
-    copy_rows(view, rows, place);
+    find_rows(view, first_row, item.batch);
+    std::byte* place = placed_[view.spec];
+    if (place == nullptr) place = place_in_response(item, engine_->outputs[view.spec], rows_.shape, rows_.bytes);
+    copy_rows(view, place);
+  }
+  // A sequence goes on from a step that was answered, not from one that failed.
+  for (const OutputView& view : output_views_) {
+    if (state_names_[view.spec].empty()) continue;
+    find_rows(view, first_row, item.batch);
+    update_state(item, view);
   }
 }
 
-Instance::Rows Instance::rows_of(const OutputView& view, int64_t first_row, int64_t batch) const {
-  Rows rows;
+void Instance::find_rows(const OutputView& view, int64_t first_row, int64_t batch) {
+  Rows& rows = rows_;
   rows.shape = view.shape;
   if (config_.batched()) rows.shape[0] = batch;
   rows.count = static_cast<size_t>(element_count(rows.shape));
@@ -377,16 +427,16 @@ Instance::Rows Instance::rows_of(const OutputView& view, int64_t first_row, int6
       rows.bytes += sizeof(uint32_t) + view.strings[element].size();
     }
   }
-  return rows;
 }
 
-void Instance::copy_rows(const OutputView& view, const Rows& rows, std::byte* to) const {
+void Instance::copy_rows(const OutputView& view, std::byte* to) const {
   size_t size = element_size(engine_->outputs[view.spec].type);
+  if (rows_.bytes == 0) return;  // neither may point to anything
   if (size != 0) {
-    std::copy_n(view.data + rows.first * size, rows.bytes, to);
+    std::copy_n(view.data + rows_.first * size, rows_.bytes, to);
     return;
   }
-  for (size_t element = rows.first; element < rows.first + rows.count; ++element) {
+  for (size_t element = rows_.first; element < rows_.first + rows_.count; ++element) {
     const std::string& value = view.strings[element];
     const auto length = static_cast<uint32_t>(value.size());
     std::memcpy(to, &length, sizeof length);
@@ -396,16 +446,16 @@ void Instance::copy_rows(const OutputView& view, const Rows& rows, std::byte* to
 }
 
 // Triton keeps it for the next request of the sequence.
-void Instance::update_state(Item& item, const OutputView& view, const Rows& rows) const {
+void Instance::update_state(Item& item, const OutputView& view) const {
   TRITONBACKEND_State* state = nullptr;
   check(TRITONBACKEND_StateNew(&state, item.request, state_names_[view.spec].c_str(), engine_->outputs[view.spec].type,
-                               rows.shape.data(), static_cast<uint32_t>(rows.shape.size())));
+                               rows_.shape.data(), static_cast<uint32_t>(rows_.shape.size())));
   void* place = nullptr;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   int64_t device = 0;
-  check(TRITONBACKEND_StateBuffer(state, &place, rows.bytes, &memory, &device));
+  check(TRITONBACKEND_StateBuffer(state, &place, rows_.bytes, &memory, &device));
   if (memory == TRITONSERVER_MEMORY_GPU) throw Error("a state lies in GPU memory, which this backend cannot write");
-  copy_rows(view, rows, static_cast<std::byte*>(place));
+  copy_rows(view, static_cast<std::byte*>(place));
   check(TRITONBACKEND_StateUpdate(state));
 }
 

@@ -33,8 +33,10 @@ class Instance {
  public:
   Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine);
 
-  // Takes the requests: each is answered and released, whatever happens.
-  void execute(TRITONBACKEND_Request** requests, uint32_t count);
+  // Makes room for so many requests; throws where there is no memory.
+  void reserve(uint32_t count);
+  // Takes the requests, as many as there is room for: each is answered once and released once, whatever happens.
+  void execute(TRITONBACKEND_Request** requests, uint32_t count) noexcept;
 
  private:
   struct Times {
@@ -48,9 +50,12 @@ class Instance {
   };
   using Group = std::vector<Item*>;
 
+  void check_axes() const;
+
   void read(Item& item) const;
   void read_part(Item& item, TRITONBACKEND_Input* input) const;
-  void read_strings(Item::Part& part, const std::string& where) const;
+  void read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const;
+  void read_strings(Item::Part& part) const;
   void fit(Item::Part& part, const TensorSpec& spec) const;
   bool alike(const Item& one, const Item& other) const;
 
@@ -59,13 +64,14 @@ class Instance {
   void prepare_inputs(const Group& group);
   void join(const Group& group, size_t spec, InputView& view);
   void prepare_outputs(const Group& group);
+  void place_early(Item& item, OutputView& view);
   std::byte* place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes) const;
   bool shape_is_known(size_t spec, int64_t rows, Shape* shape) const;
   void check_outputs(int64_t rows, int64_t batch);
   void respond(Item& item, int64_t first_row);
-  Rows rows_of(const OutputView& view, int64_t first_row, int64_t batch) const;
-  void copy_rows(const OutputView& view, const Rows& rows, std::byte* to) const;
-  void update_state(Item& item, const OutputView& view, const Rows& rows) const;
+  void find_rows(const OutputView& view, int64_t first_row, int64_t batch);
+  void copy_rows(const OutputView& view, std::byte* to) const;
+  void update_state(Item& item, const OutputView& view) const;
   void finish(const Group& group);
   void refuse(Item& item, const Error& error);
   void release(Item& item, bool answered, uint64_t end);
@@ -76,7 +82,10 @@ class Instance {
   std::vector<Shape> scalar_shapes_;         // by output: of rank 0 in the network, as configured
   std::vector<std::string> state_names_;     // by output: the state that it is, or empty
   std::vector<bool> shape_confirmed_;        // by output: a run gave the shape that the file promises
+  std::vector<std::byte*> placed_;           // by output: its place in the only request's response, if it has one
   std::vector<Item> items_;
+  Group group_;
+  Rows rows_{};
   std::vector<InputView> input_views_;
   std::vector<OutputView> output_views_;
   std::vector<Buffer> joined_;               // by input

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "error.h"
+
 namespace tritonkit {
 namespace {
 
@@ -36,8 +38,18 @@ TRITONSERVER_DataType type_named(std::string_view name) {
 
 int64_t element_count(const Shape& shape) {
   int64_t count = 1;
-  for (int64_t size : shape) count *= size;
+  for (int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(count, size, &count)) throw Error(text("no tensor has the shape ", to_text(shape)));
+  }
   return count;
+}
+
+size_t bytes_of(TRITONSERVER_DataType type, const Shape& shape) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(element_count(shape), element_size(type), &bytes)) {
+    throw Error(text("no tensor has the shape ", to_text(shape)));
+  }
+  return static_cast<size_t>(bytes);
 }
 
 std::string to_text(const Shape& shape) {

@@ -23,10 +23,9 @@ size_t element_size(TRITONSERVER_DataType type);
 std::string_view type_name(TRITONSERVER_DataType type);
 // From the name in a configuration, with or without TYPE_; TYPE_STRING are bytes.
 TRITONSERVER_DataType type_named(std::string_view name);
+// Both throw Error where a size is negative or the product is more than memory can have.
 int64_t element_count(const Shape& shape);
-inline size_t bytes_of(TRITONSERVER_DataType type, const Shape& shape) {
-  return element_size(type) * static_cast<size_t>(element_count(shape));
-}
+size_t bytes_of(TRITONSERVER_DataType type, const Shape& shape);
 // As in "[2, -1, 3]".
 std::string to_text(const Shape& shape);
 // As in "['x', 'y']".

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <numeric>
+#include <utility>
 
 #include "error.h"
 #include "tensor.h"
@@ -23,6 +23,7 @@ Api g_api;
 std::string g_version;
 Env* g_env = nullptr;
 MemoryInfo* g_memory = nullptr;
+bool g_shares_threads = false;
 
 template <typename Function>
 void take(Function& function, const void* const* table, size_t place) {
@@ -79,7 +80,14 @@ void fill(const void* const* table) {
   take(a.release_type_info, table, 98);
   take(a.release_shape_info, table, 99);
   take(a.release_session_options, table, 100);
+  take(a.disable_session_threads, table, 120);
+  take(a.create_thread_options, table, 121);
+  take(a.release_thread_options, table, 122);
   take(a.add_session_entry, table, 130);
+  take(a.set_global_intra_op_threads, table, 147);
+  take(a.set_global_inter_op_threads, table, 148);
+  take(a.set_global_spinning, table, 149);
+  take(a.create_env_with_threads, table, 151);
   take(a.add_run_entry, table, 165);
   take(a.string_place, table, 252);
 }
@@ -96,6 +104,18 @@ constexpr unsigned char kIdentity[] = {
     'x',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x08, 0x02, 0x62, 0x0f, 0x0a,
     0x01, 'y',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x08, 0x02, 0x42, 0x02,
     0x10, 0x0d};
+
+void create_env(const SharedThreads& threads) {
+  constexpr int kWarning = 2;
+  if (!threads.on) return check(g_api.create_env_with_logger(log_message, nullptr, kWarning, "triton", &g_env));
+  ThreadOptions* options = nullptr;
+  check(g_api.create_thread_options(&options));
+  ThreadOptionsPtr kept(options);
+  check(g_api.set_global_intra_op_threads(options, threads.intra_op));
+  check(g_api.set_global_inter_op_threads(options, threads.inter_op));
+  check(g_api.set_global_spinning(options, 0));
+  check(g_api.create_env_with_threads(log_message, nullptr, kWarning, "triton", options, &g_env));
+}
 
 // That the table is what it is taken for: a network goes through the functions that serve requests.
 void try_table() {
@@ -126,6 +146,14 @@ const std::string& version() { return g_version; }
 const Env* env() { return g_env; }
 const MemoryInfo* cpu_memory() { return g_memory; }
 
+bool shares_threads() { return g_shares_threads; }
+
+// The environment logs through this library: it may not outlive it.
+void close() {
+  if (g_memory != nullptr) g_api.release_memory_info(std::exchange(g_memory, nullptr));
+  if (g_env != nullptr) g_api.release_env(std::exchange(g_env, nullptr));
+}
+
 void check(Status* failed) {
   if (failed == nullptr) return;
   Error error(text("ONNX Runtime: ", g_api.error_message(failed)));
@@ -133,7 +161,7 @@ void check(Status* failed) {
   throw error;
 }
 
-void load(const std::filesystem::path& library) {
+void load(const std::filesystem::path& library, const SharedThreads& threads) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw Error(text(library.string(), ": ", dlerror()), TRITONSERVER_ERROR_NOT_FOUND);
   void* symbol = dlsym(handle, "OrtGetApiBase");
@@ -146,12 +174,14 @@ void load(const std::filesystem::path& library) {
     throw Error(text(library.string(), " is ONNX Runtime ", g_version, ", wanted 1.", kTableVersion, " or newer"));
   }
   fill(table);
-  constexpr int kWarning = 2, kArenaAllocator = 1, kDefaultMemory = 0;
-  check(g_api.create_env_with_logger(log_message, nullptr, kWarning, "triton", &g_env));
-  check(g_api.create_cpu_memory_info(kArenaAllocator, kDefaultMemory, &g_memory));
+  constexpr int kArenaAllocator = 1, kDefaultMemory = 0;
   try {
+    create_env(threads);
+    check(g_api.create_cpu_memory_info(kArenaAllocator, kDefaultMemory, &g_memory));
     try_table();
+    g_shares_threads = threads.on;
   } catch (const Error& error) {
+    close();
     throw Error(text(library.string(), " (", g_version, "): ", error.what()), TRITONSERVER_ERROR_UNSUPPORTED);
   }
 }

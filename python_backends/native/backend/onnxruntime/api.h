@@ -17,6 +17,7 @@ struct Env;
 struct Session;
 struct SessionOptions;
 struct RunOptions;
+struct ThreadOptions;
 struct Value;
 struct TypeInfo;
 struct ShapeInfo;
@@ -28,6 +29,12 @@ using LogFunction = void (*)(void*, int severity, const char* category, const ch
 struct Api {
   const char* (*error_message)(const Status*);
   Status* (*create_env_with_logger)(LogFunction, void*, int severity, const char* id, Env**);
+  Status* (*create_env_with_threads)(LogFunction, void*, int severity, const char* id, const ThreadOptions*, Env**);
+  Status* (*create_thread_options)(ThreadOptions**);
+  Status* (*set_global_intra_op_threads)(ThreadOptions*, int);
+  Status* (*set_global_inter_op_threads)(ThreadOptions*, int);
+  Status* (*set_global_spinning)(ThreadOptions*, int);
+  Status* (*disable_session_threads)(SessionOptions*);
   Status* (*create_session)(const Env*, const char* path, const SessionOptions*, Session**);
   Status* (*create_session_from_array)(const Env*, const void*, size_t, const SessionOptions*, Session**);
   Status* (*run)(Session*, const RunOptions*, const char* const* input_names, const Value* const* inputs, size_t input_count,
@@ -74,6 +81,7 @@ struct Api {
   void (*release_memory_info)(MemoryInfo*);
   void (*release_session)(Session*);
   void (*release_value)(Value*);
+  void (*release_thread_options)(ThreadOptions*);
   void (*release_run_options)(RunOptions*);
   void (*release_type_info)(TypeInfo*);
   void (*release_shape_info)(ShapeInfo*);
@@ -85,8 +93,15 @@ const Api& api();
 const std::string& version();
 const Env* env();
 const MemoryInfo* cpu_memory();
+// Threads that all sessions share.
+struct SharedThreads {
+  bool on = false;
+  int intra_op = 0, inter_op = 0;  // 0: as ONNX Runtime thinks fit
+};
+bool shares_threads();
 // Loads the library and runs a network of one node; throws Error.
-void load(const std::filesystem::path& library);
+void load(const std::filesystem::path& library, const SharedThreads& threads);
+void close();
 // Throws Error with ONNX Runtime's words.
 void check(Status* failed);
 
@@ -96,6 +111,7 @@ struct Release {
 };
 using SessionPtr = std::unique_ptr<Session, Release<Session, &Api::release_session>>;
 using OptionsPtr = std::unique_ptr<SessionOptions, Release<SessionOptions, &Api::release_session_options>>;
+using ThreadOptionsPtr = std::unique_ptr<ThreadOptions, Release<ThreadOptions, &Api::release_thread_options>>;
 using RunOptionsPtr = std::unique_ptr<RunOptions, Release<RunOptions, &Api::release_run_options>>;
 using ValuePtr = std::unique_ptr<Value, Release<Value, &Api::release_value>>;
 using TypeInfoPtr = std::unique_ptr<TypeInfo, Release<TypeInfo, &Api::release_type_info>>;

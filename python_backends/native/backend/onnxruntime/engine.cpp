@@ -140,17 +140,44 @@ int graph_level(const Config& config) {
   }
 }
 
+constexpr const char *kIntraOp = "intra_op_thread_count", *kInterOp = "inter_op_thread_count";
+
+int threads_asked(const Config& config, const std::string& key) {
+  return thread_count(text("parameter ", key), config.parameter(key));
+}
+
+int64_t execution_mode(const Config& config) {
+  int64_t mode = config.whole_number("execution_mode");
+  if (mode != 0 && mode != 1) throw Error(text("parameter execution_mode: found ", mode, ", wanted 0 or 1"));
+  return mode;
+}
+
+// Each instance has threads of its own; those between the operators are there in parallel mode alone.
+void check_threads(const Config& config) {
+  if (ort::shares_threads()) return;
+  const std::string where = text("model '", config.name, "': ");
+  int64_t instances = instance_count(config);
+  auto warn = [&](const char* key) {
+    int64_t each = threads_asked(config, key);
+    std::string what = instances == 1 ? text(key, " ", each) : text(key, " ", each, " in each of ", instances, " instances");
+    if (each > 0) warn_of_threads(where, what, each * instances);
+  };
+  warn(kIntraOp);
+  if (execution_mode(config) == 1) warn(kInterOp);
+}
+
 ort::OptionsPtr session_options(const Config& config) {
   ort::SessionOptions* options = nullptr;
   ort::check(api().create_session_options(&options));
   ort::OptionsPtr kept(options);
   ort::check(api().set_log_id(options, config.name.c_str()));
-  auto threads = [&](const char* key) { return static_cast<int>(std::max<int64_t>(0, config.whole_number(key))); };
-  ort::check(api().set_intra_op_threads(options, threads("intra_op_thread_count")));
-  ort::check(api().set_inter_op_threads(options, threads("inter_op_thread_count")));
-  int64_t mode = config.whole_number("execution_mode");
-  if (mode != 0 && mode != 1) throw Error(text("parameter execution_mode: found ", mode, ", wanted 0 or 1"));
-  ort::check(api().set_execution_mode(options, static_cast<int>(mode)));
+  if (ort::shares_threads()) {
+    ort::check(api().disable_session_threads(options));
+  } else {
+    ort::check(api().set_intra_op_threads(options, threads_asked(config, kIntraOp)));
+    ort::check(api().set_inter_op_threads(options, threads_asked(config, kInterOp)));
+  }
+  ort::check(api().set_execution_mode(options, static_cast<int>(execution_mode(config))));
   ort::check(config.is_on("enable_mem_arena", true) ? api().enable_arena(options) : api().disable_arena(options));
   ort::check(config.is_on("enable_mem_pattern", true) ? api().enable_memory_pattern(options)
                                                       : api().disable_memory_pattern(options));
@@ -213,6 +240,7 @@ class OrtEngine : public Engine {
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
     input_names_.clear(), output_names_.clear(), input_values_.clear(), output_values_.clear();
     values_.clear();
+    values_.reserve(given.size() + wanted.size());  // a value that was made can be kept
     for (const InputView& view : given) {
       input_names_.push_back(inputs[view.spec].name.c_str());
       input_values_.push_back(input_value(view));
@@ -224,9 +252,10 @@ class OrtEngine : public Engine {
     ort::check(api().run(session_.get(), run_options_.get(), input_names_.data(), input_values_.data(), input_values_.size(),
                          output_names_.data(), output_names_.size(), output_values_.data()));
     for (size_t place = 0; place < wanted.size(); ++place) {
-      if (wanted[place].in_place) continue;
-      values_.emplace_back(output_values_[place]);
-      read_output(output_values_[place], wanted[place]);
+      if (!wanted[place].in_place) values_.emplace_back(output_values_[place]);
+    }
+    for (size_t place = 0; place < wanted.size(); ++place) {
+      if (!wanted[place].in_place) read_output(output_values_[place], wanted[place]);
     }
   }
 
@@ -303,7 +332,10 @@ class OrtEngine : public Engine {
 // Each instance has a session: ONNX Runtime's threads belong to one.
 class OrtNetwork : public Network {
  public:
-  explicit OrtNetwork(const Config& config) : config_(config) { check_accelerators(config); }
+  explicit OrtNetwork(const Config& config) : config_(config) {
+    check_accelerators(config);
+    check_threads(config);
+  }
   std::unique_ptr<Engine> open_engine() override { return std::make_unique<OrtEngine>(config_); }
 
  private:
@@ -312,10 +344,24 @@ class OrtNetwork : public Network {
 
 }  // namespace
 
-std::string load_engine(const std::string& library) {
-  ort::load(library);
+std::string load_engine(const std::string& library, const Json& settings) {
+  constexpr const char* kShared = "enable-global-threadpool";
+  ort::SharedThreads threads;
+  const std::string& shared = settings[kShared].text();
+  threads.on = shared == "1" || shared == "true";
+  if (!threads.on && !shared.empty() && shared != "0" && shared != "false") {
+    throw Error(text("--backend-config=", kBackend, ",", kShared, ": found '", shared, "', wanted 0 or 1"));
+  }
+  if (threads.on) {
+    threads.intra_op = thread_count(kIntraOp, settings[kIntraOp].text());
+    threads.inter_op = thread_count(kInterOp, settings[kInterOp].text());
+    warn_of_threads(text(kBackend, " backend: "), kIntraOp, threads.intra_op);
+  }
+  ort::load(library, threads);
   return text("ONNX Runtime ", ort::version());
 }
+
+void close_engine() { ort::close(); }
 
 std::unique_ptr<Network> open_network(const Config& config) { return std::make_unique<OrtNetwork>(config); }
 

@@ -13,6 +13,7 @@ namespace {
 Api g_api;
 std::string g_version;
 std::array<int, 15> g_types{};  // by TRITONSERVER_DataType
+bool g_copies_messages = false;  // whether each call gives its text anew, to be freed
 
 // By TRITONSERVER_DataType: the type's number in ONNX, 0 where OpenVINO's CPU device has none of it here.
 constexpr std::array<unsigned char, 15> kOnnxTypes{0, 9, 2, 4, 12, 13, 3, 5, 6, 7, 10, 1, 11, 0, 16};
@@ -96,6 +97,17 @@ ModelPtr identity(const Core* core, unsigned char onnx_type) {
                         bytes.size(), nullptr);
 }
 
+// Versions differ here. After an error; a text that is given anew has a place of its own.
+void learn_messages(const Core* core) {
+  Model* none = nullptr;
+  if (g_api.ov_core_read_model(core, "", nullptr, &none) == 0) throw Error("its C interface read a model from nowhere");
+  const char *one = g_api.ov_get_last_err_msg(), *other = g_api.ov_get_last_err_msg();
+  g_copies_messages = one != other;
+  if (!g_copies_messages) return;
+  g_api.ov_free(one);
+  g_api.ov_free(other);
+}
+
 // The numbers of types moved between versions: a network of each type is read and asked.
 void learn_types(const Core* core) {
   g_types.fill(-1);
@@ -139,9 +151,11 @@ TRITONSERVER_DataType triton_type(int element_type) {
   return TRITONSERVER_TYPE_INVALID;
 }
 
+// OpenVINO keeps one text for the whole process: of two calls that fail at one moment one may get the other's reason.
 void check(int status) {
   if (status == 0) return;
   const char* said = g_api.ov_get_last_err_msg();
+  const std::unique_ptr<const char, void (*)(const char*)> kept(g_copies_messages ? said : nullptr, g_api.ov_free);
   std::istringstream lines(said == nullptr ? "" : said);
   std::string reason, line;
   while (std::getline(lines, line)) {
@@ -162,6 +176,7 @@ void load(const std::filesystem::path& library) {
   g_api.ov_version_free(&found);
   try {
     CorePtr core = made<CorePtr>(g_api.ov_core_create);
+    learn_messages(core.get());
     learn_types(core.get());
     try_functions(core.get());
   } catch (const Error& error) {

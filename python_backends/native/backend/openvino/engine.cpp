@@ -1,6 +1,10 @@
 // OpenVINO's infer requests as engines.
 #include "engine.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include "openvino/network.h"
 
 namespace tritonkit {
@@ -16,6 +20,7 @@ class OvEngine : public Engine {
     inputs = network.inputs;
     outputs = network.outputs;
     required = inputs.size();
+    writes_in_place = true;
   }
 
   int64_t rows_for(int64_t batch) const override {
@@ -29,44 +34,89 @@ class OvEngine : public Engine {
   }
 
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
-    Request* request = request_for(given);
-    tensors_.clear();
-    for (const InputView& view : given) {
-      const TensorSpec& spec = inputs[view.spec];
-      Shape shape = view.shape;
-      tensors_.push_back(made<TensorPtr>(api().ov_tensor_create_from_host_ptr, element_type(spec.type),
-                                         FixedShape{static_cast<int64_t>(shape.size()), shape.data()},
-                                         const_cast<void*>(static_cast<const void*>(view.data))));
-      check(api().ov_infer_request_set_tensor(request, spec.name.c_str(), tensors_.back().get()));
+    // A request remembers the memory that it was given. So only a run that gives it all outputs writes in place, on a
+    // request of its own; a request is thrown away where the run fails, and with it what it remembers.
+    bool in_place = wanted.size() == outputs.size() &&
+                    std::all_of(wanted.begin(), wanted.end(), [](const OutputView& view) { return view.in_place; });
+    auto slot = slot_for(given, in_place);
+    try {
+      for (const InputView& view : given) {
+        give(slot->second, slot->second.inputs[view.spec], inputs[view.spec], view.shape, view.data);
+      }
+      for (OutputView& view : wanted) {
+        if (in_place) give(slot->second, slot->second.outputs[view.spec], outputs[view.spec], view.shape, view.data);
+      }
+      check(api().ov_infer_request_infer(slot->second.request.get()));
+      for (OutputView& view : wanted) {
+        if (!in_place) read_output(slot->second, view);
+      }
+    } catch (...) {
+      slots_.erase(slot);
+      throw;
     }
-    check(api().ov_infer_request_infer(request));
-    for (OutputView& view : wanted) read_output(request, view);
   }
 
  private:
-  Request* request_for(const std::vector<InputView>& given) {
-    int64_t rows = config_.batched() ? given.front().shape[0] : 0;
+  // Memory that a request was given.
+  struct Given {
+    const std::byte* data = nullptr;
+    Shape shape;
+    TensorPtr tensor;
+  };
+  struct Slot {
+    RequestPtr request;
+    std::vector<Given> inputs, outputs;  // by tensor
+    std::vector<TensorPtr> results;      // of one run, kept until the next
+  };
+  using Slots = std::map<std::pair<int64_t, bool>, Slot>;
+
+  Slots::iterator slot_for(const std::vector<InputView>& given, bool in_place) {
+    int64_t rows = config_.batched() && !given.empty() ? given.front().shape[0] : 0;
     int64_t size = network_.form(rows) == nullptr ? 0 : rows;
-    RequestPtr& request = requests_[size];
-    if (!request) request = made<RequestPtr>(api().ov_compiled_model_create_infer_request, network_.form(size));
-    return request.get();
+    auto slot = slots_.try_emplace({size, in_place}).first;
+    if (!slot->second.request) {
+      slot->second.request = made<RequestPtr>(api().ov_compiled_model_create_infer_request, network_.form(size));
+      slot->second.inputs.resize(inputs.size());
+      slot->second.outputs.resize(outputs.size());
+    }
+    slot->second.results.clear();
+    return slot;
   }
 
-  void read_output(Request* request, OutputView& view) {
-    tensors_.push_back(made<TensorPtr>(api().ov_infer_request_get_tensor, request, outputs[view.spec].name.c_str()));
+  static void give(const Slot& slot, Given& known, const TensorSpec& spec, const Shape& shape, const std::byte* data) {
+    if (known.tensor && known.data == data && known.shape == shape) return;
+    known.shape = shape;
+    known.data = data;
+    // Inputs are only read; the interface knows no constant memory.
+    known.tensor = made<TensorPtr>(api().ov_tensor_create_from_host_ptr, element_type(spec.type),
+                                   FixedShape{static_cast<int64_t>(known.shape.size()), known.shape.data()},
+                                   const_cast<void*>(static_cast<const void*>(data)));
+    check(api().ov_infer_request_set_tensor(slot.request.get(), spec.name.c_str(), known.tensor.get()));
+  }
+
+  void read_output(Slot& slot, OutputView& view) {
+    const TensorSpec& spec = outputs[view.spec];
+    slot.results.push_back(made<TensorPtr>(api().ov_infer_request_get_tensor, slot.request.get(), spec.name.c_str()));
+    const Tensor* tensor = slot.results.back().get();
     FixedShape shape{};
-    check(api().ov_tensor_get_shape(tensors_.back().get(), &shape));
-    view.shape.assign(shape.dims, shape.dims + shape.rank);
+    check(api().ov_tensor_get_shape(tensor, &shape));
+    Shape found(shape.dims, shape.dims + shape.rank);
     check(api().ov_shape_free(&shape));
     void* data = nullptr;
-    check(api().ov_tensor_data(tensors_.back().get(), &data));
-    view.data = static_cast<std::byte*>(data);
+    check(api().ov_tensor_data(tensor, &data));
+    if (!view.in_place) {
+      view.shape = std::move(found);
+      view.data = static_cast<std::byte*>(data);
+    } else if (found == view.shape) {
+      std::memcpy(view.data, data, bytes_of(spec.type, found));
+    } else {
+      throw Error(text("output '", spec.name, "': found shape ", to_text(found), ", wanted ", to_text(view.shape)));
+    }
   }
 
   const Config& config_;
   const OvNetwork& network_;
-  std::map<int64_t, RequestPtr> requests_;  // by form
-  std::vector<TensorPtr> tensors_;          // of one run, kept until the next
+  Slots slots_;  // by form, and whether outputs are written in place
 };
 
 }  // namespace
@@ -75,10 +125,12 @@ std::unique_ptr<Engine> OvNetwork::open_engine() { return std::make_unique<OvEng
 
 }  // namespace ov
 
-std::string load_engine(const std::string& library) {
+std::string load_engine(const std::string& library, const Json&) {
   ov::load(library);
   return text("OpenVINO ", ov::version());
 }
+
+void close_engine() {}
 
 std::unique_ptr<Network> open_network(const Config& config) { return std::make_unique<ov::OvNetwork>(config); }
 

@@ -49,8 +49,13 @@ std::string names_of(const Model* model, Size size, ByIndex by_index) {
 }
 
 void reshape(const Model* model, const std::map<std::string, Shape>& shapes) {
+  struct Shapes : std::vector<PartialShape> {
+    ~Shapes() {
+      for (PartialShape& shape : *this) api().ov_partial_shape_free(&shape);
+    }
+  } wanted;
+  wanted.reserve(shapes.size());
   std::vector<const char*> names;
-  std::vector<PartialShape> wanted;
   std::string said;
   for (const auto& [name, shape] : shapes) {
     std::vector<Dimension> dims;
@@ -61,15 +66,11 @@ void reshape(const Model* model, const std::map<std::string, Shape>& shapes) {
     wanted.push_back(partial);
     said += text(said.empty() ? "'" : ", '", name, "': ", to_text(shape));
   }
-  int status = api().ov_model_reshape(model, names.data(), wanted.data(), names.size());
-  std::string reason;
   try {
-    check(status);
+    check(api().ov_model_reshape(model, names.data(), wanted.data(), names.size()));
   } catch (const Error& error) {
-    reason = error.what();
+    throw Error(text("the model cannot take inputs of {", said, "}: ", error.what()));
   }
-  for (PartialShape& shape : wanted) api().ov_partial_shape_free(&shape);
-  if (status != 0) throw Error(text("the model cannot take inputs of {", said, "}: ", reason));
 }
 
 // A free axis of the network fits any size; -1 in the configuration fits any input axis of a batched model, and else a

@@ -1,7 +1,5 @@
 #include "openvino/settings.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cctype>
 #include <fstream>
@@ -30,15 +28,9 @@ void take_number(const Config& config, const std::string& key, Properties& found
   const std::string& value = config.parameter(key);
   if (value.empty()) return;
   if (!is_number(value)) unfit(key, value, "a non-negative number");
-  if (std::stoll(value) > 0) found[key] = value;
-}
-
-int64_t instances(const Config& config) {
-  int64_t count = 0;
-  for (const Json& group : config.json["instance_group"].items()) {
-    if (!group["passive"].is_true()) count += group["count"].integer(1);
-  }
-  return std::max<int64_t>(1, count);
+  int threads = thread_count(text("parameter ", key), value);
+  if (threads > 0) found[key] = std::to_string(threads);
+  warn_of_threads(text("model '", config.name, "': "), key, threads);
 }
 
 // The precision to compute in that an IR file asks for in its runtime options; empty: the device decides.
@@ -90,9 +82,7 @@ std::vector<int64_t> batch_sizes(const Config& config) {
 Properties properties(const Config& config, const std::filesystem::path& file) {
   Properties found;
   if (std::string precision = asked_precision(file); !precision.empty()) found[kPrecision] = precision;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) found["INFERENCE_NUM_THREADS"] = std::to_string(CPU_COUNT(&cores));
+  if (int there = cores(); there > 0) found["INFERENCE_NUM_THREADS"] = std::to_string(there);
   take_number(config, "INFERENCE_NUM_THREADS", found);
   take_number(config, "COMPILATION_NUM_THREADS", found);
   // Pinned threads of several models all take the first cores.
@@ -107,8 +97,8 @@ Properties properties(const Config& config, const std::filesystem::path& file) {
   if (!streams.empty()) {
     if (streams != "AUTO" && streams != "NUMA" && !is_number(streams)) unfit("NUM_STREAMS", streams, "either AUTO/NUMA/<int_value>");
     found["NUM_STREAMS"] = streams;
-  } else if (hint.empty() && instances(config) > 1) {
-    found["NUM_STREAMS"] = std::to_string(instances(config));
+  } else if (hint.empty() && instance_count(config) > 1) {
+    found["NUM_STREAMS"] = std::to_string(instance_count(config));
   }
   const std::string& half = config.parameter("HINT_BF16");
   if (!half.empty()) {
