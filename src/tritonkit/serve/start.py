@@ -9,21 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
-from tritonkit.machine import cores
 from tritonkit.serve import shm
-from tritonkit.serve.command import (
-    arguments,
-    prepare_backends,
-    python_run,
-    tuning,
-    usable_backends,
-)
+from tritonkit.serve.command import arguments, prepare_backends, python_run, usable_backends
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
-from tritonkit.serve.core.tuning import described
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.log import read_tail, relevant
@@ -103,7 +95,6 @@ def prepare(settings: Settings) -> Run:
         if backend.wrong:
             message = f"{backend.name} is served by its Python stand-in: {backend.wrong}"
             settings.emit(ServeEvent("stand_in", message))
-    settings.emit(ServeEvent("tuned", described(tuning(settings), cores())))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
     given = (settings.max_request_mib or 0) * shm.MIB
