@@ -15,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from bench.h2load import find_h2load
 from tritonkit.errors import UsageError
 from tritonkit.testing import FakeModel
 
@@ -137,9 +138,6 @@ def test_h2load_takes_no_error_for_an_answer(serve: Any) -> None:
 
 def test_a_missing_h2load_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who lacks it is told what to install."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    from bench.h2load import find_h2load
-
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="apt-get install nghttp2-client"):
         find_h2load()
