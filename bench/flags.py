@@ -1,4 +1,4 @@
-"""Triton's own flags: rates with each that `serve` may choose over Triton's defaults."""
+"""Triton's own flags: rates and processor time with each over its defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from bench.report import Ratio, Report
 from bench.requests import grpc_request, http_request, made_up
 from tritonkit.machine import cores
 from tritonkit.serve.core.flags import HTTP_SOCKET
-from tritonkit.serve.core.tuning import chosen_flags, described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,27 +27,18 @@ __all__ = ["run"]
 CALLERS = (1, 8, 32, 128)
 MODEL = "digits_network"
 _WARM_S = 0.2
-DEFAULT, CHOSEN = "default", "chosen"
-# By name, what Triton does without the flag.
-DEFAULTS = {
-    "http-thread-count": "8",
-    "grpc-infer-allocation-pool-size": "8",
-    "buffer-manager-thread-count": "0",
-    "allow-cpu-metrics": "true",
-    "metrics-interval-ms": "2000",
-}
+DEFAULT, AGAIN = "defaults", "the defaults again"
 
 
 def run(setting: Setting) -> Report:
-    """Rates of an empty backend under each flag that `serve` may choose, over Triton's defaults."""
+    """Rates of an empty backend under each of Triton's own flags, over Triton's defaults."""
     find_h2load()
-    here = cores()
     sets: dict[str, Mapping[str, str]] = {
-        DEFAULT: DEFAULTS,
-        CHOSEN: DEFAULTS | chosen_flags(here),
+        DEFAULT: {},
+        AGAIN: {},
         **{
-            f"{name}={value}": DEFAULTS | {name: value}
-            for name, values in _candidates(here).items()
+            f"{name}={value}": {name: value}
+            for name, values in _candidates(cores()).items()
             for value in values
         },
     }
@@ -65,7 +55,7 @@ def run(setting: Setting) -> Report:
                 ratios += [_ratio(name, way, callers, rounds) for name in sets if name != DEFAULT]
     about = (
         "requests per second, and the server's processor time for each, over Triton's defaults;"
-        f" chosen: {described(chosen_flags(here), here)}"
+        f" {AGAIN!r} is the noise"
     )
     return Report("flags", about, ratios)
 
@@ -147,7 +137,7 @@ def _ratio(flags: str, way: str, callers: int, rounds: Sequence[Mapping[str, _Me
     facts = {
         "processor time of a request": _median(one.cpu_s / other.cpu_s for one, other in pairs)
     }
-    if flags == CHOSEN:
+    if flags == AGAIN:
         facts["the load generator's share of a core"] = _median(one.generator for one, _ in pairs)
     return Ratio(
         f"{flags}, {way}, {callers} callers",

@@ -13,6 +13,7 @@ import asyncio
 import json
 import shutil
 import struct
+import sys
 import time
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -24,6 +25,7 @@ import numpy as np
 from bench.h2load import grpc_body, h2load
 from bench.requests import DTYPES, asked
 from bench.samples import DEFAULT_LENGTH, sample
+from tritonkit.errors import TritonkitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +49,13 @@ def main() -> None:
     """Warm, measure, print."""
     options = _parser().parse_args()
     generator = options.generator or ("h2load" if shutil.which("h2load") else "python")
-    measured = _by_h2load(options) if generator == "h2load" else asyncio.run(_by_python(options))
+    try:
+        measured = (
+            _by_h2load(options) if generator == "h2load" else asyncio.run(_by_python(options))
+        )
+    except TritonkitError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
     print(json.dumps({"generator": generator} | measured))
 
 

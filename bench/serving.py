@@ -119,7 +119,9 @@ def _round(setting: Setting, address: str, model: _Served) -> dict[Any, Any]:
     The engine runs before and after the loads: what drifts on the machine meanwhile meets both sides.
     """
     before = _engine(setting, model)
-    load = {callers: _load(setting, address, model.name, callers) for callers in CONCURRENCIES}
+    load: dict[Any, Any] = {
+        callers: _load(setting, address, model.name, callers) for callers in CONCURRENCIES
+    }
     if model.ceiling:
         load |= {
             (model.ceiling, callers): _load(setting, address, model.ceiling, callers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from bench.h2load import find_h2load
+from tritonkit.errors import UsageError
 from tritonkit.testing import FakeModel
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +75,11 @@ def test_a_missing_model_ends_with_the_clients_code(serve: Any) -> None:
     assert "digits_network" in done.stderr
 
 
-def test_the_load_counts_answers(serve: Any) -> None:
+H2LOAD = pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load (nghttp2-client)")
+
+
+@pytest.mark.parametrize("generator", ["python", pytest.param("h2load", marks=H2LOAD)])
+def test_the_load_counts_answers(serve: Any, generator: str) -> None:
     """A closed loop of four callers reports its rate, its latencies in order and no failures."""
     with serve({"digits_network": NETWORK}) as address:
         done = run(
@@ -82,8 +89,10 @@ def test_the_load_counts_answers(serve: Any) -> None:
             "--concurrency=4",
             "--seconds=0.5",
             "--warm=0.1",
+            f"--generator={generator}",
         )
     load = json.loads(done.stdout)
+    assert load["generator"] == generator
     assert load["answers"] > 0
     assert load["failures"] == 0
     assert 0 < load["p50_ms"] <= load["p95_ms"] <= load["p99_ms"]
@@ -92,20 +101,46 @@ def test_the_load_counts_answers(serve: Any) -> None:
 
 def test_the_load_reports_failures(serve: Any) -> None:
     """Requests that the server refuses are counted, with the first one's words."""
-    calls = []
-
-    def fail_later(given: Any) -> Any:
-        calls.append(given)
-        if len(calls) > 3:
-            raise ArithmeticError("tired")
-        return {"logits": np.zeros((1, 10), np.float32)}
-
-    failing = FakeModel(NETWORK.inputs, NETWORK.outputs, fail_later)
-    with serve({"digits_network": failing}) as address:
-        done = run("bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1")
+    with serve({"digits_network": failing_after(3)}) as address:
+        done = run(
+            "bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1",
+            "--generator=python",
+        )  # fmt: skip
     load = json.loads(done.stdout)
     assert load["failures"] > 0
     assert "tired" in load["first_failure"]
+
+
+def failing_after(answers: int) -> FakeModel:
+    """The network, which fails from then on."""
+    calls: list[object] = []
+
+    def answer(given: Any) -> Any:
+        calls.append(given)
+        if len(calls) > answers:
+            raise ArithmeticError("tired")
+        return {"logits": np.zeros((1, 10), np.float32)}
+
+    return FakeModel(NETWORK.inputs, NETWORK.outputs, answer)
+
+
+@H2LOAD
+def test_h2load_takes_no_error_for_an_answer(serve: Any) -> None:
+    """A gRPC error has HTTP's status 200: it ends the load with the client's code all the same."""
+    with serve({"digits_network": failing_after(3)}) as address:
+        done = run(
+            "bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1",
+            "--generator=h2load",
+        )  # fmt: skip
+    assert done.returncode == 5
+    assert "errors among them" in done.stderr
+
+
+def test_a_missing_h2load_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who lacks it is told what to install."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="apt-get install nghttp2-client"):
+        find_h2load()
 
 
 @pytest.fixture

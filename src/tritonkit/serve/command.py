@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.errors import ServerNotFound
-from tritonkit.machine import cores
+from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.resources import shipped
 from tritonkit.serve.core.flags import server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
-from tritonkit.serve.core.tuning import chosen_flags
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +26,6 @@ __all__ = [
     "arguments",
     "prepare_backends",
     "python_run",
-    "tuning",
     "usable_backends",
     "without_own",
 ]
@@ -114,7 +111,11 @@ def arguments(
     installation: ServerInstallation, settings: Settings, models: Sequence[ServedModel],
     grpc_port: int, backends: Path, shm: ShmPlan, native: Collection[NativeBackend] = (),
 ) -> list[str]:  # fmt: skip
-    """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill."""
+    """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill.
+
+    Raises:
+        UsageError: a flag of the user's is one that is set here.
+    """
     cached = any(model.config.response_cache.enable for model in models)
     common = server_arguments(
         binary=installation.binary,
@@ -134,12 +135,16 @@ def arguments(
         grpc_port=grpc_port,
         shared_memory=settings.shared_memory_api,
     )
-    own = [f"--{name}={value}" for name, value in tuning(settings).items()]
-    return [*common, *own, *backend_flags(native)]
+    words = [*common, *backend_flags(native)]
+    return [*words, *_own_flags(settings.triton_flags, words)]
 
 
-def tuning(settings: Settings) -> dict[str, str]:
-    """Flags chosen for the cores there are, and the user's own, which win; Triton takes the last of two."""
-    return chosen_flags(cores()) | {
-        name: str(value) for name, value in settings.triton_flags.items()
-    }
+def _own_flags(flags: Mapping[str, str | int], words: Sequence[str]) -> list[str]:
+    """The user's words; what is set here keeps the server closed and is no flag of theirs."""
+    for name in flags:
+        if any(word.partition("=")[0] == f"--{name}" for word in words):
+            raise UsageError(
+                f"triton_flags: {name}", found="a flag that tritonkit sets itself",
+                wanted="others of tritonserver's", todo="remove it",
+            )  # fmt: skip
+    return [f"--{name}={value}" for name, value in flags.items()]

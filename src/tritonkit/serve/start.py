@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
-from tritonkit.machine import cores
 from tritonkit.serve import shm
 from tritonkit.serve.command import (
     arguments,
     prepare_backends,
     python_run,
-    tuning,
     usable_backends,
     without_own,
 )
@@ -25,7 +23,6 @@ from tritonkit.serve.core.launch import Launch, has_guard
 from tritonkit.serve.core.native_backends import STEPS, why_not
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
-from tritonkit.serve.core.tuning import described
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.log import read_tail, relevant
@@ -127,7 +124,6 @@ def _announce(
     wrong = why_not(compiled, could_be)
     if settings.backend == "auto" and not installation.native and wrong:
         settings.emit(ServeEvent("stand_in", STAND_INS.format(wrong)))
-    settings.emit(ServeEvent("tuned", described(tuning(settings), cores())))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
 

@@ -18,7 +18,6 @@ Backend = Literal["auto", "native", "python"]
 EventKind = Literal[
     "preparing",  # before the process starts: what will be served, and by which server
     "stand_in",  # native backends are not there or cannot be used, and why: Python stand-ins serve
-    "tuned",  # Triton's flags that were chosen for this machine
     "starting",  # the process runs and loads the models
     "warm_skipped",  # a model was sent no first request, and why
     "ready",  # every model answered
@@ -112,8 +111,8 @@ class Settings:
             a row have not brought it back; 0: never.
         verify: hash the served files while the models load, and refuse to be ready where one is not as
             it was published (about a second for each GB).
-        triton_flags: more of tritonserver's flags, by name without dashes; they win over those chosen
-            for the machine.
+        triton_flags: more of tritonserver's flags, by name without dashes; those that tritonkit sets
+            itself are refused.
         on_event: takes the events, in the caller's thread until the server is ready and in
             another one after that.
     """
