@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTENDERS", "LARGEST_BATCH", "OURS", "PYTHON_WAYS", "Contender", "Way", "choices"]
 
 MODELS = ("digits_network", "sentences", "resnet50")
+TINY = ("digits_network",)
 LARGEST_BATCH = {"digits_network": 32, "sentences": 32, "resnet50": 16}
 PYTHON_WAYS = ("tritonclient", "client", "client-batched")
 """Load from Python: what a program that uses a client gets."""
@@ -31,6 +32,8 @@ class Way:
         port: which of the server's it goes to.
         connections: gRPC with a connection for each caller instead of a stream.
         socket: over Triton's own unix socket.
+        open_loop: whether it is also asked at rising rates.
+        compared: whether its rate counts as the server's: JSON where bytes go too is shown, not compared.
         models: those that are asked in this way.
     """
 
@@ -39,6 +42,8 @@ class Way:
     port: str = "PORT"
     connections: bool = False
     socket: bool = False
+    open_loop: bool = True
+    compared: bool = True
     models: Sequence[str] = MODELS
 
 
@@ -90,9 +95,9 @@ _TRITONKIT = (
 _OUR_WAYS = (
     Way("http", "v2", "HTTP_PORT"),
     Way("grpc", "grpc", "GRPC_PORT"),
-    Way("grpc-connections", "grpc", "GRPC_PORT", connections=True),
-    Way("http-socket", "v2", "HTTP_PORT", socket=True),
-    Way("http-json", "v2-json", "HTTP_PORT", models=("digits_network",)),
+    Way("grpc-connections", "grpc", "GRPC_PORT", connections=True, open_loop=False),
+    Way("http-socket", "v2", "HTTP_PORT", socket=True, open_loop=False, compared=False),
+    Way("http-json", "v2-json", "HTTP_PORT", open_loop=False, compared=False, models=TINY),
     *(Way(name, port="GRPC_PORT") for name in PYTHON_WAYS),
 )
 
@@ -109,12 +114,12 @@ CONTENDERS = {
         Contender(
             "ceiling", "Triton with an empty backend", "bench.md", (),
             (Way("http", "v2", "HTTP_PORT"), Way("grpc", "grpc", "GRPC_PORT")),
-            models=("digits_network",), exact=False,
+            models=TINY, exact=False,
         ),
         Contender(
             "fastapi", "FastAPI + ONNX Runtime", "https://fastapi.tiangolo.com/deployment/server-workers/",
             _UVICORN,
-            (Way("http", "raw"), Way("http-json", "json", models=("digits_network",))),
+            (Way("http", "raw"), Way("http-json", "json", open_loop=False, compared=False, models=TINY)),
             tried={"IN_POOL": ("0", "1")},
         ),
         Contender(
@@ -171,6 +176,7 @@ def choices(contender: Contender, cores: int) -> list[dict[str, str]]:
     if contender.ours or contender.name == "ceiling":
         return [{}]
     spread = [{"WORKERS": str(n), "THREADS": str(cores // n)} for n in sorted({1, cores})]
-    values = [dict(zip(contender.tried, each, strict=True)) for each in product(*contender.tried.values())]
+    values = [
+        dict(zip(contender.tried, each, strict=True)) for each in product(*contender.tried.values())
+    ]
     return [one | more for one, more in product(spread, values)]
-

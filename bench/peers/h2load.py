@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.peers.processes import pinned
 from tritonkit.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _run(
         protocol = [] if request.protocol == "grpc" else ["--h1"]
         socket = [f"-Bunix:{request.socket}"] if request.socket else []
         command = [
-            "taskset", "-c", ",".join(map(str, cores)), program, *protocol, *shape, *headers,
+            *pinned(cores), program, *protocol, *shape, *headers,
             *socket, f"-d{body}", f"--log-file={log}", request.url,
         ]  # fmt: skip
         with out.open("wb") as printed:

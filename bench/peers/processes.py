@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.errors import ServerStartError
+from tritonkit.errors import ServerStartError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Tree", "running"]
+__all__ = ["Tree", "pinned", "running"]
 
 TICKS = os.sysconf("SC_CLK_TCK")
 STOP_S = 20.0
@@ -106,7 +107,7 @@ def running(
     begun = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            ["taskset", "-c", ",".join(map(str, cores)), *command],
+            [*pinned(cores), *command],
             env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL,
             stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
@@ -121,6 +122,14 @@ def running(
         yield tree, time.monotonic() - begun
     finally:
         tree.stop()
+
+
+def pinned(cores: Sequence[int]) -> list[str]:
+    """What goes before a command that may run on these cores alone."""
+    program = shutil.which("taskset")
+    if program is None:
+        raise UsageError("taskset", found="it is not installed", todo="apt-get install util-linux")
+    return [program, "-c", ",".join(map(str, cores))]
 
 
 def _failed(command: Sequence[str], log: Path, found: str) -> ServerStartError:

@@ -80,7 +80,17 @@ def written_lines(*files: Path) -> int:
 def _build(root: Path, cores: int, folders: Sequence[str]) -> None:
     """In a process of its own, which takes PyTorch with it when it ends."""
     done = subprocess.run(
-        [sys.executable, "-m", "tritonkit", "build", "--root", str(root), "--cores", str(cores), *folders],
+        [
+            sys.executable,
+            "-m",
+            "tritonkit",
+            "build",
+            "--root",
+            str(root),
+            "--cores",
+            str(cores),
+            *folders,
+        ],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
@@ -95,7 +105,9 @@ def _build(root: Path, cores: int, folders: Sequence[str]) -> None:
 def _newest(folder: Path, name: str) -> Path:
     found = [path for path in folder.glob(f"*/{name}") if path.parent.name.isdecimal()]
     if not found:
-        raise UsageError(str(folder), found=f"no <version>/{name}", todo="python tools/build_repo.py")
+        raise UsageError(
+            str(folder), found=f"no <version>/{name}", todo="python tools/build_repo.py"
+        )
     return max(found, key=lambda path: int(path.parent.name))
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -26,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TOLERANCE = {"digits_network": 1e-3, "sentences": 1e-3, "resnet50": 1e-2}
 """The largest difference of a logit, of an embedding's number, of a probability."""
+TRITONS = ("ceiling", "pytriton")
 LOOSE = 0.2
 """The same for a form of the network that the gate let through with what it lost."""
 
@@ -55,11 +55,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers right: its processes, seconds until then, addresses by port's name."""
+    """A server that answers right: its processes, seconds until then, addresses by port's name.
+
+    `triton` says whether a Triton serves, which counts what it answered.
+    """
 
     tree: Tree
     ready_s: float
     addresses: Mapping[str, str]
+    triton: bool
 
     def request(self, way: Way, model: str) -> traffic.Request:
         """What is sent in one way."""
@@ -93,13 +97,13 @@ def started(contender: Contender, place: Place, settings: Mapping[str, str]) -> 
     with running(
         _command(contender, values, place),
         environment=_environment(contender, place, values),
-        folder=ROOT if contender.ours else HERE / contender.name,
+        folder=ROOT if contender.ours or contender.name == "ceiling" else HERE / contender.name,
         cores=place.cores,
         log=place.home / f"{contender.name}-{place.model}.log",
         answers=waiting.first,
     ) as (tree, ready_s):
         waiting.others()
-        yield Running(tree, ready_s, addresses)
+        yield Running(tree, ready_s, addresses, contender.ours or contender.name in TRITONS)
 
 
 class _Check:
@@ -107,9 +111,7 @@ class _Check:
 
     def __init__(self, contender: Contender, place: Place, addresses: Mapping[str, str]) -> None:
         self.contender, self.place, self.addresses = contender, place, addresses
-        self.ways = [
-            way for way in contender.ways if way.format and place.model in way.models
-        ]
+        self.ways = [way for way in contender.ways if way.format and place.model in way.models]
 
     def first(self) -> bool:
         """Of a server that is starting: it may refuse, but not answer wrongly."""
@@ -167,19 +169,32 @@ def _socket(grpc_address: str) -> str:
 
 def _command(contender: Contender, values: Mapping[str, str], place: Place) -> list[str]:
     if contender.name == "ceiling":
-        if find_spec("bench.peers.ceiling") is None:
-            raise ServerNotFound("bench/peers/ceiling.py", found="it is not here")
-        command: list[str] = import_module("bench.peers.ceiling").command(values, place.home)
+        command: list[str] = ceiling().command(values, place.home)
         return command
     return [part.format_map(values) for part in contender.command]
 
 
-def _environment(
-    contender: Contender, place: Place, values: Mapping[str, str]
-) -> dict[str, str]:
+def ceiling() -> Any:
+    """The module that knows how Triton is started with a backend that does nothing.
+
+    Its `command(values, home)` gives the command of a server in the foreground with a model named like
+    `values["MODEL"]`, of the same inputs and outputs, on the ports HTTP_PORT, GRPC_PORT and METRICS_PORT.
+
+    Raises:
+        ServerNotFound: there is none.
+    """
+    if find_spec("bench.peers.ceiling") is None:
+        raise ServerNotFound("bench/peers/ceiling.py", found="there is no empty backend yet")
+    return import_module("bench.peers.ceiling")
+
+
+def _environment(contender: Contender, place: Place, values: Mapping[str, str]) -> dict[str, str]:
     """Of its own: nothing of the project's but the model's code, and for tritonkit its source."""
     source = ROOT / "src" if contender.ours else HERE / "models" / place.model
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+    if contender.name == "pytriton":
+        # Its stub takes libpython as the loader finds it; that of another build would not fit.
+        kept["LD_LIBRARY_PATH"] = str((place.bin / "python").resolve().parent.parent / "lib")
     return {
         **kept,
         "PATH": f"{place.bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -237,8 +252,3 @@ def _free_ports() -> dict[str, str]:
             one.bind(("127.0.0.1", 0))
             found[name] = str(one.getsockname()[1])
     return found
-
-
-def python_bin() -> Path:
-    """Where tritonkit itself runs."""
-    return Path(sys.executable).parent

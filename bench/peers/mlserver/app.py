@@ -38,7 +38,7 @@ class Inference(MLModel):
             outputs = [NumpyCodec.encode_output(name, rows)]
         return InferenceResponse(model_name=self.name, outputs=outputs)
 
-    def bodies(self, tensor) -> list[bytes]:  # noqa: ANN001
+    def bodies(self, tensor) -> list[bytes]:
         """The items of a batch as bytes."""
         if NAME == "digits_network":
             pixels = NumpyCodec.decode_input(tensor).astype(np.float32)

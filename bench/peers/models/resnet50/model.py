@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -12,8 +13,7 @@ class Model:
     """Decoding, network and top 5."""
 
     def __init__(self, folder: str, threads: int) -> None:
-        with open(f"{folder}/labels.txt", encoding="utf-8") as file:
-            self.labels = file.read().splitlines()
+        self.labels = Path(folder, "labels.txt").read_text().splitlines()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(
