@@ -81,6 +81,8 @@ class Contender:
         return bool(self.variant)
 
 
+UNSET = ("ceiling", "infinity")
+"""Those with no workers or threads to set."""
 DELAYS = {"MAX_DELAY_MS": ("1", "5")}
 _UVICORN = (
     "{bin}/python", "-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", "{PORT}",
@@ -156,7 +158,8 @@ CONTENDERS = {
             "infinity", "Infinity", "https://michaelfeil.github.io/infinity/",
             ("{bin}/infinity_emb", "v2", "--model-id", "{MODEL_FOLDER}", "--served-model-name", "sentences",
              "--engine", "optimum", "--device", "cpu", "--host", "127.0.0.1", "--port", "{PORT}",
-             "--batch-size", "{MAX_BATCH}", "--no-model-warmup", "--log-level", "warning"),
+             "--batch-size", "{MAX_BATCH}", "--pooling-method", "mean", "--no-model-warmup",
+             "--no-vector-disk-cache", "--log-level", "warning"),
             (Way("http", "openai"),),
             {"INFINITY_ANONYMOUS_USAGE_STATS": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"},
             models=("sentences",),
@@ -173,7 +176,7 @@ def choices(contender: Contender, cores: int) -> list[dict[str, str]]:
 
     Workers times threads make the cores there are: one worker that runs on all, or one for each.
     """
-    if contender.ours or contender.name == "ceiling":
+    if contender.ours or contender.name in UNSET:
         return [{}]
     spread = [{"WORKERS": str(n), "THREADS": str(cores // n)} for n in sorted({1, cores})]
     values = [
