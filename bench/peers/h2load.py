@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from bench.peers.traffic import Request
 
-__all__ = ["Load", "closed", "opened", "percentiles", "read_log"]
+__all__ = ["Load", "closed", "open_connections", "opened", "pace", "percentiles", "read_log"]
 
 WARM_S = 1.0
 OPEN_CONNECTIONS = 128
+NEAR = 0.03
 MOST_EACH = 100.0
 """Requests per second of a connection in an open loop: h2load's timer has steps of 10 ms."""
 
@@ -72,19 +73,34 @@ def opened(request: Request, rate: float, seconds: float, cores: Sequence[int]) 
     A connection whose answer is late sends late; then fewer are sent than were offered, which the
     caller has to look at.
     """
-    connections = max(OPEN_CONNECTIONS, math.ceil(rate / MOST_EACH))
-    # Connections begin one after the other over one interval, so that they do not send all at once.
-    spread_ms = max(1, round(1000 * connections / rate))
-    starts = max(1, math.ceil(connections / spread_ms))
-    period_ms = max(1, round(spread_ms * starts / connections))
+    connections = open_connections(rate)
+    starts, period_ms = pace(rate)
     total = math.ceil(rate * (WARM_S + seconds) / connections) * connections
     shape = [
-        f"-c{connections}", f"-r{starts}", f"--rate-period={period_ms}ms", f"-n{total}",
+        f"-c{connections}", f"-r{min(starts, connections)}", f"--rate-period={period_ms}ms", f"-n{total}",
         f"--rps={rate / connections:.6f}",
     ]  # fmt: skip
-    lines, used_s = _run(request, shape, cores, timeout_s=4 * (WARM_S + seconds) + 20)
+    lines, used_s = _run(request, shape, cores, timeout_s=2 * (WARM_S + seconds) + 10)
     load = _measured(lines, used_s, WARM_S + seconds)
     return Load(**{**vars(load), "offered_per_s": rate})
+
+
+def open_connections(rate: float) -> int:
+    """So many that each has half a second and more for an answer before it sends again, up to 128; beyond
+    that so many that none sends more often than every 10 ms."""
+    few = min(OPEN_CONNECTIONS, max(8, math.ceil(rate / 2)))
+    return max(few, math.ceil(rate / MOST_EACH))
+
+
+def pace(rate: float) -> tuple[int, int]:
+    """How many connections begin in each of how many milliseconds, so that the first request of each comes when
+    it is due: they do not send all at once then, nor later. The fewest at a time that come within 3 %."""
+    pairs = [(starts, max(1, round(1000 * starts / rate))) for starts in range(1, 33)]
+
+    def off(pair: tuple[int, int]) -> float:
+        return abs(1000 * pair[0] / pair[1] / rate - 1)
+
+    return next((pair for pair in pairs if off(pair) <= NEAR), min(pairs, key=off))
 
 
 def read_log(text: str) -> np.ndarray:

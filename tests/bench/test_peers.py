@@ -116,6 +116,17 @@ def test_an_open_loop_sends_what_it_is_told(echo: str) -> None:
     assert 200 <= load.total + load.failures <= 200 + h2load.OPEN_CONNECTIONS
 
 
+@pytest.mark.parametrize("rate", [1.25**step for step in range(1, 48)])
+def test_connections_begin_as_fast_as_requests_are_due(rate: float) -> None:
+    """Within 3 % up to 10,000 a second, few at a time, and no connection has to send more often than it can."""
+    starts, period_ms = h2load.pace(rate)
+    connections = h2load.open_connections(rate)
+    assert abs(1000 * starts / period_ms / rate - 1) <= 0.03 or rate > 1000
+    assert starts <= 32
+    assert rate / connections <= h2load.MOST_EACH
+    assert connections >= 8
+
+
 def loaded(rate: float, p99_ms: float, share: float = 1.0) -> h2load.Load:
     """A load at a rate."""
     return h2load.Load(rate * share, 1.0, 1.0, p99_ms, 10, 0, 10, 0.1, rate)
