@@ -99,9 +99,12 @@ def crowd(call: Callable[[], Any], callers: int, seconds: float) -> dict[str, fl
     for thread in threads:
         thread.join()
     cpu = time.process_time() - cpu
-    times = np.array([at for own in log for at in own if at[0] >= begin])
+    times = np.array([at for own in log for at in own if at[0] >= begin]).reshape(-1, 2)
+    if not len(times):  # every call that was begun before took until after the end
+        return dict.fromkeys(("answers", "per_s", "p50_ms", "p95_ms", "p99_ms", "cpu_us"), 0.0)
     taken = times[:, 1] - times[:, 0]
     return {
+        "answers": len(times),
         "per_s": len(times) / seconds,
         "p50_ms": 1e3 * float(np.percentile(taken, 50)),
         "p95_ms": 1e3 * float(np.percentile(taken, 95)),

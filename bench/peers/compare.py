@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.peers import traffic
-from bench.peers.contenders import CONTENDERS, MODELS, Contender, choices
+from bench.peers.contenders import CONTENDERS, MODELS, Contender, Way, choices
 from bench.peers.environment import environment
 from bench.peers.measure import closed_loops, highest_rates, python_loops
 from bench.peers.repository import model_folder, repository
-from bench.peers.results import Cells, ratios, summary
-from bench.peers.server import HERE, ROOT, Place, lines_of, started
+from bench.peers.results import SHARED, Cells, Key, ratios, summary
+from bench.peers.server import HERE, ROOT, Place, Running, lines_of, started
 from bench.programs import output
 from bench.report import Report
 from tritonkit.errors import TritonkitError, UsageError
@@ -37,7 +37,6 @@ CORES = 2
 CHOICE_S = 1.5
 CHOICE_CALLERS = 32
 PINNED = "server and load on a core each"
-SHARED = "server and load on the same cores"
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,22 @@ class Arrangement:
     name: str
     server: Sequence[int]
     load: Sequence[int]
+
+
+class Turn(NamedTuple):
+    """One server with one model on its cores."""
+
+    contender: Contender
+    model: str
+    arrangement: Arrangement
+
+    @property
+    def key(self) -> Key:
+        """Of its cells."""
+        return self.arrangement.name, self.model, self.contender.name
+
+    def __str__(self) -> str:
+        return f"{self.contender.name}, {self.model}, {self.arrangement.name}"
 
 
 def run(setting: Setting) -> Report:
@@ -94,16 +109,22 @@ class _Plan:
         if not bins:
             raise UsageError("--peers", found="none of them can run here", todo="see above")
         repositories = {}
-        sizes = {len(each.server) for each in arrangements}
-        variants = {"onnx-fp32", *(CONTENDERS[name].variant for name in bins)} - {""}
-        for variant in sorted(variants):
-            # The form that peers load is always needed; the one that the gate chose, of those it is served of.
-            needed = [
-                m for m in models if variant != "auto" or m in CONTENDERS["tritonkit-best"].models
-            ]
-            for size in sorted(sizes) if needed else ():
-                _say(f"building {', '.join(needed)}: {variant}, for {size} cores")
-                repositories[variant, size] = repository(HOME, variant, size, needed)
+        for variant in ("onnx-fp32", "auto"):
+            # All load the first; the second is what the gate let through.
+            served = CONTENDERS["tritonkit-best"].models if variant == "auto" else models
+            needed = [model for model in models if model in served]
+            if not needed or (variant == "auto" and "tritonkit-best" not in bins):
+                continue
+            try:
+                for size in sorted({len(each.server) for each in arrangements}):
+                    _say(f"building {', '.join(needed)}: {variant}, for {size} cores")
+                    repositories[variant, size] = repository(HOME, variant, size, needed)
+            except TritonkitError as error:
+                if variant != "auto":
+                    raise
+                _say(f"tritonkit-best is left out: {error}")
+                cells.absent["tritonkit-best"] = error.found
+                del bins["tritonkit-best"]
         plain = repositories["onnx-fp32", len(arrangements[0].server)]
         folders = {model: model_folder(HOME, model, plain) for model in models}
         wanted = {model: _wanted(setting.engine_python, model, folders[model]) for model in models}
@@ -111,41 +132,37 @@ class _Plan:
 
     def choose(self) -> None:
         """Keep each peer's fastest settings, tried once."""
-        for contender, model, arrangement in self.turns(0):
+        for turn in self.turns(0):
             tried: list[tuple[float, dict[str, str]]] = []
-            options = choices(contender, len(arrangement.server))
+            options = choices(turn.contender, len(turn.arrangement.server))
             for settings in options:
                 if len(options) == 1:
                     tried.append((0.0, settings))
-                    break
-                with self.guarded(contender, model, arrangement):
-                    with started(
-                        contender, self.place(contender, model, arrangement), settings
-                    ) as server:
-                        loop = closed_loops(
-                            server,
-                            contender.ways[0],
-                            model,
-                            CHOICE_S,
-                            arrangement.load,
-                            (CHOICE_CALLERS,),
-                        )
-                    tried.append((loop[str(CHOICE_CALLERS)]["per_s"], settings))
+                else:
+                    with self.guarded(str(turn)):
+                        tried.append((self.rate(turn, settings), settings))
             if tried:
-                best = max(tried, key=lambda pair: pair[0])[1]
-                self.cells.settle(
-                    arrangement.name, model, contender, best, lines_of(contender, model), tried
-                )
+                _, best = max(tried, key=lambda pair: pair[0])
+                lines = lines_of(turn.contender, turn.model)
+                self.cells.settle(turn.key, best, lines, tried if len(tried) > 1 else [])
+
+    def rate(self, turn: Turn, settings: Mapping[str, str]) -> float:
+        """Requests per second with these settings, in the contender's first way."""
+        way, cores = turn.contender.ways[0], turn.arrangement.load
+        with started(turn.contender, self.place(turn), settings) as server:
+            loops = closed_loops(server, way, turn.model, CHOICE_S, cores, (CHOICE_CALLERS,))
+        found: float = loops[str(CHOICE_CALLERS)]["per_s"]
+        return found
 
     def measure(self) -> None:
         """All rounds; an interrupt after the first whole round keeps what there is."""
         for number in range(self.setting.rounds):
             try:
-                for contender, model, arrangement in self.turns(number):
-                    if self.cells.settled(arrangement.name, model, contender.name):
-                        _say(f"round {number + 1}: {contender.name}, {model}, {arrangement.name}")
-                        with self.guarded(contender, model, arrangement):
-                            self.round(number, contender, model, arrangement)
+                for turn in self.turns(number):
+                    if self.cells.settled(turn.key):
+                        _say(f"round {number + 1}: {turn}")
+                        with self.guarded(str(turn)):
+                            self.round(number, turn)
             except KeyboardInterrupt:
                 if not number:
                     raise
@@ -153,61 +170,57 @@ class _Plan:
                 self.cells.cut(number)
                 return
 
-    def round(
-        self, number: int, contender: Contender, model: str, arrangement: Arrangement
-    ) -> None:
+    def round(self, number: int, turn: Turn) -> None:
         """One server from its start to its end."""
-        seconds, cores = self.setting.seconds, arrangement.load
-        settings = self.cells.settings(arrangement.name, model, contender.name)
-        with started(contender, self.place(contender, model, arrangement), settings) as server:
+        settings = self.cells.settings(turn.key)
+        with started(turn.contender, self.place(turn), settings) as server:
             memory = [server.tree.memory_bytes()]
-            for way in contender.ways:
-                if model not in way.models:
-                    continue
-                if not way.format:
-                    if arrangement.name == SHARED:
-                        loops = python_loops(server, way, model, seconds, cores)
-                        self.cells.add(
-                            number, arrangement.name, model, contender.name, way.name, loops
-                        )
-                    continue
-                loops = closed_loops(server, way, model, seconds, cores)
-                memory.append(server.tree.memory_bytes())
-                rates = {}
-                if arrangement.name == SHARED and way.open_loop:
-                    start = 0.5 * loops[str(CHOICE_CALLERS)]["per_s"]
-                    rates = highest_rates(server, way, model, seconds, cores, start)
-                self.cells.add(
-                    number, arrangement.name, model, contender.name, way.name, loops, rates
-                )
-            self.cells.took(
-                number, arrangement.name, model, contender.name, server.ready_s, max(memory)
-            )
+            for way in turn.contender.ways:
+                if turn.model in way.models:
+                    with self.guarded(f"{turn}, {way.name}"):
+                        self.one_way(number, turn, way, server)
+                        memory.append(server.tree.memory_bytes())
+            self.cells.took(number, turn.key, server.ready_s, max(memory))
 
-    def turns(self, number: int) -> Iterator[tuple[Contender, str, Arrangement]]:
+    def one_way(self, number: int, turn: Turn, way: Way, server: Running) -> None:
+        """All loads of one protocol or client; Python clients and open loops on shared cores alone."""
+        seconds, cores = self.setting.seconds, turn.arrangement.load
+        shared = turn.arrangement.name == SHARED
+        if way.format:
+            loops = closed_loops(server, way, turn.model, seconds, cores)
+            rates: dict[str, Any] = {}
+            if shared and way.open_loop:
+                start = 0.5 * loops[str(CHOICE_CALLERS)]["per_s"]
+                rates = highest_rates(server, way, turn.model, seconds, cores, start)
+            self.cells.add(number, turn.key, way.name, loops, rates)
+        elif shared:
+            loops = python_loops(server, way, turn.model, seconds, cores)
+            self.cells.add(number, turn.key, way.name, loops)
+
+    def turns(self, number: int) -> Iterator[Turn]:
         """Contenders side by side for each model; who is first changes from round to round."""
         names = list(self.bins)
         for arrangement in self.arrangements:
             for model in self.models:
                 for name in names if number % 2 == 0 else reversed(names):
                     if model in CONTENDERS[name].models:
-                        yield CONTENDERS[name], model, arrangement
+                        yield Turn(CONTENDERS[name], model, arrangement)
 
-    def place(self, contender: Contender, model: str, arrangement: Arrangement) -> Place:
+    def place(self, turn: Turn) -> Place:
         """Where it runs and what it loads."""
-        variant = contender.variant or "onnx-fp32"
+        cores, model = turn.arrangement.server, turn.model
+        variant = turn.contender.variant or "onnx-fp32"
         return Place(
-            model, arrangement.server, self.bins[contender.name], HOME, self.folders[model],
-            self.repositories[variant, len(arrangement.server)], self.wanted[model],
+            model, cores, self.bins[turn.contender.name], HOME, self.folders[model],
+            self.repositories[variant, len(cores)], self.wanted[model],
         )  # fmt: skip
 
     @contextmanager
-    def guarded(self, contender: Contender, model: str, arrangement: Arrangement) -> Iterator[None]:
+    def guarded(self, where: str) -> Iterator[None]:
         """A contender that fails is told and kept out of this cell; the others go on."""
         try:
             yield
         except (TritonkitError, OSError, subprocess.SubprocessError) as error:
-            where = f"{contender.name}, {model}, {arrangement.name}"
             _say(f"{where}: {error}")
             self.cells.failed[where] = getattr(error, "found", str(error))
 

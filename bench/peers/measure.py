@@ -28,6 +28,8 @@ LIMITS_MS = (10, 50)
 STEP = 1.25
 MOST_PROBES = 16
 COUNTED_S = 2.0  # an answer may be out before it is counted
+ENOUGH, LONGER, LONGEST_S = 3, 3, 30.0
+"""Answers for each caller that make a measurement; else it is made longer, by steps of 3 up to half a minute."""
 SENT = 0.97
 """The share of the offered rate that must be answered: a queue that grows answers less."""
 
@@ -42,15 +44,22 @@ def closed_loops(
 ) -> dict[str, dict[str, Any]]:
     """By number of callers, what the load generator saw and what a request took of the server.
 
+    Where so many callers wait so long that few are answered in `seconds`, it is measured again for longer.
+
     Raises:
         ClientError: an answer was a failure, or Triton counted one.
     """  # fmt: skip
     request = server.request(way, model)
     found = {}
     for number in callers:
-        before, counted = server.tree.processor_s(), _counts(server, way, model)
-        load = closed(request, number, seconds, cores)
-        used_s = server.tree.processor_s() - before
+        length = seconds
+        while True:
+            before, counted = server.tree.processor_s(), _counts(server, way, model)
+            load = closed(request, number, length, cores)
+            used_s = server.tree.processor_s() - before
+            if load.failures or load.answers >= ENOUGH * number or length > LONGEST_S / LONGER:
+                break
+            length *= LONGER
         _refuse_failures(f"{way.name}, {number} callers", load)
         _refuse_miscount(server, way, model, number, load, counted)
         found[str(number)] = _rounded(asdict(load)) | {
@@ -65,10 +74,15 @@ def python_loops(
     """The same with threads of a client in Python."""
     found = {}
     for number in CALLERS:
-        load = output(
-            Path(sys.executable), "bench.peers.pythons", way.name, server.addresses[way.port], model,
-            f"--callers={number}", f"--seconds={seconds}", f"--cores={','.join(map(str, cores))}",
-        )  # fmt: skip
+        length = seconds
+        while True:
+            load = output(
+                Path(sys.executable), "bench.peers.pythons", way.name, server.addresses[way.port], model,
+                f"--callers={number}", f"--seconds={length}", f"--cores={','.join(map(str, cores))}",
+            )  # fmt: skip
+            if load["answers"] >= ENOUGH * number or length > LONGEST_S / LONGER:
+                break
+            length *= LONGER
         found[str(number)] = _rounded(load)
     return found
 

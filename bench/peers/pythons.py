@@ -35,7 +35,7 @@ def _call(way: str, address: str, model: str) -> Callable[[], Any]:
 
     options: dict[str, Any] = {"batching": Adaptive()} if way == "client-batched" else {}
     ours = Client(address, **options).model(model)
-    return lambda: ours.predict(**{tensors.name: item})[tensors.outputs[0]]
+    return lambda: ours.predict({tensors.name: item})[tensors.outputs[0]]
 
 
 def _theirs(address: str, model: str, item: np.ndarray) -> Callable[[], Any]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.peers.contenders import CONTENDERS, MODELS, OURS, Contender
+from bench.peers.contenders import CONTENDERS, MODELS, OURS
 from bench.peers.measure import CALLERS, LIMITS_MS
 from bench.report import Ratio
 
-__all__ = ["Cells", "ratios", "summary"]
+__all__ = ["SHARED", "Cells", "Key", "ratios", "summary"]
 
 COMPARED = (1, 32, 128)
 """Callers whose ratios are reported; the cells have all."""
@@ -40,49 +40,40 @@ class Cells:
 
     def settle(
         self,
-        arrangement: str,
-        model: str,
-        contender: Contender,
+        key: Key,
         settings: Mapping[str, str],
         lines: int,
         tried: Sequence[tuple[float, Mapping[str, str]]],
     ) -> None:
-        """Keep what a contender is measured with, and what else was tried."""  # fmt: skip
-        self.chosen[arrangement, model, contender.name] = {
-            "settings": dict(settings), "lines": lines,
-            "tried": [{"per_s": rate, **one} for rate, one in tried if len(tried) > 1],
-        }  # fmt: skip
+        """Keep what a contender is measured with, what a user writes, and what else was tried."""
+        rates = [{"per_s": rate, **one} for rate, one in tried]
+        self.chosen[key] = {"settings": dict(settings), "lines": lines, "tried": rates}
 
-    def settled(self, *key: str) -> bool:
+    def settled(self, key: Key) -> bool:
         """Whether it can be measured."""
         return key in self.chosen
 
-    def settings(self, *key: str) -> dict[str, str]:
+    def settings(self, key: Key) -> dict[str, str]:
         """What it is measured with."""
-        found: dict[str, str] = self.chosen[key]["settings"]  # type: ignore[index]
+        found: dict[str, str] = self.chosen[key]["settings"]
         return found
 
     def add(
         self,
         number: int,
-        arrangement: str,
-        model: str,
-        contender: str,
+        key: Key,
         way: str,
         loops: Mapping[str, Any],
         rates: Mapping[str, Any] | None = None,
     ) -> None:
-        """One way in one round."""  # fmt: skip
-        key = arrangement, model, contender
+        """One way in one round."""
         self.loops[key][way][number] = loops
         if rates:
             self.rates[key][way][number] = rates
 
-    def took(
-        self, number: int, arrangement: str, model: str, contender: str, ready_s: float, memory: int
-    ) -> None:
-        """What a server needed in one round."""
-        self.starts[arrangement, model, contender][number] = ready_s, memory
+    def took(self, number: int, key: Key, ready_s: float, memory: int) -> None:
+        """What a server needed in one round: seconds until it was ready, bytes."""
+        self.starts[key][number] = ready_s, memory
 
     def cut(self, rounds: int) -> None:
         """Forget what is of no whole round."""
@@ -139,10 +130,10 @@ def _over_peers(cells: Cells, model: str, ours: str) -> Iterator[Ratio]:
                 rates,
                 least,
             )
-        best = _best_of([theirs[name] for name in peers])
+        fastest = _best_of([theirs[name] for name in peers])
         least = _least(model, ours, "", callers)
         yield from _ratio(
-            f"{model}, {callers} callers: {ours} ({way}) / the best peer", mine, best, least
+            f"{model}, {callers} callers: {ours} ({way}) / the best peer", mine, fastest, least
         )
 
 

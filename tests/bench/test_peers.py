@@ -18,7 +18,7 @@ import pytest
 
 from bench.__main__ import main
 from bench.peers import h2load, measure, table, traffic
-from bench.peers.contenders import CONTENDERS, Contender, choices
+from bench.peers.contenders import CONTENDERS, choices
 from bench.peers.environment import environment
 from bench.peers.processes import running
 from bench.peers.repository import written_lines
@@ -285,10 +285,8 @@ def cells() -> Cells:
     found = Cells(absent={"ray": "no such package"})
     rates = {"tritonkit": (900.0, 1100.0), "fastapi": (300.0, 220.0), "mosec": (600.0, 550.0)}
     for name, rounds in rates.items():
-        contender: Contender = CONTENDERS[name]
-        found.settle(
-            SHARED, "digits_network", contender, {"WORKERS": "2"} if name == "mosec" else {}, 10, []
-        )
+        key = (SHARED, "digits_network", name)
+        found.settle(key, {"WORKERS": "2"} if name == "mosec" else {}, 10, [])
         for number, rate in enumerate(rounds):
             loops = {
                 str(callers): {
@@ -297,10 +295,8 @@ def cells() -> Cells:
                 }
                 for callers in measure.CALLERS
             }  # fmt: skip
-            found.add(
-                number, SHARED, "digits_network", name, "http", loops, {"10": 500.0, "50": 800.0}
-            )
-            found.took(number, SHARED, "digits_network", name, 2.5, 100 * 2**20)
+            found.add(number, key, "http", loops, {"10": 500.0, "50": 800.0})
+            found.took(number, key, 2.5, 100 * 2**20)
     return found
 
 

@@ -1,12 +1,11 @@
 """MLServer: a custom runtime; its adaptive batching is asked for in model-settings.json."""
 
-import base64
 import json
 import os
 
 import numpy as np
 from mlserver import MLModel
-from mlserver.codecs import NumpyCodec, StringCodec
+from mlserver.codecs import Base64Codec, NumpyCodec, StringCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 from model import Model
 
@@ -43,7 +42,6 @@ class Inference(MLModel):
         if NAME == "digits_network":
             pixels = NumpyCodec.decode_input(tensor).astype(np.float32)
             return [row.tobytes() for row in pixels]
-        texts = StringCodec.decode_input(tensor)
         if NAME == "sentences":
-            return [text.encode() for text in texts]
-        return [base64.b64decode(text) for text in texts]
+            return [text.encode() for text in StringCodec.decode_input(tensor)]
+        return Base64Codec.decode_input(tensor)  # bytes that are no base64 stay as they are
