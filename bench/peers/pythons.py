@@ -35,7 +35,8 @@ def _call(way: str, address: str, model: str) -> Callable[[], Any]:
 
     options: dict[str, Any] = {"batching": Adaptive()} if way == "client-batched" else {}
     ours = Client(address, **options).model(model)
-    return lambda: ours.predict({tensors.name: item})[tensors.outputs[0]]
+    inputs: dict[str, Any] = {tensors.name: item}
+    return lambda: ours.predict(**inputs)[tensors.outputs[0]]
 
 
 def _theirs(address: str, model: str, item: np.ndarray) -> Callable[[], Any]:
