@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from bench import client, container, flags, gpu, locust, overhead, pipeline, serving, variants
+from bench.peers import compare
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
 from tritonkit.errors import TritonkitError
@@ -21,6 +22,7 @@ BENCHES = {
     "client": client.run,
     "variants": variants.run,
     "gpu": gpu.run,
+    "peers": compare.run,
 }
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,12 +40,17 @@ def main(arguments: list[str] | None = None) -> int:
         rounds=options.rounds,
         seconds=options.seconds,
         engine_python=options.engine_python or _engine_python(),
+        peers=options.peers,
+        models=options.models,
     )
     try:
         report: Report = BENCHES[options.name](setting)
     except TritonkitError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: nothing is left running", file=sys.stderr)
+        return 130
     print_report(report)
     if options.json is not None:
         write_json(report, options.json)
@@ -71,7 +78,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--engine-python", type=Path, help="runs the engine alone; default: .venv-server's"
     )
+    parser.add_argument(
+        "--peers", type=_names, default=[], metavar="A,B", help="of `peers`: these servers alone"
+    )
+    parser.add_argument(
+        "--models", type=_names, default=[], metavar="A,B", help="of `peers`: these models alone"
+    )
     return parser
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
 def _above_zero(text: str) -> int:

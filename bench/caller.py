@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["main"]
+__all__ = ["crowd", "main"]
 
 SINK, NETWORK = "sink", "digits_network"
 WARM = 50
@@ -77,9 +77,14 @@ def _many(options: argparse.Namespace) -> dict[str, float]:
     pixels = np.random.default_rng(0).random((1, 1, 8, 8), dtype=np.float32)
     call = MANY[options.way](options.address, pixels)
     call()
-    log: list[list[tuple[float, float]]] = [[] for _ in range(options.callers)]
+    return crowd(call, options.callers, options.seconds)
+
+
+def crowd(call: Callable[[], Any], callers: int, seconds: float) -> dict[str, float]:
+    """Calls per second of so many threads, their times, and this process's own time for a call."""
+    log: list[list[tuple[float, float]]] = [[] for _ in range(callers)]
     begin = time.perf_counter() + WARM_S
-    end = begin + options.seconds
+    end = begin + seconds
 
     def caller(own: list[tuple[float, float]]) -> None:
         while (started := time.perf_counter()) < end:
@@ -94,11 +99,15 @@ def _many(options: argparse.Namespace) -> dict[str, float]:
     for thread in threads:
         thread.join()
     cpu = time.process_time() - cpu
-    times = np.array([at for own in log for at in own if at[0] >= begin])
+    times = np.array([at for own in log for at in own if at[0] >= begin]).reshape(-1, 2)
+    if not len(times):  # every call that was begun before took until after the end
+        return dict.fromkeys(("answers", "per_s", "p50_ms", "p95_ms", "p99_ms", "cpu_us"), 0.0)
     taken = times[:, 1] - times[:, 0]
     return {
-        "per_s": len(times) / options.seconds,
+        "answers": len(times),
+        "per_s": len(times) / seconds,
         "p50_ms": 1e3 * float(np.percentile(taken, 50)),
+        "p95_ms": 1e3 * float(np.percentile(taken, 95)),
         "p99_ms": 1e3 * float(np.percentile(taken, 99)),
         "cpu_us": 1e6 * cpu / len(times),
     }

@@ -48,11 +48,15 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one measurement."""
+    """The outcome of one measurement.
+
+    `more` is written into the JSON beside the ratios: figures that tables are made from.
+    """
 
     bench: str
     about: str
     ratios: Sequence[Ratio]
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -63,7 +67,7 @@ class Report:
 def print_report(report: Report) -> None:
     """Print the table, with the spread over rounds beside each median."""
     print(f"{report.bench}: {report.about}")
-    wide = max(len(ratio.name) for ratio in report.ratios)
+    wide = max((len(ratio.name) for ratio in report.ratios), default=0)
     print(f"{'':{wide}}  {'median':>7} {'min':>7} {'max':>7}  limit")
     for ratio in report.ratios:
         least, most = min(ratio.rounds), max(ratio.rounds)
@@ -88,6 +92,7 @@ def write_json(report: Report, path: Path) -> None:
             asdict(ratio) | {"median": ratio.median, "holds": ratio.holds}
             for ratio in report.ratios
         ],
+        **report.more,
     }
     path.write_text(json.dumps(content, indent=2) + "\n")
 

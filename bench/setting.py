@@ -23,6 +23,7 @@ class Setting:
         rounds: how often each thing is measured, in turns with the others.
         seconds: how long one load measurement lasts.
         engine_python: the Python that runs the engine without Triton.
+        peers, models: of `peers`, the servers and models that are measured; all where empty.
     """
 
     repository: Path
@@ -30,6 +31,8 @@ class Setting:
     rounds: int
     seconds: float
     engine_python: Path
+    peers: Sequence[str] = ()
+    models: Sequence[str] = ()
 
 
 @contextmanager

@@ -106,6 +106,7 @@ PARTS = {
     "gpu": Part(
         "NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False
     ),
+    "h2load": Part("h2load", programs("h2load"), "apt-get install nghttp2-client"),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
     "kserve": Part("KServe's Python server", beside("kserve"), "make kserve", demanded=False),
     "mlserver": Part("MLServer", beside("mlserver"), "make mlserver"),

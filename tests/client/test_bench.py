@@ -52,6 +52,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "client",
         "variants",
         "gpu",
+        "peers",
     ]
 
 

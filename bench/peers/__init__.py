@@ -1,0 +1,1 @@
+"""tritonkit beside the servers that others use; docs/benchmarks.md says how."""

@@ -1,0 +1,21 @@
+"""BentoML: a service with adaptive batching."""
+
+import base64
+import os
+
+import bentoml
+from model import Model
+
+
+@bentoml.service(workers=int(os.environ["WORKERS"]), traffic={"timeout": 60})
+class Inference:
+    """A worker process."""
+
+    def __init__(self) -> None:
+        self.model = Model(os.environ["MODEL_FOLDER"], int(os.environ["THREADS"]))
+
+    @bentoml.api(batchable=True, max_batch_size=int(os.environ["MAX_BATCH"]), max_latency_ms=60_000)
+    def predict(self, contents: list[str]) -> list[str]:
+        """A batch, as JSON's strings."""
+        answers = self.model([base64.b64decode(each) for each in contents])
+        return [base64.b64encode(each).decode() for each in answers]

@@ -1,0 +1,192 @@
+"""The figures of one server that runs: closed loops, an open loop at rising rates, what it takes."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.peers.h2load import closed, opened
+from bench.programs import output
+from tritonkit.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench.peers.contenders import Way
+    from bench.peers.h2load import Load
+    from bench.peers.server import Running
+
+__all__ = ["CALLERS", "LIMITS_MS", "closed_loops", "highest_rates", "python_loops", "sustained"]
+
+CALLERS = (1, 8, 32, 128)
+LIMITS_MS = (10, 50)
+"""Those that p99 has to stay under in the open loop."""
+STEP = 1.25
+MOST_PROBES = 16
+COUNTED_S = 2.0  # an answer may be out before it is counted
+ENOUGH, LONGER, LONGEST_S = 3, 3, 30.0
+"""Answers for each caller that make a measurement; else it is made longer, by steps of 3 up to half a minute."""
+SENT = 0.97
+"""The share of the offered rate that must be answered: a queue that grows answers less."""
+
+
+def closed_loops(
+    server: Running,
+    way: Way,
+    model: str,
+    seconds: float,
+    cores: Sequence[int],
+    callers: Sequence[int] = CALLERS,
+) -> dict[str, dict[str, Any]]:
+    """By number of callers, what the load generator saw and what a request took of the server.
+
+    Where so many callers wait so long that few are answered in `seconds`, it is measured again for longer.
+
+    Raises:
+        ClientError: an answer was a failure, or Triton counted one.
+    """  # fmt: skip
+    request = server.request(way, model)
+    found = {}
+    for number in callers:
+        length = seconds
+        while True:
+            before, counted = server.tree.processor_s(), _counts(server, way, model)
+            load = closed(request, number, length, cores)
+            used_s = server.tree.processor_s() - before
+            if load.failures or load.answers >= ENOUGH * number or length > LONGEST_S / LONGER:
+                break
+            length *= LONGER
+        _refuse_failures(f"{way.name}, {number} callers", load)
+        _refuse_miscount(server, way, model, number, load, counted)
+        found[str(number)] = _rounded(asdict(load)) | {
+            "server_us": round(1e6 * used_s / load.total, 1) if load.total else math.nan
+        }
+    return found
+
+
+def python_loops(
+    server: Running, way: Way, model: str, seconds: float, cores: Sequence[int]
+) -> dict[str, dict[str, Any]]:
+    """The same with threads of a client in Python."""
+    found = {}
+    for number in CALLERS:
+        length = seconds
+        while True:
+            load = output(
+                Path(sys.executable), "bench.peers.pythons", way.name, server.addresses[way.port], model,
+                f"--callers={number}", f"--seconds={length}", f"--cores={','.join(map(str, cores))}",
+            )  # fmt: skip
+            if load["answers"] >= ENOUGH * number or length > LONGEST_S / LONGER:
+                break
+            length *= LONGER
+        found[str(number)] = _rounded(load)
+    return found
+
+
+def highest_rates(
+    server: Running, way: Way, model: str, seconds: float, cores: Sequence[int], start: float
+) -> dict[str, Any]:
+    """For each limit, the highest rate at which p99 stayed under it, and every rate that was tried.
+
+    Rates are powers of 1.25, so that all servers are asked for the same ones.
+
+    Args:
+        start: a rate to begin at, such as half of what a closed loop reached.
+    """
+    request = server.request(way, model)
+    probes: dict[int, Load] = {}
+
+    def probe(step: int) -> Load:
+        if step not in probes:
+            probes[step] = opened(request, STEP**step, seconds, cores)
+        return probes[step]
+
+    begin = math.floor(math.log(max(start, 1.0), STEP))
+    found: dict[str, Any] = {}
+    for limit in LIMITS_MS:
+        step = sustained(probe, begin, limit, MOST_PROBES)
+        found[str(limit)] = 0.0 if step is None else round(STEP**step, 1)
+        begin = begin if step is None else step
+    found["probes"] = [_rounded(asdict(probes[step])) for step in sorted(probes)]
+    return found
+
+
+def sustained(probe: Callable[[int], Load], begin: int, limit_ms: float, most: int) -> int | None:
+    """The highest step from `begin` whose load keeps the limit; downwards if `begin` does not.
+
+    Gives None where none of `most` steps, or no rate down to one a second, keeps it.
+    """
+
+    def holds(step: int) -> bool:
+        load = probe(step)
+        in_time = load.answers > 0 and load.p99_ms < limit_ms and not load.failures
+        return in_time and load.per_s >= SENT * load.offered_per_s
+
+    step = begin
+    if holds(step):
+        while step - begin < most and holds(step + 1):
+            step += 1
+        return step
+    while begin - step < most and step > 0:
+        step -= 1
+        if holds(step):
+            return step
+    return None
+
+
+def _refuse_failures(where: str, load: Load) -> None:
+    if load.failures or not load.total:
+        raise ClientError(
+            where, found=f"{load.failures} requests failed and {load.total} were answered"
+        )
+
+
+def _refuse_miscount(
+    server: Running, way: Way, model: str, callers: int, load: Load, before: tuple[int, int] | None
+) -> None:
+    """The load generator judges the HTTP status alone; how gRPC's calls ended, Triton counted.
+
+    What was under way when the load ended, at most a call of each caller, is canceled: Triton counts it as wrong,
+    twice where an ensemble and its step were at it.
+    """
+    if before is None:
+        return
+    deadline = time.monotonic() + COUNTED_S
+    while True:
+        after = _counts(server, way, model) or before
+        right, wrong = after[0] - before[0], after[1] - before[1]
+        if right >= load.total or wrong > 2 * callers or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    if wrong > 2 * callers or right < load.total:
+        raise ClientError(
+            f"{way.name}, {callers} callers",
+            found=f"of {load.total} answers, Triton counted {right} as right, {wrong} as wrong",
+        )
+
+
+def _counts(server: Running, way: Way, model: str) -> tuple[int, int] | None:
+    """Requests that Triton answered rightly and wrongly so far; None where no Triton serves."""
+    if way.format not in ("v2", "grpc") or not server.triton:
+        return None
+    import grpc
+    from tritonclient.grpc import service_pb2 as messages
+
+    with grpc.insecure_channel(server.addresses["GRPC_PORT"]) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelStatistics")
+        asked = messages.ModelStatisticsRequest(name=model).SerializeToString()
+        try:
+            answer = messages.ModelStatisticsResponse.FromString(call(asked, timeout=30))
+        except grpc.RpcError as error:
+            raise ClientError(f"statistics of {model}", found=str(error.details())) from None
+    counted = [each.inference_stats for each in answer.model_stats]
+    return sum(each.success.count for each in counted), sum(each.fail.count for each in counted)
+
+
+def _rounded(figures: dict[str, float]) -> dict[str, Any]:
+    """JSON has no NaN: None stands for a figure that there is not."""
+    return {n: None if math.isnan(v) else round(v, 3) for n, v in figures.items()}
