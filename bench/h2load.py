@@ -63,12 +63,14 @@ class Load:
 
     Args:
         sent: requests, those before the measured time included; each was answered.
+        answers: those of the measured time.
         per_s: answers per second.
         p50_ms, p95_ms, p99_ms: from the first byte sent to the last one received.
         cpu_share: of one core, the load generator's own processor time.
     """
 
     sent: int
+    answers: int
     per_s: float
     p50_ms: float
     p95_ms: float
@@ -188,7 +190,7 @@ def _rate(log: NDArray[np.int64]) -> float:
 def _load(log: NDArray[np.int64], sent: int, cpu_share: float) -> Load:
     """Figures of one run's log."""
     p50, p95, p99 = (float(each) for each in np.percentile(log[:, 2], (50, 95, 99)) / 1e3)
-    return Load(sent, float(_rate(log)), p50, p95, p99, cpu_share)
+    return Load(sent, len(log), float(_rate(log)), p50, p95, p99, cpu_share)
 
 
 def _target(address: str, path: str) -> list[str]:

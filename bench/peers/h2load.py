@@ -10,9 +10,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import numpy as np
 
+from bench.h2load import Body, h2load
 from bench.peers.processes import pinned
 from tritonkit.errors import ClientError, UsageError
 
@@ -60,11 +62,20 @@ def closed(request: Request, callers: int, seconds: float, cores: Sequence[int])
 
     HTTP: a connection for each. gRPC: one connection with a stream for each, as a client has them, or
     connections where the request says so.
+
+    Raises:
+        ClientError: a request failed.
     """
-    streams = callers if request.protocol == "grpc" and not request.connections else 1
-    shape = [f"-c{callers // streams}", f"-m{streams}", f"-D{math.ceil(WARM_S + seconds)}"]
-    lines, used_s = _run(request, shape, cores)
-    return _measured(lines, used_s, math.ceil(WARM_S + seconds))
+    where = urlsplit(request.url)
+    body = Body(where.path, request.body, request.headers, http=request.protocol != "grpc")
+    load = h2load(
+        f"unix:{request.socket}" if request.socket else where.netloc, body, callers=callers,
+        seconds=seconds, warm_seconds=WARM_S, connections=callers if request.connections else None,
+        before=pinned(cores),
+    )  # fmt: skip
+    return Load(
+        load.per_s, load.p50_ms, load.p95_ms, load.p99_ms, load.answers, 0, load.sent, load.cpu_share
+    )
 
 
 def opened(request: Request, rate: float, seconds: float, cores: Sequence[int]) -> Load:

@@ -46,6 +46,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
         "overhead",
         "serving",
+        "pipeline",
         "flags",
         "container",
         "locust",
