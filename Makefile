@@ -56,7 +56,10 @@ optimise: optimize # as it was called before 0.2
 demo: setup
 	@$(BIN)/tritonkit demo
 
-LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
+# What runs inside tritonserver, and the ceiling of the benches.
+NATIVE = $(shell find python_backends/native bench/ceiling -name '*.cpp' -o -name '*.[ch]')
+LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy \
+	&& $(BIN)/clang-format --dry-run --Werror $(NATIVE)
 
 lint: setup
 	@$(LINT)

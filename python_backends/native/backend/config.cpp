@@ -67,7 +67,9 @@ const std::string& Config::parameter(const std::string& key) const {
   return json["parameters"][key]["string_value"].text();
 }
 
-int64_t Config::whole_number(const std::string& key) const { return tritonkit::whole_number(text("parameter ", key), parameter(key)); }
+int64_t Config::whole_number(const std::string& key) const {
+  return tritonkit::whole_number(text("parameter ", key), parameter(key));
+}
 
 bool Config::is_on(const std::string& key, bool absent) const {
   std::string found = parameter(key);
@@ -85,7 +87,8 @@ std::filesystem::path Config::file(const std::string& usual) const {
 
 int thread_count(const std::string& setting, const std::string& found) {
   int64_t count = std::max<int64_t>(0, whole_number(setting, found));
-  if (count > kMostThreads) throw Error(text(setting, ": found ", found, ", wanted at most ", kMostThreads, " threads"));
+  if (count > kMostThreads)
+    throw Error(text(setting, ": found ", found, ", wanted at most ", kMostThreads, " threads"));
   return static_cast<int>(count);
 }
 

@@ -44,8 +44,8 @@ struct Config {
 // Throws Error where it asks for what no engine here can do.
 Config read_config(TRITONBACKEND_Model* model);
 Json read_message(TRITONSERVER_Message* message);
-// A count of threads; below 0 is 0. Throws Error, which names the setting, where the text is no whole number or more than
-// kMostThreads.
+// A count of threads; below 0 is 0. Throws Error, which names the setting, where the text is no whole number or more
+// than kMostThreads.
 int thread_count(const std::string& setting, const std::string& found);
 constexpr int kMostThreads = 4096;
 // Cores that this process may use.

@@ -20,10 +20,10 @@ struct InputView {
 };
 
 struct OutputView {
-  size_t spec = 0;             // place in Engine::outputs
-  Shape shape;                 // after the run
-  std::byte* data = nullptr;   // before the run: where to write, or null; after it: where it lies
-  bool in_place = false;       // whether it was given
+  size_t spec = 0;            // place in Engine::outputs
+  Shape shape;                // after the run
+  std::byte* data = nullptr;  // before the run: where to write, or null; after it: where it lies
+  bool in_place = false;      // whether it was given
   std::vector<std::string> strings;
 };
 
@@ -31,10 +31,10 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  std::vector<TensorSpec> inputs;   // dims as the file says, the batch included
-  size_t required = 0;              // the first ones of `inputs`; the others have a default
+  std::vector<TensorSpec> inputs;  // dims as the file says, the batch included
+  size_t required = 0;             // the first ones of `inputs`; the others have a default
   std::vector<TensorSpec> outputs;
-  bool writes_in_place = false;     // whether an OutputView may say where to write
+  bool writes_in_place = false;  // whether an OutputView may say where to write
 
   // The rows to give it for a batch: more than there are where the engine was compiled for fixed sizes.
   virtual int64_t rows_for(int64_t batch) const { return batch; }

@@ -10,9 +10,9 @@ namespace tritonkit {
 namespace {
 
 uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 size_t place_of(const std::vector<TensorSpec>& specs, std::string_view name) {
@@ -63,8 +63,8 @@ Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, st
   for (const ConfiguredState& state : config.states) {
     size_t place = place_of(engine_->outputs, state.output);
     if (place == outputs) {
-      throw Error(text("sequence_batching.state '", state.output, "' is in config.pbtxt and not in the model, which has ",
-                       names_of(engine_->outputs)));
+      throw Error(text("sequence_batching.state '", state.output,
+                       "' is in config.pbtxt and not in the model, which has ", names_of(engine_->outputs)));
     }
     state_names_[place] = state.output;
   }
@@ -77,7 +77,8 @@ void Instance::check_axes() const {
   for (size_t place = 0; place < engine_->required; ++place) {
     const TensorSpec& spec = engine_->inputs[place];
     if (spec.dims.empty()) {
-      throw Error(text("input '", spec.name, "': max_batch_size is above 0, so it needs a first axis; the model has none"));
+      throw Error(
+          text("input '", spec.name, "': max_batch_size is above 0, so it needs a first axis; the model has none"));
     }
   }
 }
@@ -191,7 +192,8 @@ void Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32
     found += size;
   }
   // Triton adds an offset into shared memory to a size without looking for an overflow.
-  if (part.bytes > static_cast<size_t>(PTRDIFF_MAX)) throw Error(text("found ", part.bytes, " bytes, which no tensor has"));
+  if (part.bytes > static_cast<size_t>(PTRDIFF_MAX))
+    throw Error(text("found ", part.bytes, " bytes, which no tensor has"));
   if (found != part.bytes) throw Error(text("found ", found, " bytes, ", part.bytes, " announced"));
 }
 
@@ -238,7 +240,8 @@ bool Instance::alike(const Item& one, const Item& other) const {
   return std::equal(one.parts.begin(), one.parts.end(), other.parts.begin(), other.parts.end(),
                     [](const Item::Part& a, const Item::Part& b) {
                       if (a.present != b.present) return false;
-                      return !a.present || std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1, b.shape.end());
+                      return !a.present ||
+                             std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1, b.shape.end());
                     });
 }
 
@@ -419,7 +422,8 @@ void Instance::find_rows(const OutputView& view, int64_t first_row, int64_t batc
   rows.shape = view.shape;
   if (config_.batched()) rows.shape[0] = batch;
   rows.count = static_cast<size_t>(element_count(rows.shape));
-  rows.first = config_.batched() && batch > 0 ? rows.count / static_cast<size_t>(batch) * static_cast<size_t>(first_row) : 0;
+  rows.first =
+      config_.batched() && batch > 0 ? rows.count / static_cast<size_t>(batch) * static_cast<size_t>(first_row) : 0;
   TRITONSERVER_DataType type = engine_->outputs[view.spec].type;
   rows.bytes = rows.count * element_size(type);
   if (type == TRITONSERVER_TYPE_BYTES) {

@@ -22,8 +22,8 @@ struct Item {
   };
   TRITONBACKEND_Request* request = nullptr;
   TRITONBACKEND_Response* response = nullptr;
-  std::vector<Part> parts;     // by input
-  std::vector<bool> wanted;    // by output
+  std::vector<Part> parts;   // by input
+  std::vector<bool> wanted;  // by output
   int64_t batch = 1;
   std::optional<Error> error;
   bool grouped = false;
@@ -79,16 +79,16 @@ class Instance {
   TRITONBACKEND_ModelInstance* triton_;
   const Config& config_;
   std::unique_ptr<Engine> engine_;
-  std::vector<Shape> scalar_shapes_;         // by output: of rank 0 in the network, as configured
-  std::vector<std::string> state_names_;     // by output: the state that it is, or empty
-  std::vector<bool> shape_confirmed_;        // by output: a run gave the shape that the file promises
-  std::vector<std::byte*> placed_;           // by output: its place in the only request's response, if it has one
+  std::vector<Shape> scalar_shapes_;      // by output: of rank 0 in the network, as configured
+  std::vector<std::string> state_names_;  // by output: the state that it is, or empty
+  std::vector<bool> shape_confirmed_;     // by output: a run gave the shape that the file promises
+  std::vector<std::byte*> placed_;        // by output: its place in the only request's response, if it has one
   std::vector<Item> items_;
   Group group_;
   Rows rows_{};
   std::vector<InputView> input_views_;
   std::vector<OutputView> output_views_;
-  std::vector<Buffer> joined_;               // by input
+  std::vector<Buffer> joined_;  // by input
   std::vector<std::vector<std::string_view>> joined_strings_;
   Times times_{};
 };

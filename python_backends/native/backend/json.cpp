@@ -26,10 +26,18 @@ class JsonReader {
     skip_space();
     Json value;
     switch (peek()) {
-      case '{': read_object(value, depth); break;
-      case '[': read_array(value, depth); break;
-      case '"': value.text_ = read_string(); break;
-      default: value.text_ = read_word(); break;
+      case '{':
+        read_object(value, depth);
+        break;
+      case '[':
+        read_array(value, depth);
+        break;
+      case '"':
+        value.text_ = read_string();
+        break;
+      default:
+        value.text_ = read_word();
+        break;
     }
     return value;
   }

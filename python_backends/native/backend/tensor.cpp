@@ -16,8 +16,21 @@ struct TypeRow {
 };
 // By TRITONSERVER_DataType.
 constexpr std::array<TypeRow, 15> kTypes{{
-    {"INVALID", 0}, {"BOOL", 1}, {"UINT8", 1}, {"UINT16", 2}, {"UINT32", 4}, {"UINT64", 8}, {"INT8", 1}, {"INT16", 2},
-    {"INT32", 4}, {"INT64", 8}, {"FP16", 2}, {"FP32", 4}, {"FP64", 8}, {"BYTES", 0}, {"BF16", 2},
+    {"INVALID", 0},
+    {"BOOL", 1},
+    {"UINT8", 1},
+    {"UINT16", 2},
+    {"UINT32", 4},
+    {"UINT64", 8},
+    {"INT8", 1},
+    {"INT16", 2},
+    {"INT32", 4},
+    {"INT64", 8},
+    {"FP16", 2},
+    {"FP32", 4},
+    {"FP64", 8},
+    {"BYTES", 0},
+    {"BF16", 2},
 }};
 constexpr size_t kAlignment = 64;
 
@@ -39,7 +52,8 @@ TRITONSERVER_DataType type_named(std::string_view name) {
 int64_t element_count(const Shape& shape) {
   int64_t count = 1;
   for (int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(count, size, &count)) throw Error(text("no tensor has the shape ", to_text(shape)));
+    if (size < 0 || __builtin_mul_overflow(count, size, &count))
+      throw Error(text("no tensor has the shape ", to_text(shape)));
   }
   return count;
 }

@@ -76,8 +76,8 @@ struct connection {
 };
 
 struct settings {
-    uint16_t grpc_port;          /* 0: none */
-    const char *grpc_socket;     /* NULL: none */
+    uint16_t grpc_port;      /* 0: none */
+    const char *grpc_socket; /* NULL: none */
     uint32_t max_message_bytes;
 };
 
@@ -97,8 +97,8 @@ bool cursor_between_frames(const struct cursor *cursor);
 void inbound_take(struct connection *connection, uint8_t *bytes, size_t length);
 
 /* outbound.c */
-bool outbound_refuse(struct connection *connection, struct stream *stream,
-                     enum grpc_status status, const char *message);
+bool outbound_refuse(struct connection *connection, struct stream *stream, enum grpc_status status,
+                     const char *message);
 size_t outbound_frame_rest(const struct outbound *out);
 void outbound_sent(struct connection *connection, const uint8_t *bytes, size_t length);
 void outbound_calm(const struct streams *streams, struct cursor *cursor, uint8_t *bytes,

@@ -11,10 +11,12 @@ enum { REFUSED_FLAG = 0x40 };
 static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum { PREFACE_BYTES = sizeof PREFACE - 1 };
 
-static size_t smaller(size_t one, size_t other) { return one < other ? one : other; }
+static size_t smaller(size_t one, size_t other) {
+    return one < other ? one : other;
+}
 
-static void refuse(struct connection *connection, struct stream *stream,
-                   enum grpc_status status, const char *message) {
+static void refuse(struct connection *connection, struct stream *stream, enum grpc_status status,
+                   const char *message) {
     if (!outbound_refuse(connection, stream, status, message)) {
         connection->broken = true;
         return;

@@ -1,4 +1,5 @@
-/* Puts the admin key into the arguments that main() gets; /proc/PID/cmdline keeps the placeholder. */
+/* Puts the admin key into the arguments that main() gets; /proc/PID/cmdline keeps the placeholder.
+ */
 #include "guard.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* What the server and its stubs make belongs to their user alone. Boost, in Triton's Python backend,
-   makes its regions of shared memory mode 0644 whatever the umask is. */
+/* What the server and its stubs make belongs to their user alone. Boost, in Triton's Python
+   backend, makes its regions of shared memory mode 0644 whatever the umask is. */
 #include "real.h"
 
 #include <sys/mman.h>

@@ -14,9 +14,8 @@ enum {
 
 static void head_sent(struct connection *connection, struct frame_head head) {
     connection->out.begun = true;
-    struct stream *stream = head.kind == FRAME_HEADERS
-                                ? streams_find(&connection->streams, head.stream)
-                                : NULL;
+    struct stream *stream =
+        head.kind == FRAME_HEADERS ? streams_find(&connection->streams, head.stream) : NULL;
     if (stream != NULL) {
         stream->answered = true;
     }
@@ -98,9 +97,15 @@ static size_t write_answer(uint8_t answer[ANSWER_BYTES], const struct stream *st
     to = append_field(to, "grpc-message", message);
     const size_t length = (size_t)(to - answer) - FRAME_HEAD_BYTES;
     const uint8_t head[FRAME_HEAD_BYTES] = {
-        0, (uint8_t)(length >> 8), (uint8_t)length, FRAME_HEADERS, HEADERS_FLAGS,
-        (uint8_t)(stream->number >> 24), (uint8_t)(stream->number >> 16),
-        (uint8_t)(stream->number >> 8), (uint8_t)stream->number,
+        0,
+        (uint8_t)(length >> 8),
+        (uint8_t)length,
+        FRAME_HEADERS,
+        HEADERS_FLAGS,
+        (uint8_t)(stream->number >> 24),
+        (uint8_t)(stream->number >> 16),
+        (uint8_t)(stream->number >> 8),
+        (uint8_t)stream->number,
     };
     memcpy(answer, head, sizeof head);
     return length + FRAME_HEAD_BYTES;
@@ -108,8 +113,8 @@ static size_t write_answer(uint8_t answer[ANSWER_BYTES], const struct stream *st
 
 /* Queue the end of a call with `status` and `message`, below 100 printable ASCII characters.
    False: there is no room. */
-bool outbound_refuse(struct connection *connection, struct stream *stream,
-                     enum grpc_status status, const char *message) {
+bool outbound_refuse(struct connection *connection, struct stream *stream, enum grpc_status status,
+                     const char *message) {
     struct outbound *out = &connection->out;
     if (out->queue == NULL) {
         out->queue = malloc(QUEUE_BYTES);

@@ -19,12 +19,12 @@ static void find(_Atomic(void *) *kept, const char *name, void *function) {
     memcpy(function, &found, sizeof found);
 }
 
-#define REAL(result, name, parameters, arguments)                                                  \
-    result real_##name parameters {                                                                \
-        static _Atomic(void *) kept;                                                               \
-        result(*function) parameters;                                                              \
-        find(&kept, #name, &function);                                                             \
-        return function arguments;                                                                 \
+#define REAL(result, name, parameters, arguments) \
+    result real_##name parameters {               \
+        static _Atomic(void *) kept;              \
+        result(*function) parameters;             \
+        find(&kept, #name, &function);            \
+        return function arguments;                \
     }
 
 REAL(int, accept, (int listener, struct sockaddr *address, socklen_t *length),

@@ -16,9 +16,8 @@ ssize_t real_recvmsg(int descriptor, struct msghdr *message, int flags);
 ssize_t real_sendmsg(int descriptor, const struct msghdr *message, int flags);
 int real_fchmod(int descriptor, mode_t mode);
 uint32_t real_TRITONSERVER_DataTypeByteSize(unsigned datatype);
-void *real_TRITONSERVER_InferenceRequestAddInput(void *request, const char *name,
-                                                 unsigned datatype, const int64_t *shape,
-                                                 uint64_t dimensions);
+void *real_TRITONSERVER_InferenceRequestAddInput(void *request, const char *name, unsigned datatype,
+                                                 const int64_t *shape, uint64_t dimensions);
 void *real_TRITONSERVER_ErrorNew(unsigned code, const char *message);
 int real_shm_open(const char *name, int flags, mode_t mode);
 

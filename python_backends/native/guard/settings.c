@@ -27,8 +27,7 @@ static uint32_t whole_number(const char *variable, const char *text, uint32_t le
     char *end = NULL;
     errno = 0;
     const long long value = strtoll(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < least ||
-        value > most) {
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < least || value > most) {
         char wanted[64];
         snprintf(wanted, sizeof wanted, "a whole number from %u to %u", least, most);
         guard_fail(variable, *text == '\0' ? "nothing" : text, wanted);

@@ -18,8 +18,8 @@ static struct connection *followed(int descriptor) {
     if (descriptor < 0 || descriptor >= MOST_DESCRIPTORS) {
         return NULL;
     }
-    struct connection *connection = atomic_load_explicit(&connections[descriptor],
-                                                         memory_order_acquire);
+    struct connection *connection =
+        atomic_load_explicit(&connections[descriptor], memory_order_acquire);
     return connection != NULL && atomic_load_explicit(&connection->followed, memory_order_acquire)
                ? connection
                : NULL;

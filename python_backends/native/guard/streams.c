@@ -55,7 +55,8 @@ static bool grow(struct streams *streams) {
     if (capacity > LARGEST_CAPACITY) {
         return false;
     }
-    struct streams larger = {calloc(capacity, sizeof(struct stream)), capacity, 0, streams->refused};
+    struct streams larger = {calloc(capacity, sizeof(struct stream)), capacity, 0,
+                             streams->refused};
     if (larger.places == NULL) {
         return false;
     }

@@ -1,5 +1,5 @@
-/* Faults of Triton 2.51 that one request without a key sets off, each kept from happening at the edge of
-   the program. Newer servers have them mended, and what is done here does those no harm. */
+/* Faults of Triton 2.51 that one request without a key sets off, each kept from happening at the
+   edge of the program. Newer servers have them mended, and what is done here does those no harm. */
 #include "guard.h"
 #include "real.h"
 
@@ -11,7 +11,6 @@
 
 /* Of Triton's stable C interface: TRITONSERVER_TYPE_BYTES, TRITONSERVER_ERROR_INVALID_ARG. */
 enum { TYPE_BYTES = 13, INVALID_ARGUMENT = 3 };
-
 
 static const char STRICT_ERRORS[] = "\0triton_grpc_error";
 
@@ -27,9 +26,10 @@ static void overwrite(char *at, char value) {
     }
 }
 
-/* A stream that asks for `triton_grpc_error` ends the server at its first error: it goes on to use what it
-   has freed (server#8708). No request's metadata can have a name with a capital letter (RFC 9113, 8.2.1),
-   so that the server now never finds it, and answers errors as in any other stream. */
+/* A stream that asks for `triton_grpc_error` ends the server at its first error: it goes on to use
+   what it has freed (server#8708). No request's metadata can have a name with a capital letter (RFC
+   9113, 8.2.1), so that the server now never finds it, and answers errors as in any other stream.
+ */
 static void forget_strict_errors(char *begin, size_t length) {
     char *const name = memmem(begin, length, STRICT_ERRORS, sizeof STRICT_ERRORS);
     if (name != NULL) {
@@ -59,9 +59,10 @@ __attribute__((constructor)) static void work_around(void) {
     dl_iterate_phdr(look_at_program, NULL);
 }
 
-/* The program divides by this where a client wants a tensor's values as classes, also by the 0 that stands
-   for values of any length (server#8267). With 1 it comes to its own refusal of such tensors. All its
-   other uses look at the type before. Backends and libraries get what they always got. */
+/* The program divides by this where a client wants a tensor's values as classes, also by the 0 that
+   stands for values of any length (server#8267). With 1 it comes to its own refusal of such
+   tensors. All its other uses look at the type before. Backends and libraries get what they always
+   got. */
 EXPORTED uint32_t TRITONSERVER_DataTypeByteSize(unsigned datatype) {
     const uintptr_t caller = (uintptr_t)__builtin_return_address(0);
     if (datatype == TYPE_BYTES && caller >= program_begin && caller < program_end) {
@@ -70,8 +71,8 @@ EXPORTED uint32_t TRITONSERVER_DataTypeByteSize(unsigned datatype) {
     return real_TRITONSERVER_DataTypeByteSize(datatype);
 }
 
-/* The size of a batch is cut to 32 bits: 2^32 becomes a batch of none, whose request is never answered. A
-   negative size is read as one near 2^64. Both are refused in words. */
+/* The size of a batch is cut to 32 bits: 2^32 becomes a batch of none, whose request is never
+   answered. A negative size is read as one near 2^64. Both are refused in words. */
 EXPORTED void *TRITONSERVER_InferenceRequestAddInput(void *request, const char *name,
                                                      unsigned datatype, const int64_t *shape,
                                                      uint64_t dimensions) {

@@ -17,6 +17,7 @@ const char* const kBackend = "python";
 
 namespace {
 
+using AttributeFunction = TRITONSERVER_Error* (*)(TRITONBACKEND_Backend*, TRITONBACKEND_BackendAttribute*);
 using BackendFunction = TRITONSERVER_Error* (*)(TRITONBACKEND_Backend*);
 using ModelFunction = TRITONSERVER_Error* (*)(TRITONBACKEND_Model*);
 using InstanceFunction = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*);
@@ -24,6 +25,7 @@ using ExecuteFunction = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*, TR
 
 // NVIDIA's library; all of it or nothing.
 struct Python {
+  AttributeFunction attribute;
   BackendFunction initialize, finalize;
   ModelFunction model_initialize, model_finalize;
   InstanceFunction instance_initialize, instance_finalize;
@@ -49,6 +51,7 @@ void load_python(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Error(text("found ", dlerror(), "; wanted NVIDIA's Python backend"));
   Python found{};
+  find(library, "TRITONBACKEND_GetBackendAttribute", &found.attribute);
   find(library, "TRITONBACKEND_Initialize", &found.initialize);
   find(library, "TRITONBACKEND_Finalize", &found.finalize);
   find(library, "TRITONBACKEND_ModelInitialize", &found.model_initialize);
@@ -60,9 +63,9 @@ void load_python(const std::string& path) {
 }
 
 uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 Instance* instance_of(TRITONBACKEND_ModelInstance* triton) {
@@ -173,6 +176,11 @@ EXPORTED TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* bac
     load_python(library);
   });
   return failed != nullptr ? failed : python.initialize(backend);
+}
+
+EXPORTED TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend* backend,
+                                                               TRITONBACKEND_BackendAttribute* attributes) {
+  return python.attribute(backend, attributes);
 }
 
 EXPORTED TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) { return python.finalize(backend); }

@@ -39,14 +39,19 @@ std::array<float, 3> numbers(const Config& config, const std::string& name, floa
 class DecodeImage : public Step {
  public:
   explicit DecodeImage(const Config& config)
-      : height_(whole(config, "height", 224)), width_(whole(config, "width", 224)),
-        channels_(whole(config, "channels", 3)), resize_to_(whole(config, "resize_to", 256)),
+      : height_(whole(config, "height", 224)),
+        width_(whole(config, "width", 224)),
+        channels_(whole(config, "channels", 3)),
+        resize_to_(whole(config, "resize_to", 256)),
         crop_(config.parameter("resize") == "crop"),
         filter_(filter_named(config.parameter("resample").empty() ? "bilinear" : config.parameter("resample"))),
         background_(config.parameter("background") == "black" ? uint8_t{0} : uint8_t{255}),
-        bytes_(config.parameter("dtype") == "UINT8"), scale_(static_cast<float>(number(config, "scale", 1.0 / 255))),
-        mean_(numbers(config, "mean", 0)), std_(numbers(config, "std", 1)),
-        most_pixels_(whole(config, "max_pixels", 64'000'000)), most_file_(whole(config, "max_bytes", 32 << 20)),
+        bytes_(config.parameter("dtype") == "UINT8"),
+        scale_(static_cast<float>(number(config, "scale", 1.0 / 255))),
+        mean_(numbers(config, "mean", 0)),
+        std_(numbers(config, "std", 1)),
+        most_pixels_(whole(config, "max_pixels", 64'000'000)),
+        most_file_(whole(config, "max_bytes", 32 << 20)),
         most_decoded_(whole(config, "max_decoded_bytes", 192 << 20)),
         most_batch_(whole(config, "max_batch_decoded_bytes", int64_t{2048} << 20)) {}
 
@@ -79,7 +84,8 @@ class DecodeImage : public Step {
       to_gray(image);
     }
     flatten(image, background_);
-    const Box box = crop_ ? cropped(*image) : Box{0, 0, static_cast<float>(image->width), static_cast<float>(image->height)};
+    const Box box =
+        crop_ ? cropped(*image) : Box{0, 0, static_cast<float>(image->width), static_cast<float>(image->height)};
     if (!resizes_in_bounds(box)) return false;
     *image = resized(*image, width_, height_, box, *filter_);
     if (channels_ == 3) to_rgb(image);
@@ -107,7 +113,8 @@ class DecodeImage : public Step {
   bool resizes_in_bounds(const Box& box) const {
     const double rows = box.bottom - box.top, columns = box.right - box.left;
     const double between = static_cast<double>(width_ * channels_) * rows;
-    return between + 64 * filter_->support * (rows + columns) <= static_cast<double>(std::min(kMostBytes, most_decoded_));
+    return between + 64 * filter_->support * (rows + columns) <=
+           static_cast<double>(std::min(kMostBytes, most_decoded_));
   }
 
   // [height, width, channels] to [channels, height, width], scaled; gives the place behind it.

@@ -35,8 +35,8 @@ std::vector<Weights> weights_of(size_t from, float begin, float end, size_t to, 
   for (size_t place = 0; place < to; ++place) {
     const double center = begin + (static_cast<double>(place) + 0.5) * scale;
     const auto first = static_cast<size_t>(std::max(static_cast<int64_t>(center - support + 0.5), int64_t{0}));
-    const auto last = static_cast<size_t>(
-        std::min(static_cast<int64_t>(center + support + 0.5), static_cast<int64_t>(from)));
+    const auto last =
+        static_cast<size_t>(std::min(static_cast<int64_t>(center + support + 0.5), static_cast<int64_t>(from)));
     double total = 0;
     found.clear();
     for (size_t pixel = first; pixel < last; ++pixel) {

@@ -10,7 +10,7 @@ namespace tritonkit {
 
 struct Image {
   size_t width = 0, height = 0;
-  size_t channels = 0;  // 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha
+  size_t channels = 0;          // 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha
   std::vector<uint8_t> pixels;  // [height, width, channels]
 };
 

@@ -66,7 +66,8 @@ std::byte* StepRequest::output(const char* name, TRITONSERVER_DataType type, Sha
   if (!batched_) shape.erase(shape.begin());
   if (response_ == nullptr) check(TRITONBACKEND_ResponseNew(&response_, triton_));
   TRITONBACKEND_Output* output = nullptr;
-  check(TRITONBACKEND_ResponseOutput(response_, &output, name, type, shape.data(), static_cast<uint32_t>(shape.size())));
+  check(
+      TRITONBACKEND_ResponseOutput(response_, &output, name, type, shape.data(), static_cast<uint32_t>(shape.size())));
   void* place = nullptr;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   int64_t device = 0;

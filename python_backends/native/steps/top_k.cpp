@@ -61,7 +61,8 @@ class TopK : public Step {
  private:
   bool fit(const StepInput& logits) const {
     return logits.type == TRITONSERVER_TYPE_FP32 && logits.shape.size() == 2 && logits.shape[0] > 0 &&
-           logits.shape[1] == static_cast<int64_t>(labels_.size()) && logits.bytes == bytes_of(logits.type, logits.shape);
+           logits.shape[1] == static_cast<int64_t>(labels_.size()) &&
+           logits.bytes == bytes_of(logits.type, logits.shape);
   }
 
   // Adds the k best of `row_`, ties by lower index. False where one is NaN or, with softmax, the best is not finite.
@@ -69,9 +70,8 @@ class TopK : public Step {
     if (std::any_of(row_.begin(), row_.end(), [](float value) { return std::isnan(value); })) return false;
     order_.resize(row_.size());
     std::iota(order_.begin(), order_.end(), size_t{0});
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(k_), order_.end(), [&](size_t a, size_t b) {
-      return row_[a] > row_[b] || (row_[a] == row_[b] && a < b);
-    });
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(k_), order_.end(),
+                      [&](size_t a, size_t b) { return row_[a] > row_[b] || (row_[a] == row_[b] && a < b); });
     const float highest = row_[order_[0]];
     if (softmax_ && !std::isfinite(highest)) return false;
     double total = 0;

@@ -24,7 +24,8 @@ struct ShapeInfo;
 struct MemoryInfo;
 struct Allocator;
 
-using LogFunction = void (*)(void*, int severity, const char* category, const char* id, const char* where, const char* message);
+using LogFunction = void (*)(void*, int severity, const char* category, const char* id, const char* where,
+                             const char* message);
 
 struct Api {
   const char* (*error_message)(const Status*);
@@ -37,8 +38,8 @@ struct Api {
   Status* (*disable_session_threads)(SessionOptions*);
   Status* (*create_session)(const Env*, const char* path, const SessionOptions*, Session**);
   Status* (*create_session_from_array)(const Env*, const void*, size_t, const SessionOptions*, Session**);
-  Status* (*run)(Session*, const RunOptions*, const char* const* input_names, const Value* const* inputs, size_t input_count,
-                 const char* const* output_names, size_t output_count, Value** outputs);
+  Status* (*run)(Session*, const RunOptions*, const char* const* input_names, const Value* const* inputs,
+                 size_t input_count, const char* const* output_names, size_t output_count, Value** outputs);
   Status* (*create_session_options)(SessionOptions**);
   Status* (*set_execution_mode)(SessionOptions*, int);
   Status* (*enable_memory_pattern)(SessionOptions*);
@@ -60,7 +61,8 @@ struct Api {
   Status* (*optional_name)(const Session*, size_t, Allocator*, char**);
   Status* (*create_run_options)(RunOptions**);
   Status* (*create_tensor)(Allocator*, const int64_t* shape, size_t rank, int type, Value**);
-  Status* (*create_tensor_over)(const MemoryInfo*, void* data, size_t bytes, const int64_t* shape, size_t rank, int type, Value**);
+  Status* (*create_tensor_over)(const MemoryInfo*, void* data, size_t bytes, const int64_t* shape, size_t rank,
+                                int type, Value**);
   Status* (*tensor_data)(Value*, void**);
   Status* (*is_tensor)(const Value*, int*);
   Status* (*string_bytes)(const Value*, size_t*);

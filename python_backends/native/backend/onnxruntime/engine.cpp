@@ -20,10 +20,22 @@ using ort::api;
 
 // By ONNXTensorElementDataType.
 constexpr std::array<TRITONSERVER_DataType, 17> kTritonTypes{{
-    TRITONSERVER_TYPE_INVALID, TRITONSERVER_TYPE_FP32,   TRITONSERVER_TYPE_UINT8,   TRITONSERVER_TYPE_INT8,
-    TRITONSERVER_TYPE_UINT16,  TRITONSERVER_TYPE_INT16,  TRITONSERVER_TYPE_INT32,   TRITONSERVER_TYPE_INT64,
-    TRITONSERVER_TYPE_BYTES,   TRITONSERVER_TYPE_BOOL,   TRITONSERVER_TYPE_FP16,    TRITONSERVER_TYPE_FP64,
-    TRITONSERVER_TYPE_UINT32,  TRITONSERVER_TYPE_UINT64, TRITONSERVER_TYPE_INVALID, TRITONSERVER_TYPE_INVALID,
+    TRITONSERVER_TYPE_INVALID,
+    TRITONSERVER_TYPE_FP32,
+    TRITONSERVER_TYPE_UINT8,
+    TRITONSERVER_TYPE_INT8,
+    TRITONSERVER_TYPE_UINT16,
+    TRITONSERVER_TYPE_INT16,
+    TRITONSERVER_TYPE_INT32,
+    TRITONSERVER_TYPE_INT64,
+    TRITONSERVER_TYPE_BYTES,
+    TRITONSERVER_TYPE_BOOL,
+    TRITONSERVER_TYPE_FP16,
+    TRITONSERVER_TYPE_FP64,
+    TRITONSERVER_TYPE_UINT32,
+    TRITONSERVER_TYPE_UINT64,
+    TRITONSERVER_TYPE_INVALID,
+    TRITONSERVER_TYPE_INVALID,
     TRITONSERVER_TYPE_BF16,
 }};
 
@@ -53,11 +65,13 @@ TensorSpec spec_of(std::string name, const ort::TypeInfo* type) {
   if (info != nullptr) ort::check(api().element_type(info, &element));
   bool known = element > 0 && static_cast<size_t>(element) < kTritonTypes.size();
   TRITONSERVER_DataType found = known ? kTritonTypes.at(static_cast<size_t>(element)) : TRITONSERVER_TYPE_INVALID;
-  if (found == TRITONSERVER_TYPE_INVALID) throw Error(text("tensor '", name, "' is of a type that Triton cannot carry"));
+  if (found == TRITONSERVER_TYPE_INVALID)
+    throw Error(text("tensor '", name, "' is of a type that Triton cannot carry"));
   return {std::move(name), found, shape_of(info)};
 }
 
-void append_specs(std::vector<TensorSpec>& specs, const ort::Session* session, Counter count, NameGetter name, TypeGetter type) {
+void append_specs(std::vector<TensorSpec>& specs, const ort::Session* session, Counter count, NameGetter name,
+                  TypeGetter type) {
   ort::Allocator* allocator = nullptr;
   ort::check(api().default_allocator(&allocator));
   size_t found = 0;
@@ -92,7 +106,8 @@ void check_tensor(const std::string& side, const ConfiguredTensor& tensor, const
     throw Error(text(where, " is in config.pbtxt and not in the ONNX file, which has ", names_of(specs)));
   }
   if (tensor.spec.type != spec->type) {
-    throw Error(text(where, ": config.pbtxt says ", type_name(tensor.spec.type), ", the ONNX file has ", type_name(spec->type)));
+    throw Error(text(where, ": config.pbtxt says ", type_name(tensor.spec.type), ", the ONNX file has ",
+                     type_name(spec->type)));
   }
   if (config.batched() && (spec->dims.empty() || spec->dims[0] != -1)) {
     throw Error(text(where, ": max_batch_size is above 0, so the first axis must be free; the ONNX file has ",
@@ -100,8 +115,9 @@ void check_tensor(const std::string& side, const ConfiguredTensor& tensor, const
   }
   Shape full = config.full(tensor);
   if (!dims_fit(full, spec->dims, exact)) {
-    throw Error(text(where, ": config.pbtxt says ", to_text(full), config.batched() ? " (the batch axis and dims)" : " (dims)",
-                     ", the ONNX file has ", to_text(spec->dims)));
+    throw Error(text(where, ": config.pbtxt says ", to_text(full),
+                     config.batched() ? " (the batch axis and dims)" : " (dims)", ", the ONNX file has ",
+                     to_text(spec->dims)));
   }
 }
 
@@ -133,10 +149,14 @@ void check_accelerators(const Config& config) {
 int graph_level(const Config& config) {
   constexpr int kNone = 0, kBasic = 1, kExtended = 2, kAll = 99;
   switch (config.json["optimization"]["graph"]["level"].integer()) {
-    case -1: return kBasic;
-    case 1: return kExtended;
-    case 2: return kNone;
-    default: return kAll;
+    case -1:
+      return kBasic;
+    case 1:
+      return kExtended;
+    case 2:
+      return kNone;
+    default:
+      return kAll;
   }
 }
 
@@ -159,7 +179,8 @@ void check_threads(const Config& config) {
   int64_t instances = instance_count(config);
   auto warn = [&](const char* key) {
     int64_t each = threads_asked(config, key);
-    std::string what = instances == 1 ? text(key, " ", each) : text(key, " ", each, " in each of ", instances, " instances");
+    std::string what =
+        instances == 1 ? text(key, " ", each) : text(key, " ", each, " in each of ", instances, " instances");
     if (each > 0) warn_of_threads(where, what, each * instances);
   };
   warn(kIntraOp);
@@ -206,7 +227,8 @@ std::filesystem::path model_file(const Config& config) {
   std::filesystem::path path = config.file("model.onnx");
   if (std::filesystem::is_directory(path)) path /= "model.onnx";  // a large model with external data
   if (!std::filesystem::is_regular_file(path)) {
-    throw Error(text("no file ", path.string(), "; wanted the ONNX model of version ", config.version_folder.filename().string()),
+    throw Error(text("no file ", path.string(), "; wanted the ONNX model of version ",
+                     config.version_folder.filename().string()),
                 TRITONSERVER_ERROR_NOT_FOUND);
   }
   return path;
@@ -249,8 +271,8 @@ class OrtEngine : public Engine {
       output_names_.push_back(outputs[view.spec].name.c_str());
       output_values_.push_back(view.in_place ? output_value(view) : nullptr);
     }
-    ort::check(api().run(session_.get(), run_options_.get(), input_names_.data(), input_values_.data(), input_values_.size(),
-                         output_names_.data(), output_names_.size(), output_values_.data()));
+    ort::check(api().run(session_.get(), run_options_.get(), input_names_.data(), input_values_.data(),
+                         input_values_.size(), output_names_.data(), output_names_.size(), output_values_.data()));
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place].in_place) values_.emplace_back(output_values_[place]);
     }
@@ -273,8 +295,8 @@ class OrtEngine : public Engine {
   ort::Value* value_over(const std::byte* data, size_t bytes, const Shape& shape, TRITONSERVER_DataType type) {
     ort::Value* value = nullptr;
     // Inputs are only read; the interface knows no constant memory.
-    ort::check(api().create_tensor_over(ort::cpu_memory(), const_cast<std::byte*>(data), bytes, shape.data(), shape.size(),
-                                        onnx_type(type), &value));
+    ort::check(api().create_tensor_over(ort::cpu_memory(), const_cast<std::byte*>(data), bytes, shape.data(),
+                                        shape.size(), onnx_type(type), &value));
     values_.emplace_back(value);
     return value;
   }
@@ -283,7 +305,8 @@ class OrtEngine : public Engine {
     ort::Allocator* allocator = nullptr;
     ort::check(api().default_allocator(&allocator));
     ort::Value* value = nullptr;
-    ort::check(api().create_tensor(allocator, view.shape.data(), view.shape.size(), onnx_type(TRITONSERVER_TYPE_BYTES), &value));
+    ort::check(api().create_tensor(allocator, view.shape.data(), view.shape.size(), onnx_type(TRITONSERVER_TYPE_BYTES),
+                                   &value));
     values_.emplace_back(value);
     for (size_t element = 0; element < view.strings->size(); ++element) {
       std::string_view text = (*view.strings)[element];

@@ -113,7 +113,8 @@ using RequestPtr = std::unique_ptr<Request, Release<Request, &Api::ov_infer_requ
 using TensorPtr = std::unique_ptr<Tensor, Release<Tensor, &Api::ov_tensor_free>>;
 using ProcessorPtr = std::unique_ptr<Processor, Release<Processor, &Api::ov_preprocess_prepostprocessor_free>>;
 using InputInfoPtr = std::unique_ptr<InputInfo, Release<InputInfo, &Api::ov_preprocess_input_info_free>>;
-using InputTensorInfoPtr = std::unique_ptr<InputTensorInfo, Release<InputTensorInfo, &Api::ov_preprocess_input_tensor_info_free>>;
+using InputTensorInfoPtr =
+    std::unique_ptr<InputTensorInfo, Release<InputTensorInfo, &Api::ov_preprocess_input_tensor_info_free>>;
 using OutputInfoPtr = std::unique_ptr<OutputInfo, Release<OutputInfo, &Api::ov_preprocess_output_info_free>>;
 using OutputTensorInfoPtr =
     std::unique_ptr<OutputTensorInfo, Release<OutputTensorInfo, &Api::ov_preprocess_output_tensor_info_free>>;

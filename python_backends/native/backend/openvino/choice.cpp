@@ -7,7 +7,7 @@
 namespace tritonkit::ov {
 namespace {
 
-constexpr double kWorth = 0.95;     // share of the free form's time below which a fixed form is kept: it holds weights too
+constexpr double kWorth = 0.95;  // share of the free form's time below which a fixed form is kept: it holds weights too
 constexpr int kRounds = 5;
 constexpr double kLongest_s = 0.25;  // runs expected to take longer are judged by the next smaller size
 constexpr double kBudget_s = 1.0;

@@ -25,9 +25,10 @@ class OvEngine : public Engine {
 
   int64_t rows_for(int64_t batch) const override {
     if (!pads_batches(config_) && batch != config_.max_batch) {  // in the words of NVIDIA's backend
-      throw Error(text("expected requests with batch size '", config_.max_batch, "', got '", batch,
-                       "'... this error can be avoided by setting 'ENABLE_BATCH_PADDING' parameter in model configuration"
-                       " to 'YES' at a performance cost."));
+      throw Error(
+          text("expected requests with batch size '", config_.max_batch, "', got '", batch,
+               "'... this error can be avoided by setting 'ENABLE_BATCH_PADDING' parameter in model configuration"
+               " to 'YES' at a performance cost."));
     }
     int64_t size = config_.batched() ? network_.size_for(batch) : 0;
     return size == 0 ? batch : size;

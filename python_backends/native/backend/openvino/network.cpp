@@ -75,7 +75,8 @@ void reshape(const Model* model, const std::map<std::string, Shape>& shapes) {
 
 // A free axis of the network fits any size; -1 in the configuration fits any input axis of a batched model, and else a
 // free one only. `batch` is what the first axis must be, or -1.
-void check_dims(const std::string& side, const ConfiguredTensor& tensor, const Shape& dims, const Config& config, int64_t batch) {
+void check_dims(const std::string& side, const ConfiguredTensor& tensor, const Shape& dims, const Config& config,
+                int64_t batch) {
   Shape full = config.full(tensor);
   if (config.batched()) full[0] = batch;
   bool loose = side == "input" && config.batched();
@@ -107,17 +108,20 @@ OvNetwork::OvNetwork(const Config& config) : config_(config) {
   check_outputs(model.get());
   model = read();
   for (const ConfiguredTensor& input : config.inputs) {
-    inputs.push_back({input.spec.name, input.spec.type, shape_of(input_port(model.get(), input.spec.name).get(), input.spec.name)});
+    inputs.push_back(
+        {input.spec.name, input.spec.type, shape_of(input_port(model.get(), input.spec.name).get(), input.spec.name)});
   }
   for (const ConfiguredTensor& output : config.outputs) {
-    outputs.push_back({output.spec.name, output.spec.type, shape_of(output_port(model.get(), output.spec.name).get(), output.spec.name)});
+    outputs.push_back({output.spec.name, output.spec.type,
+                       shape_of(output_port(model.get(), output.spec.name).get(), output.spec.name)});
   }
   if (!config.batched()) {
     std::map<std::string, Shape> shapes;
     bool all_fixed = true;
     for (const ConfiguredTensor& input : config.inputs) {
       shapes[input.spec.name] = input.spec.dims;
-      all_fixed = all_fixed && std::all_of(input.spec.dims.begin(), input.spec.dims.end(), [](int64_t size) { return size >= 0; });
+      all_fixed = all_fixed &&
+                  std::all_of(input.spec.dims.begin(), input.spec.dims.end(), [](int64_t size) { return size >= 0; });
     }
     if (all_fixed) reshape(model.get(), shapes);
   }
@@ -158,7 +162,8 @@ ModelPtr OvNetwork::read() const {
 }
 
 void OvNetwork::check_names(const Model* model) const {
-  auto check_side = [&](const std::string& side, const std::vector<ConfiguredTensor>& tensors, auto by_name, auto size, auto by_index) {
+  auto check_side = [&](const std::string& side, const std::vector<ConfiguredTensor>& tensors, auto by_name, auto size,
+                        auto by_index) {
     for (const ConfiguredTensor& tensor : tensors) {
       Port* port = nullptr;
       if (by_name(model, tensor.spec.name.c_str(), &port) != 0) {
@@ -171,8 +176,10 @@ void OvNetwork::check_names(const Model* model) const {
       }
     }
   };
-  check_side("input", config_.inputs, api().ov_model_const_input_by_name, api().ov_model_inputs_size, api().ov_model_const_input_by_index);
-  check_side("output", config_.outputs, api().ov_model_const_output_by_name, api().ov_model_outputs_size, api().ov_model_const_output_by_index);
+  check_side("input", config_.inputs, api().ov_model_const_input_by_name, api().ov_model_inputs_size,
+             api().ov_model_const_input_by_index);
+  check_side("output", config_.outputs, api().ov_model_const_output_by_name, api().ov_model_outputs_size,
+             api().ov_model_const_output_by_index);
   size_t count = 0;
   check(api().ov_model_inputs_size(model, &count));
   if (count != config_.inputs.size()) {
@@ -208,12 +215,14 @@ void OvNetwork::check_outputs(const Model* model) const {
 ModelPtr OvNetwork::with_types(const Model* model) const {
   ProcessorPtr steps = made<ProcessorPtr>(api().ov_preprocess_prepostprocessor_create, model);
   for (const ConfiguredTensor& input : config_.inputs) {
-    auto info = made<InputInfoPtr>(api().ov_preprocess_prepostprocessor_get_input_info_by_name, steps.get(), input.spec.name.c_str());
+    auto info = made<InputInfoPtr>(api().ov_preprocess_prepostprocessor_get_input_info_by_name, steps.get(),
+                                   input.spec.name.c_str());
     auto tensor = made<InputTensorInfoPtr>(api().ov_preprocess_input_info_get_tensor_info, info.get());
     check(api().ov_preprocess_input_tensor_info_set_element_type(tensor.get(), element_type(input.spec.type)));
   }
   for (const ConfiguredTensor& output : config_.outputs) {
-    auto info = made<OutputInfoPtr>(api().ov_preprocess_prepostprocessor_get_output_info_by_name, steps.get(), output.spec.name.c_str());
+    auto info = made<OutputInfoPtr>(api().ov_preprocess_prepostprocessor_get_output_info_by_name, steps.get(),
+                                    output.spec.name.c_str());
     auto tensor = made<OutputTensorInfoPtr>(api().ov_preprocess_output_info_get_tensor_info, info.get());
     check(api().ov_preprocess_output_set_element_type(tensor.get(), element_type(output.spec.type)));
   }
@@ -231,9 +240,9 @@ CompiledPtr OvNetwork::compile(const Model* model) const {
   }
   Compiled* compiled = nullptr;
   try {
-    check(api().ov_core_compile_model(core_.get(), model, "CPU", used, &compiled, pairs[0], pairs[1], pairs[2], pairs[3],
-                                      pairs[4], pairs[5], pairs[6], pairs[7], pairs[8], pairs[9], pairs[10], pairs[11],
-                                      pairs[12], pairs[13], pairs[14], pairs[15]));
+    check(api().ov_core_compile_model(core_.get(), model, "CPU", used, &compiled, pairs[0], pairs[1], pairs[2],
+                                      pairs[3], pairs[4], pairs[5], pairs[6], pairs[7], pairs[8], pairs[9], pairs[10],
+                                      pairs[11], pairs[12], pairs[13], pairs[14], pairs[15]));
   } catch (const Error& error) {
     throw Error(text("the model cannot be compiled: ", error.what()));
   }
@@ -263,7 +272,9 @@ void OvNetwork::choose_forms() {
   std::map<int64_t, RequestPtr> requests;
   auto run = [&](int64_t form_size, int64_t size) {
     RequestPtr& request = requests[form_size];
-    if (!request) request = made<RequestPtr>(api().ov_compiled_model_create_infer_request, form_size == 0 ? form(0) : fixed_form(form_size));
+    if (!request)
+      request = made<RequestPtr>(api().ov_compiled_model_create_infer_request,
+                                 form_size == 0 ? form(0) : fixed_form(form_size));
     run_zeros(request.get(), size);
   };
   try {

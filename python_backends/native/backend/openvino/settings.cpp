@@ -21,7 +21,8 @@ std::string upper(std::string text) {
 }
 
 bool is_number(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char letter) { return std::isdigit(letter) != 0; });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char letter) { return std::isdigit(letter) != 0; });
 }
 
 void take_number(const Config& config, const std::string& key, Properties& found) {
@@ -61,7 +62,8 @@ std::filesystem::path model_file(const Config& config) {
 void check_device(const Config& config) {
   std::string device = upper(config.parameter("TARGET_DEVICE"));
   if (!device.empty() && device != "CPU") {
-    throw Error(text("parameter TARGET_DEVICE: found ", device, ", wanted CPU: this openvino backend has no other device"));
+    throw Error(
+        text("parameter TARGET_DEVICE: found ", device, ", wanted CPU: this openvino backend has no other device"));
   }
 }
 
@@ -95,7 +97,8 @@ Properties properties(const Config& config, const std::filesystem::path& file) {
   }
   std::string streams = upper(config.parameter("NUM_STREAMS"));
   if (!streams.empty()) {
-    if (streams != "AUTO" && streams != "NUMA" && !is_number(streams)) unfit("NUM_STREAMS", streams, "either AUTO/NUMA/<int_value>");
+    if (streams != "AUTO" && streams != "NUMA" && !is_number(streams))
+      unfit("NUM_STREAMS", streams, "either AUTO/NUMA/<int_value>");
     found["NUM_STREAMS"] = streams;
   } else if (hint.empty() && instance_count(config) > 1) {
     found["NUM_STREAMS"] = std::to_string(instance_count(config));
