@@ -237,10 +237,6 @@ def _arrangements() -> list[Arrangement]:
 def _bin(contender: Contender, setting: Setting) -> Path:
     """The folder of its Python."""
     if contender.ours or contender.name == "ceiling":
-        if contender.name == "ceiling":
-            from bench.peers.server import ceiling
-
-            ceiling()
         return Path(sys.executable).parent
     folder = HERE / contender.name
     return environment(contender.name, folder / "requirements.txt", HOME, setting.engine_python)

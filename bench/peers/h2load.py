@@ -74,7 +74,14 @@ def closed(request: Request, callers: int, seconds: float, cores: Sequence[int])
         before=pinned(cores),
     )  # fmt: skip
     return Load(
-        load.per_s, load.p50_ms, load.p95_ms, load.p99_ms, load.answers, 0, load.sent, load.cpu_share
+        load.per_s,
+        load.p50_ms,
+        load.p95_ms,
+        load.p99_ms,
+        load.answers,
+        0,
+        load.sent,
+        load.cpu_share,
     )
 
 

@@ -9,12 +9,10 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.peers import traffic
+from bench.peers import ceiling, traffic
 from bench.peers.contenders import LARGEST_BATCH, Contender, Way
 from bench.peers.processes import Tree, running
 from bench.peers.repository import FOLDERS, written_lines
@@ -77,7 +75,7 @@ def started(contender: Contender, place: Place, settings: Mapping[str, str]) -> 
     """The server for the block; every way was checked once with the right answer.
 
     Raises:
-        ServerNotFound: the contender is not here.
+        BuildError: the ceiling cannot be compiled.
         ServerStartError: it does not start, or answers wrongly.
     """
     ports = _free_ports()
@@ -176,28 +174,14 @@ def _socket(grpc_address: str) -> str:
 
 def _command(contender: Contender, values: Mapping[str, str], place: Place) -> list[str]:
     if contender.name == "ceiling":
-        command: list[str] = ceiling().command(values, place.home)
-        return command
+        return ceiling.command(values, place.home)
     return [part.format_map(values) for part in contender.command]
-
-
-def ceiling() -> Any:
-    """The module that knows how Triton is started with a backend that does nothing.
-
-    Its `command(values, home)` gives the command of a server in the foreground with a model named like
-    `values["MODEL"]`, of the same inputs and outputs, on the ports HTTP_PORT, GRPC_PORT and METRICS_PORT.
-
-    Raises:
-        ServerNotFound: there is none.
-    """
-    if find_spec("bench.peers.ceiling") is None:
-        raise ServerNotFound("bench/peers/ceiling.py", found="there is no empty backend yet")
-    return import_module("bench.peers.ceiling")
 
 
 def _environment(contender: Contender, place: Place, values: Mapping[str, str]) -> dict[str, str]:
     """Of its own: nothing of the project's but the model's code, and for tritonkit its source."""
-    source = ROOT / "src" if contender.ours else HERE / "models" / place.model
+    own = contender.ours or contender.name == "ceiling"
+    source = ROOT / "src" if own else HERE / "models" / place.model
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
     if contender.name == "pytriton":
         # Its stub takes libpython as the loader finds it; that of another build would not fit.
