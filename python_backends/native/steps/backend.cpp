@@ -31,7 +31,7 @@ struct Python {
   InstanceFunction instance_initialize, instance_finalize;
   ExecuteFunction execute;
 };
-Python python;
+Python python{};
 
 struct Instance {
   std::unique_ptr<Step> step;
@@ -93,14 +93,16 @@ struct Answered {
 
 // Tries the request; false leaves it to Python.
 bool answer(Instance& instance, Answered& item) {
-  const std::string where = text("model '", instance.config.name, "': ");
+  const auto refused = [&](const std::exception& error, TRITONSERVER_Error_Code code) {
+    item.error.emplace(text("model '", instance.config.name, "': ", error.what()), code);
+  };
   try {
     if (item.request.is_cancelled()) throw Error("the request was cancelled", TRITONSERVER_ERROR_CANCELLED);
     return instance.step->answer(item.request);
   } catch (const Error& error) {
-    item.error.emplace(where + error.what(), error.code());
+    refused(error, error.code());
   } catch (const std::exception& error) {  // no memory
-    item.error.emplace(where + error.what(), TRITONSERVER_ERROR_INTERNAL);
+    refused(error, TRITONSERVER_ERROR_INTERNAL);
   }
   return true;
 }
@@ -124,26 +126,35 @@ void finish(TRITONBACKEND_ModelInstance* triton, std::vector<Answered>& items, u
   }
 }
 
-// Takes what it answers; gives what it leaves.
-std::vector<TRITONBACKEND_Request*> answer_plain(TRITONBACKEND_ModelInstance* triton, Instance& instance,
-                                                 TRITONBACKEND_Request** requests, uint32_t count) {
+// The requests of an execution: those answered here and those left. Its memory is there before a request is taken.
+struct Work {
+  explicit Work(uint32_t count) {
+    left.reserve(count);
+    items.reserve(count);
+  }
   std::vector<TRITONBACKEND_Request*> left;
   std::vector<Answered> items;
-  left.reserve(count);
-  items.reserve(count);
+};
+
+void answer_plain(TRITONBACKEND_ModelInstance* triton, Instance& instance, TRITONBACKEND_Request** requests,
+                  uint32_t count, Work& work) noexcept {
   const uint64_t start = now_ns();
   for (uint32_t index = 0; index < count; ++index) {
-    items.push_back({StepRequest(requests[index], instance.config.batched()), std::nullopt});
-    if (answer(instance, items.back())) continue;
-    items.pop_back();
-    left.push_back(requests[index]);
+    try {
+      work.items.push_back({StepRequest(requests[index], instance.config.batched()), std::nullopt});
+    } catch (const std::exception&) {  // what cannot be read here, Python may
+      work.left.push_back(requests[index]);
+      continue;
+    }
+    if (answer(instance, work.items.back())) continue;
+    work.items.pop_back();
+    work.left.push_back(requests[index]);
   }
-  finish(triton, items, start, now_ns());
-  return left;
+  finish(triton, work.items, start, now_ns());
 }
 
 // What NVIDIA's library gives back is for all of `requests`, which it has not taken then.
-void leave_to_python(TRITONBACKEND_ModelInstance* triton, std::vector<TRITONBACKEND_Request*>& requests) {
+void leave_to_python(TRITONBACKEND_ModelInstance* triton, std::vector<TRITONBACKEND_Request*>& requests) noexcept {
   TRITONSERVER_Error* failed = python.execute(triton, requests.data(), static_cast<uint32_t>(requests.size()));
   if (failed == nullptr) return;
   for (TRITONBACKEND_Request* one : requests) {
@@ -183,7 +194,10 @@ EXPORTED TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Bac
   return python.attribute(backend, attributes);
 }
 
-EXPORTED TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) { return python.finalize(backend); }
+// Triton calls it also where nothing could be loaded.
+EXPORTED TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
+  return python.finalize == nullptr ? nullptr : python.finalize(backend);
+}
 
 EXPORTED TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   return python.model_initialize(model);
@@ -211,8 +225,14 @@ EXPORTED TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_Mo
                                                                 TRITONBACKEND_Request** requests, uint32_t count) {
   Instance* instance = instance_of(triton);
   if (instance == nullptr) return python.execute(triton, requests, count);
-  std::vector<TRITONBACKEND_Request*> left = answer_plain(triton, *instance, requests, count);
-  if (!left.empty()) leave_to_python(triton, left);
+  std::optional<Work> work;
+  try {
+    work.emplace(count);
+  } catch (const std::bad_alloc&) {
+    return python.execute(triton, requests, count);
+  }
+  answer_plain(triton, *instance, requests, count, *work);
+  if (!work->left.empty()) leave_to_python(triton, work->left);
   return nullptr;
 }
 
