@@ -71,9 +71,9 @@ def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
     steps = NativeBackend("python", tmp_path, tmp_path)
     found = {"onnxruntime": good, "openvino": bad, "python": steps}
     assert why_not(found) == "openvino: it is too old"
-    assert why_not({"onnxruntime": good}) == "openvino: it is not compiled"
-    assert why_not({}, {"onnxruntime", "python"}) == "onnxruntime: it is not compiled"
-    assert why_not({}, {"python", "ensemble"}) == ""
+    assert why_not({"onnxruntime": good, "python": steps}) == "openvino: it is not compiled"
+    assert why_not({}, {"onnxruntime", "pytorch"}) == "onnxruntime: it is not compiled"
+    assert why_not({}, {"pytorch", "ensemble"}) == ""
 
 
 @pytest.mark.needs("triton", "c++")
