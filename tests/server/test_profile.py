@@ -19,8 +19,6 @@ from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
 
 SLOW, FAST = 0.1, 0.01  # seconds
-# Triton reads its clock when its thread runs again after it has woken the stub: on a busy machine a little late.
-SEEN = 0.5
 
 
 def sleeping(seconds: float) -> ModelText:
@@ -55,8 +53,8 @@ def test_time_is_found_in_the_step_that_took_it(ensemble_server: Any) -> None:
             "client", "wire", "slow", "fast", "server",
         ]  # fmt: skip
         assert sum(span.ms for span in profile.spans) == pytest.approx(profile.mean_ms)
-        assert spent(profile, "slow")["compute"] >= SEEN * 1e3 * SLOW
-        assert spent(profile, "fast")["compute"] >= SEEN * 1e3 * FAST
+        assert spent(profile, "slow")["compute"] >= 1e3 * SLOW
+        assert spent(profile, "fast")["compute"] >= 1e3 * FAST
     assert max(alone.spans, key=lambda span: span.ms).where == "slow"
     assert spent(alone, "slow")["queue"] < spent(four, "slow")["queue"]
     # Of four callers three wait; without a batcher each request runs by itself.
