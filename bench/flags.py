@@ -1,7 +1,8 @@
-"""Triton's own flags: rates and processor time with each over its defaults."""
+"""Triton's own flags and the kernel's scheduling: rates and processor time with each over what `serve` does."""
 
 from __future__ import annotations
 
+import os
 import statistics
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from bench.report import Ratio, Report
 from bench.requests import grpc_request, http_request, made_up
 from tritonkit.machine import cores
 from tritonkit.serve.core.flags import HTTP_SOCKET
+from tritonkit.serve.core.launch import SCHEDULING_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,14 +30,16 @@ CALLERS = (1, 8, 32, 128)
 MODEL = "digits_network"
 _WARM_S = 0.2
 DEFAULT, AGAIN = "defaults", "the defaults again"
+INTERRUPTING = "the kernel's default scheduling"
 
 
 def run(setting: Setting) -> Report:
-    """Rates of an empty backend under each of Triton's own flags, over Triton's defaults."""
+    """Rates of an empty backend under each of Triton's own flags, over what `serve` starts."""
     find_h2load()
     sets: dict[str, Mapping[str, str]] = {
         DEFAULT: {},
         AGAIN: {},
+        INTERRUPTING: {},
         **{
             f"{name}={value}": {name: value}
             for name, values in _candidates(cores()).items()
@@ -46,7 +50,9 @@ def run(setting: Setting) -> Report:
     with ExitStack() as stack:
         repository, model = stack.enter_context(ceiling_repository(setting.repository, MODEL))
         servers = {
-            name: stack.enter_context(_served(repository, model, flags))
+            name: stack.enter_context(
+                _served(repository, model, flags, interrupting=name == INTERRUPTING)
+            )
             for name, flags in sets.items()
         }
         for way in ("gRPC", "HTTP"):
@@ -54,7 +60,7 @@ def run(setting: Setting) -> Report:
                 rounds = [_round(setting, servers, way, callers, n) for n in range(setting.rounds)]
                 ratios += [_ratio(name, way, callers, rounds) for name in sets if name != DEFAULT]
     about = (
-        "requests per second, and the server's processor time for each, over Triton's defaults;"
+        "requests per second, and the server's processor time for each, over what serve starts;"
         f" {AGAIN!r} is the noise"
     )
     return Report("flags", about, ratios)
@@ -89,12 +95,15 @@ class _Measured:
 
 
 @contextmanager
-def _served(repository: Path, model: str, flags: Mapping[str, str]) -> Iterator[_Server]:
-    """A server with these flags for the block."""
+def _served(
+    repository: Path, model: str, flags: Mapping[str, str], *, interrupting: bool
+) -> Iterator[_Server]:
+    """A server with these flags for the block, its threads scheduled as the kernel does by default or not."""
     import grpc
 
     from tritonkit.serve import serve
 
+    os.environ[SCHEDULING_VARIABLE] = "other" if interrupting else ""
     with (
         serve(
             repository, models=[model], grpc_port=0, metrics_port=0, root=ROOT, backend="auto",

@@ -32,7 +32,8 @@ TINY, SENTENCES, RESNET = "digits_network", "sentences_network", "resnet50_netwo
 CONCURRENCIES = (1, 8, 32)
 AIMS = {8: 0.85, 32: 0.95}
 OF_LIMIT = 0.90
-ENGINE_SECONDS = 0.6  # for each batch size, before and again after the loads of a round
+SWEEP_SECONDS = 0.6  # for each batch size, to find the best
+ENGINE_SECONDS = 1.5  # for the best, before and after each load
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,28 @@ class _Served:
     ceiling: str = ""
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """One load of a model, that of its ceiling (empty without one), and the engine's items per second around both."""
+
+    served: Mapping[str, Any]
+    ceiling: Mapping[str, Any]
+    engine: float
+
+
 def run(setting: Setting) -> Report:
     """Throughput of served models over the same engine in process, and of a tiny one over Triton's ceiling."""
     ratios: list[Ratio] = []
     with _serving(setting) as (address, repository, ceiling), Client(address) as client:
         for name in (TINY, SENTENCES, RESNET) if ceiling else (TINY, SENTENCES):
             model = _model(client, repository, name, ceiling if name == TINY else "")
-            rounds = [_round(setting, address, model) for _ in range(setting.rounds)]
-            ratios += [_ratio(model, rounds, callers) for callers in CONCURRENCIES]
-            if model.ceiling:
-                ratios += [_of_ceiling(model, rounds, callers) for callers in CONCURRENCIES]
+            best = _best_batch(setting, model)
+            rounds = [_round(setting, address, model, best) for _ in range(setting.rounds)]
+            for callers in CONCURRENCIES:
+                loads = [each[callers] for each in rounds]
+                ratios.append(_ratio(model, best, loads, callers))
+                if model.ceiling:
+                    ratios.append(_of_ceiling(model, loads, callers))
     return Report(
         "serving",
         "items per second through Triton over the engine alone on the same cores; latencies in ms, "
@@ -113,37 +126,42 @@ def _threads(config: Any) -> int:
     return each * instances or os.cpu_count() or 1
 
 
-def _round(setting: Setting, address: str, model: _Served) -> dict[Any, Any]:
-    """One measurement of each contender, in separate processes, one after the other.
+def _best_batch(setting: Setting, model: _Served) -> int:
+    """The batch size with the most items per second in process, as medians over the rounds.
 
-    The engine runs before and after the loads: what drifts on the machine meanwhile meets both sides.
+    The best of single measurements would be the luckiest one: a bar that no second run reaches.
     """
-    before = _engine(setting, model)
-    load: dict[Any, Any] = {
-        callers: _load(setting, address, model.name, callers) for callers in CONCURRENCIES
-    }
-    if model.ceiling:
-        load |= {
-            (model.ceiling, callers): _load(setting, address, model.ceiling, callers)
-            for callers in CONCURRENCIES
-        }
-    after = _engine(setting, model)
-    rates = {
-        batch: (rate + after["items_per_s"][batch]) / 2
-        for batch, rate in before["items_per_s"].items()
-    }
-    return {"engine": before | {"items_per_s": rates}, **load}
+    sweeps = [_engine(setting, model, model.batches, SWEEP_SECONDS) for _ in range(setting.rounds)]
+    return max(model.batches, key=lambda batch: statistics.median(each[batch] for each in sweeps))
 
 
-def _engine(setting: Setting, model: _Served) -> dict[str, Any]:
-    return output(
+def _round(setting: Setting, address: str, model: _Served, best: int) -> dict[int, _Loaded]:
+    """Each load once, in processes of their own, and the engine before and after it: what drifts on the
+    machine meets both sides. The ceiling's loads stand beside those of its model."""
+    loads: dict[int, _Loaded] = {}
+    before = _engine(setting, model, [best], ENGINE_SECONDS)[best]
+    for callers in CONCURRENCIES:
+        load = _load(setting, address, model.name, callers)
+        limit = _load(setting, address, model.ceiling, callers) if model.ceiling else {}
+        after = _engine(setting, model, [best], ENGINE_SECONDS)[best]
+        loads[callers] = _Loaded(load, limit, (before + after) / 2)
+        before = after
+    return loads
+
+
+def _engine(
+    setting: Setting, model: _Served, batches: Sequence[int], seconds: float
+) -> dict[int, float]:
+    """Items per second of the engine alone at each of these batch sizes."""
+    measured = output(
         setting.engine_python,
         "bench.inprocess",
         str(model.onnx),
         f"--threads={model.threads}",
-        f"--batches={','.join(map(str, model.batches))}",
-        f"--seconds={ENGINE_SECONDS}",
+        f"--batches={','.join(map(str, batches))}",
+        f"--seconds={seconds}",
     )
+    return {int(batch): rate for batch, rate in measured["items_per_s"].items()}
 
 
 def _load(setting: Setting, address: str, model: str, callers: int) -> dict[str, Any]:
@@ -164,32 +182,26 @@ def _load(setting: Setting, address: str, model: str, callers: int) -> dict[str,
     return measured
 
 
-def _ratio(model: _Served, rounds: Sequence[Mapping[Any, Any]], callers: int) -> Ratio:
-    bests = [_best(each["engine"]) for each in rounds]
-    loads = [each[callers] for each in rounds]
+def _ratio(model: _Served, best: int, loads: Sequence[_Loaded], callers: int) -> Ratio:
+    served = [load.served for load in loads]
     return Ratio(
         f"{model.name}, {callers} callers / engine",
-        [load["per_s"] / rate for load, (_, rate) in zip(loads, bests, strict=True)],
+        [load.served["per_s"] / load.engine for load in loads],
         at_least=AIMS.get(callers) if model.name != TINY else None,
         facts={
-            "effective batch": _median(loads, "effective_batch"),
-            "p50, p95, p99 ms": [_median(loads, f"p{point}_ms") for point in (50, 95, 99)],
-            "engine's best batch": statistics.mode(batch for batch, _ in bests),
-            "load generator": _generator(loads),
-            "engine": f"ONNX Runtime {rounds[0]['engine']['onnxruntime']}, {model.threads} threads",
+            "effective batch": _median(served, "effective_batch"),
+            "p50, p95, p99 ms": [_median(served, f"p{point}_ms") for point in (50, 95, 99)],
+            "engine": f"ONNX Runtime in process, batches of {best}, {model.threads} threads",
+            "load generator": _generator(served),
         },
     )
 
 
-def _of_ceiling(model: _Served, rounds: Sequence[Mapping[Any, Any]], callers: int) -> Ratio:
+def _of_ceiling(model: _Served, loads: Sequence[_Loaded], callers: int) -> Ratio:
     """Where all cores are busy no server can pass what is left beside the network's own time: a request then
     takes its share of Triton's time and its share of the engine's."""
-    pairs = [(each[callers], each[model.ceiling, callers]) for each in rounds]
-    limits = [
-        1 / (1 + ceiling["per_s"] / _best(each["engine"])[1])
-        for each, (_, ceiling) in zip(rounds, pairs, strict=True)
-    ]
-    shares = [served["per_s"] / ceiling["per_s"] for served, ceiling in pairs]
+    limits = [1 / (1 + load.ceiling["per_s"] / load.engine) for load in loads]
+    shares = [load.served["per_s"] / load.ceiling["per_s"] for load in loads]
     return Ratio(
         f"{model.name}, {callers} callers / Triton with an empty backend",
         shares,
@@ -203,7 +215,7 @@ def _of_ceiling(model: _Served, rounds: Sequence[Mapping[Any, Any]], callers: in
                 3,
             ),
             "p50, p95, p99 ms of the empty backend": [
-                _median([ceiling for _, ceiling in pairs], f"p{point}_ms") for point in (50, 95, 99)
+                _median([load.ceiling for load in loads], f"p{point}_ms") for point in (50, 95, 99)
             ],
         },
     )
@@ -215,12 +227,6 @@ def _generator(loads: Sequence[Mapping[str, Any]]) -> str:
     if "generator_share" not in loads[0]:
         return f"{name}, which takes much of the cores itself; install h2load (nghttp2-client)"
     return f"{name}, {100 * _median(loads, 'generator_share') / cores():.0f} % of the cores"
-
-
-def _best(engine: Mapping[str, Any]) -> tuple[int, float]:
-    """The batch size with the most items per second in this round, and that rate."""
-    batch, rate = max(engine["items_per_s"].items(), key=lambda pair: pair[1])
-    return int(batch), rate
 
 
 def _median(loads: Sequence[Mapping[str, float]], key: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.waiting import eventually
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import PLACEHOLDER, new_key, write_private
-from tritonkit.serve.core.launch import Launch, guard_in, has_guard
+from tritonkit.serve.core.launch import SCHEDULING_VARIABLE, Launch, guard_in, has_guard
 from tritonkit.serve.core.supervisor import rotate
 
 SAYS = """import json, os, resource, signal, sys
@@ -51,6 +52,31 @@ def test_a_process_is_its_owner_s_alone(tmp_path: Path) -> None:
         "umask": 0o077, "core": 0, "written": os.strerror(27), "argv": [],
     }  # fmt: skip
     assert said(Launch(argv, dict(os.environ), str(tmp_path)))["written"] == "all"
+
+
+POLICY = "import json, os; print(json.dumps({'policy': os.sched_getscheduler(0)}))"
+
+
+@pytest.mark.parametrize(("chosen", "policy"), [("", os.SCHED_BATCH), ("other", os.SCHED_OTHER)])
+def test_a_server_s_threads_do_not_interrupt_each_other(
+    chosen: str, policy: int, tmp_path: Path
+) -> None:
+    """Nor do those of its stubs, which inherit it; unless the environment says otherwise."""
+    env = {**os.environ, SCHEDULING_VARIABLE: chosen}
+    argv = [sys.executable, "-c", POLICY]
+    assert said(Launch(argv, env, str(tmp_path))) == {"policy": policy}
+
+
+def test_a_policy_that_someone_chose_is_kept(tmp_path: Path) -> None:
+    """A process started under another policy starts servers under it."""
+    idle = "import os, sys; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)); "
+    start = (
+        "from tritonkit.serve.core.launch import Launch; "
+        "sys.exit(Launch(sys.argv[1:], dict(os.environ), os.getcwd()).start().wait(30))"
+    )
+    argv = [sys.executable, "-c", idle + start, sys.executable, "-c", POLICY]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"policy": os.SCHED_IDLE}
 
 
 def test_without_the_guard_the_key_is_an_argument(tmp_path: Path) -> None:
