@@ -17,7 +17,7 @@ SANITIZE = os.environ.get("TRITONKIT_SANITIZE", "")
 
 RUNTIMES = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 REPORT = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:")
-OURS = re.compile(r"libtriton_(onnxruntime|openvino)|tritonkit::|native/backend")
+OURS = re.compile(r"libtriton_(onnxruntime|openvino|python)|tritonkit::|native/(backend|steps)")
 
 
 def _runtime(name: str) -> str:
