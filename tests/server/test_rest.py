@@ -16,7 +16,7 @@ import tritonclient.http as httpclient
 
 from tests.hostile.conftest import COPY, TEXT, WIDE
 from tests.hostile.http_requests import TYPED, Sender
-from tests.hostile.rest_proxy import JSON, Proxy, open_proxy
+from tests.hostile.rest_proxy import JSON, Proxy, exchange, open_proxy
 from tests.hostile.test_closed import regions, resident
 from tests.server.models import ModelText, write_repository
 from tests.waiting import PATIENCE_S
@@ -164,6 +164,22 @@ def test_a_packed_bomb_is_not_unpacked(proxy: Proxy, endpoint: Endpoint) -> None
     answer = proxy.infer(bomb, "Content-Encoding: gzip", model="wide")
     assert answer.status == 415
     assert resident(endpoint.pid) < before + (20 << 20)
+
+
+def test_json_that_was_right_is_right_for_the_same_kind_of_request_alone(proxy: Proxy) -> None:
+    """The proxy remembers some of it: a wrong one is refused each time, whatever was right meanwhile."""
+    tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}
+    wrong = {"inputs": [{**tensor, "shape": [-1, 1]}]}
+    with proxy.connect() as one:  # one thread of the proxy
+        for number in range(600):
+            data = json.dumps({"id": str(number), "inputs": [tensor]}).encode()
+            head = HEAD + f"Content-Length: {len(data)}\r\n\r\n".encode()
+            assert exchange(one, head + data).status == 200
+            if number % 20 == 0:
+                assert proxy.infer(wrong, model="wide").status == 400
+    no_inputs = {"id": "only an id"}
+    assert proxy.infer(no_inputs, model="text", verb="generate").status != 200
+    assert b"inputs" in proxy.infer(no_inputs, model="wide").body
 
 
 def test_a_campaign(proxy: Proxy, endpoint: Endpoint) -> None:

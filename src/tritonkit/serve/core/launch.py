@@ -124,7 +124,7 @@ class Launch:
         os.umask(0o077)
         # A dump of its memory would hold requests and the key.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if self.env.get(SCHEDULING_VARIABLE) != "other":
+        if "other" not in (source.get(SCHEDULING_VARIABLE) for source in (self.env, os.environ)):
             _schedule_as_batch()
         if self.file_bytes:
             # Ignored, the write or truncation itself fails (setrlimit(2)), and Triton says so.

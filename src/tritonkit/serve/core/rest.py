@@ -9,6 +9,7 @@ Envoy listens for everyone. The configuration follows Envoy's "Configuring Envoy
 from __future__ import annotations
 
 import ipaddress
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,7 @@ __all__ = ["CONTAINER_MIB", "RestLimits", "envoy_command", "envoy_config", "find
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
-
-
+_MOST_THREADS = 4
 CONTAINER_MIB = 256
 """`max_memory_mib` in a container, whose memory is computed with it."""
 
@@ -35,7 +35,7 @@ class RestLimits:
     Args:
         max_request_bytes: of a body, which is gathered before Triton gets it; the largest legal request of
             the models, or more. A body as long as `max_json_bytes` always may be.
-        max_json_bytes: of a request's JSON, the part before binary data or all of it. Envoy's one thread
+        max_json_bytes: of a request's JSON, the part before binary data or all of it. A thread of Envoy's
             reads it at some 5 ms for each MiB, and Triton needs many times its size.
         max_json_depth: brackets in brackets; a tensor's data may be nested as deep as its shape is long.
         max_header_kib: all headers together, in KiB, the request line included.
@@ -79,11 +79,12 @@ def find_envoy(venv: Path | None) -> Path | None:
     return packaged or (Path(on_path) if on_path else None)
 
 
-def envoy_command(binary: Path | str, config_file: Path | str, concurrency: int = 1) -> list[str]:
-    """The command line; `concurrency` is the number of threads that carry requests.
+def envoy_command(binary: Path | str, config_file: Path | str) -> list[str]:
+    """The command line: a thread that carries requests for each core, few in all, since Triton wants them too.
 
     Envoy then leaves no shared memory behind, and writes to standard error.
     """
+    concurrency = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
     return [
         str(binary), "--config-path", str(config_file), "--concurrency", str(concurrency),
         "--disable-hot-restart", "--log-level", "warning",
@@ -142,6 +143,8 @@ def _listener(address: str, port: int, manager: dict[str, Any]) -> dict[str, Any
         "address": {"socket_address": {"address": address, "port_value": port}},
         # Or another process of this user could listen beside it and take every second connection.
         "enable_reuse_port": False,
+        # All threads accept from one queue: whoever wakes first would take most.
+        "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": 32 << 10,
         "filter_chains": [{"filters": [{
             "name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
@@ -211,6 +214,8 @@ def _program(limits: RestLimits, *, shared_memory: bool) -> str:
         "max_tensors": 256,
         "max_dimensions": 32,
         "max_members": 256,
+        "remembered": 256,
+        "remembered_bytes": 4096,
         "shared_memory": str(shared_memory).lower(),
     }
     line = ", ".join(f"{name} = {value}" for name, value in settings.items())
