@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CONTENDERS", "LARGEST_BATCH", "OURS", "PYTHON_WAYS", "Contender", "Way", "choices"]
+__all__ = [
+    "CONTENDERS",
+    "LARGEST_BATCH",
+    "MODELS",
+    "OURS",
+    "PYTHON_WAYS",
+    "Contender",
+    "Way",
+    "choices",
+]
 
 MODELS = ("digits_network", "sentences", "resnet50")
 TINY = ("digits_network",)

@@ -11,7 +11,10 @@ from bench.peers.results import SHARED
 __all__ = ["BEGIN", "END", "full", "placed", "short"]
 
 BEGIN, END = "<!-- python -m bench peers: begin -->", "<!-- python -m bench peers: end -->"
-COMMAND = "python -m bench peers --json bench/results/peers.json && python tools/benchmarks_page.py"
+COMMAND = (
+    "python -m bench peers --models MODEL --json bench/results/peers-MODEL.json"
+    " && python tools/benchmarks_page.py"
+)
 NOTHING = f"Nothing has been measured yet: `{COMMAND}`."
 CALLERS = ("1", "8", "32", "128")
 TITLES = {
@@ -34,11 +37,11 @@ def placed(page: str, table: str) -> str:
     return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
 
 
-def short(report: Mapping[str, Any] | None) -> str:
+def short(reports: Sequence[Mapping[str, Any]]) -> str:
     """Requests per second over each peer, 32 callers: median, and the least and most over the rounds."""
-    if report is None:
+    if not reports:
         return NOTHING
-    ratios = {ratio["name"]: ratio for ratio in report["ratios"]}
+    ratios = {ratio["name"]: ratio for report in reports for ratio in report["ratios"]}
     servers = {name: c.title for name, c in CONTENDERS.items() if not c.ours and name != "ceiling"}
     models = [model for model in MODELS if any(name.startswith(f"{model},") for name in ratios)]
     lines = _head(
@@ -54,7 +57,7 @@ def short(report: Mapping[str, Any] | None) -> str:
     best = _best(ratios, models, "tritonkit-best")
     if any(best):
         lines.append(_line(["the best of them, with `variant: auto`", *best]))
-    rounds = report["peers"]["rounds"]
+    rounds = " or ".join(map(str, sorted({report["peers"]["rounds"] for report in reports})))
     about = (
         f"32 callers, server and load on the same two cores, medians of {rounds} rounds in turns with their least"
         f" and most. `{COMMAND}`"
@@ -62,26 +65,33 @@ def short(report: Mapping[str, Any] | None) -> str:
     return "\n".join([*lines, "", about])
 
 
-def full(report: Mapping[str, Any] | None) -> str:
-    """A table for each model and arrangement, with every figure that was taken."""
-    if report is None:
-        return NOTHING
-    found = report["peers"]
-    machine = report["machine"]
-    lines = [
-        f"Medians of {found['rounds']} rounds of {found['seconds']} s, on a machine of {machine['cores']} cores"
-        f" ({machine['machine']}) and of that run. Requests/s for 32 callers also with their least and most.",
-    ]
+def full(reports: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each model and arrangement, with every figure that was taken; one report after the other."""
+    return "\n\n".join("\n".join(_whole(report)) for report in reports) or NOTHING
+
+
+def _whole(report: Mapping[str, Any]) -> Iterator[str]:
+    found, machine = report["peers"], report["machine"]
     arrangements = list(dict.fromkeys(row["cores"] for row in found["rows"]))
+    about = (
+        f"Medians of {found['rounds']} rounds of {found['seconds']} s, on a machine of {machine['cores']} cores"
+        f" ({machine['machine']}) and of that run. Requests/s for 32 callers also with their least and most."
+    )
     for model in MODELS:
         for cores in arrangements:
             rows = [row for row in found["rows"] if (row["model"], row["cores"]) == (model, cores)]
             if rows:
-                lines += ["", f"### {model}: {TITLES[model]}; {cores}", "", *_table(rows, cores)]
-    lines += ["", *_settings(found["rows"])]
-    lines += [f"- {name} is not here: {_plain(why)}" for name, why in found["absent"].items()]
-    lines += [f"- {where} failed: {_plain(why)}" for where, why in found["failed"].items()]
-    return "\n".join(lines)
+                yield from (
+                    f"### {model}: {TITLES[model]}; {cores}",
+                    "",
+                    about,
+                    "",
+                    *_table(rows, cores),
+                    "",
+                )
+    yield from _settings(found["rows"])
+    yield from (f"- {name} is not here: {_plain(why)}" for name, why in found["absent"].items())
+    yield from (f"- {where} failed: {_plain(why)}" for where, why in found["failed"].items())
 
 
 def _table(rows: Sequence[Mapping[str, Any]], cores: str) -> Iterator[str]:

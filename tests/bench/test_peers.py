@@ -330,7 +330,7 @@ def report(folder: Path) -> dict[str, Any]:
 def test_the_tables_hold_what_was_found(tmp_path: Path) -> None:
     """The short one the ratios, the full one the figures, the settings and who was not there."""
     found = report(tmp_path)
-    short, full = table.short(found), table.full(found)
+    short, full = table.short([found]), table.full([found])
     assert "| FastAPI + ONNX Runtime | 4.00 (3.00 to 5.00) |" in short
     assert "| the best of them | 1.75 (1.50 to 2.00) |" in short
     assert "1,000 (900 to 1,100)" in full
