@@ -82,7 +82,11 @@ def _parser() -> argparse.ArgumentParser:
         "--peers", type=_names, default=[], metavar="A,B", help="of `peers`: these servers alone"
     )
     parser.add_argument(
-        "--models", type=_names, default=[], metavar="A,B", help="of `peers`: these models alone"
+        "--models",
+        type=_names,
+        default=[],
+        metavar="A,B",
+        help="of `peers` and `serving`: these models alone",
     )
     return parser
 

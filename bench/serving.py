@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.ceiling import ceiling_repository
 from bench.programs import ROOT, output
 from bench.report import Ratio, Report
+from bench.setting import chosen
 from bench.variants import PLAIN, resnet50_repository
 from tritonkit.client import Client
 from tritonkit.errors import ClientError, UsageError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 TINY, SENTENCES, RESNET = "digits_network", "sentences_network", "resnet50_network"
+MODELS = (TINY, SENTENCES, RESNET)
 CONCURRENCIES = (1, 8, 32)
 AIMS = {8: 0.85, 32: 0.95}
 OF_LIMIT = 0.90
@@ -58,9 +60,10 @@ class _Loaded:
 
 def run(setting: Setting) -> Report:
     """Throughput of served models over the same engine in process, and of a tiny one over Triton's ceiling."""
+    models = chosen("--models", setting.models, MODELS if setting.address is None else MODELS[:2])
     ratios: list[Ratio] = []
     with _serving(setting) as (address, repository, ceiling), Client(address) as client:
-        for name in (TINY, SENTENCES, RESNET) if ceiling else (TINY, SENTENCES):
+        for name in models:
             model = _model(client, repository, name, ceiling if name == TINY else "")
             best = _best_batch(setting, model)
             rounds = [_round(setting, address, model, best) for _ in range(setting.rounds)]

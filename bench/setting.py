@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Setting", "served"]
+__all__ = ["Setting", "chosen", "served"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Setting:
         rounds: how often each thing is measured, in turns with the others.
         seconds: how long one load measurement lasts.
         engine_python: the Python that runs the engine without Triton.
-        peers, models: of `peers`, the servers and models that are measured; all where empty.
+        peers, models: the servers (of `peers`) and models (of `peers` and `serving`) that are measured; all
+            where empty.
     """
 
     repository: Path
@@ -33,6 +36,20 @@ class Setting:
     engine_python: Path
     peers: Sequence[str] = ()
     models: Sequence[str] = ()
+
+
+def chosen(
+    option: str, given: Sequence[str], known: Sequence[str] | Mapping[str, Any]
+) -> list[str]:
+    """What an option names, or all.
+
+    Raises:
+        UsageError: one of them is not known.
+    """
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise UsageError(option, found=", ".join(unknown), wanted=f"some of {', '.join(known)}")
+    return list(given or known)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from bench.peers.results import SHARED, Cells, Key, ratios, summary
 from bench.peers.server import HERE, ROOT, Place, Running, lines_of, started
 from bench.programs import output
 from bench.report import Report
+from bench.setting import chosen
 from tritonkit.errors import TritonkitError, UsageError
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Turn(NamedTuple):
 
 def run(setting: Setting) -> Report:
     """Requests per second over FastAPI, LitServe, BentoML, mosec, MLServer, Ray Serve, PyTriton and Infinity."""
-    names = _chosen("--peers", setting.peers, CONTENDERS)
-    models = _chosen("--models", setting.models, MODELS)
+    names = chosen("--peers", setting.peers, CONTENDERS)
+    models = chosen("--models", setting.models, MODELS)
     HOME.mkdir(parents=True, exist_ok=True)
     with _terminated_as_interrupt():
         plan = _Plan.made(setting, [name for name in CONTENDERS if name in names], models)
@@ -249,16 +250,6 @@ def _wanted(python: Path, model: str, folder: Path) -> traffic.Answer:
         item.write_bytes(traffic.content(model))
         found = output(python, "bench.peers.expected", model, str(folder), str(item))
     return traffic.expected(model, base64.b64decode(found["answer"]))
-
-
-def _chosen(
-    option: str, given: Sequence[str], known: Sequence[str] | Mapping[str, Any]
-) -> list[str]:
-    """What an option names, or all."""
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise UsageError(option, found=", ".join(unknown), wanted=f"some of {', '.join(known)}")
-    return list(given or known)
 
 
 @contextmanager
