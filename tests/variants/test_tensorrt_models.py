@@ -23,7 +23,7 @@ def profile(item: list[int], opt: int, largest: int) -> dict[str, dict[str, list
 
 
 PROFILES = {
-    "digits": [profile([1, 8, 8], 8, 64), profile([1, 8, 8], 32, 64)],
+    "digits": [profile([1, 8, 8], 64, 64)],  # no preferred sizes: for the largest
     "resnet50": [profile([3, 224, 224], 4, 16), profile([3, 224, 224], 8, 16)],
 }
 
