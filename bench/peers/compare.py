@@ -71,7 +71,12 @@ def run(setting: Setting) -> Report:
     models = chosen("--models", setting.models, MODELS)
     HOME.mkdir(parents=True, exist_ok=True)
     with _terminated_as_interrupt():
-        plan = _Plan.made(setting, [name for name in CONTENDERS if name in names], models)
+        serving = [
+            name
+            for name, contender in CONTENDERS.items()
+            if name in names and set(models) & set(contender.models)
+        ]
+        plan = _Plan.made(setting, serving, models)
         plan.choose()
         plan.measure()
     return Report(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["environment"]
 
 _SAME = ("onnxruntime", "tokenizers", "pillow")
-"""What does the work is the same release on all sides: that of the server environment."""
+"""What does the work is the same release on all sides, that of the server environment, but where a peer's own
+requirements name it because it takes no such release."""
 _MINUTES = 30
 
 
@@ -32,7 +33,12 @@ def environment(name: str, requirements: Path, home: Path, engine_python: Path) 
         ServerNotFound: it cannot be installed here; pip's own words say why.
     """
     folder = home / name
-    pins = _pins(engine_python)
+    lines = requirements.read_text().splitlines()
+    pins = [
+        pin
+        for pin in _pins(engine_python)
+        if not any(line.startswith(pin.partition("==")[0]) for line in lines)
+    ]
     wanted = hashlib.sha256((requirements.read_text() + "\n".join(pins)).encode()).hexdigest()
     ready = folder / ".ready"
     if ready.is_file() and ready.read_text() == wanted:
@@ -41,7 +47,6 @@ def environment(name: str, requirements: Path, home: Path, engine_python: Path) 
     print(f"{name}: making its environment in {folder} ...", flush=True)
     _made(folder, engine_python)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
-    lines = requirements.read_text().splitlines()
     # PyTorch first and by its exact release: a resolver that is free to choose takes one with CUDA.
     first = [line for line in lines if line.startswith("torch==")]
     for arguments in ([first] if first else []) + [["-r", str(requirements), *pins]]:
