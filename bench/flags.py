@@ -7,6 +7,7 @@ import statistics
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from bench.ceiling import ceiling_repository
 from bench.h2load import Body, find_h2load, h2load
@@ -103,8 +104,8 @@ def _served(
 
     from tritonkit.serve import serve
 
-    os.environ[SCHEDULING_VARIABLE] = "other" if interrupting else ""
     with (
+        mock.patch.dict(os.environ, {SCHEDULING_VARIABLE: "other" if interrupting else ""}),
         serve(
             repository, models=[model], grpc_port=0, metrics_port=0, root=ROOT, backend="auto",
             triton_flags=flags,

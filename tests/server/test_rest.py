@@ -177,9 +177,12 @@ def test_json_that_was_right_is_right_for_the_same_kind_of_request_alone(proxy: 
             assert exchange(one, head + data).status == 200
             if number % 20 == 0:
                 assert proxy.infer(wrong, model="wide").status == 400
-    no_inputs = {"id": "only an id"}
-    assert proxy.infer(no_inputs, model="text", verb="generate").status != 200
-    assert b"inputs" in proxy.infer(no_inputs, model="wide").body
+        data = json.dumps({"id": "right for generate alone"}).encode()
+        rest = JSON.encode() + f"\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        for verb, refused in (("generate", False), ("infer", True)):
+            head = f"POST /v2/models/text/{verb} HTTP/1.1\r\nHost: localhost\r\n".encode()
+            answer = exchange(one, head + rest + data)
+            assert (b"the request: found no inputs" in answer.body) == refused, answer
 
 
 def test_a_campaign(proxy: Proxy, endpoint: Endpoint) -> None:

@@ -30,7 +30,7 @@ _KEPT_MEMORY = {
 }
 
 SCHEDULING_VARIABLE = "TRITONKIT_SCHEDULING"
-"""`other` in a launch's environment leaves the kernel's default policy."""
+"""`other`, in a launch's environment or in this process's, leaves the kernel's default policy."""
 
 
 def guard_in(environment: Path) -> Path | None:
@@ -135,7 +135,7 @@ class Launch:
 def _schedule_as_batch() -> None:
     """For this process and what it starts: a thread that is woken does not interrupt the one that runs.
 
-    A request wakes six to eight threads on its way through Triton, and under the default policy each may
+    A request wakes several threads on its way through Triton, and under the default policy each may
     interrupt the one that was about to hand on the next (sched(7), SCHED_BATCH; needs no privilege).
     """
     if os.sched_getscheduler(0) == os.SCHED_OTHER:
