@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tritonkit.client.shm.owner import Owner, is_orphan
 
@@ -23,15 +24,7 @@ def test_own_names_are_no_orphans() -> None:
 
 def test_a_dead_process_leaves_orphans() -> None:
     """The name of a region made by a process that has ended is an orphan's; a living one's is not."""
-    code = (
-        "import sys; from tritonkit.client.shm.owner import Owner; owner = Owner();"
-        "print(owner.new_name(), flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        name = process.stdout.readline().strip()
+    with _maker() as (process, name):
         assert not is_orphan(name)
         process.kill()
         process.wait()
@@ -40,10 +33,24 @@ def test_a_dead_process_leaves_orphans() -> None:
 
 def test_a_recycled_pid_is_another_process() -> None:
     """A process with the same number that began at another time is not the maker."""
-    parts = Owner().new_name().split("-")
-    parts[3] = str(int(parts[3]) - 1)
-    parts[2] = str(os.getppid())
-    assert is_orphan("-".join(parts))
+    with _maker() as (_, name):
+        parts = name.split("-")
+        parts[3] = str(int(parts[3]) - 1)
+        assert is_orphan("-".join(parts))
+
+
+@contextmanager
+def _maker() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that lives as long as its standard input is open, and the name of a region it made."""
+    code = (
+        "import sys; from tritonkit.client.shm.owner import Owner; owner = Owner();"
+        "print(owner.new_name(), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
 
 
 def test_names_of_others_are_left_alone() -> None:
