@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench.peers import traffic
 from bench.peers.contenders import CONTENDERS, MODELS, Contender, Way, choices
 from bench.peers.environment import environment
-from bench.peers.measure import closed_loops, highest_rates, python_loops
+from bench.peers.measure import begin_rates, closed_loops, highest_rates, python_loops
 from bench.peers.repository import model_folder, repository
 from bench.peers.results import SHARED, Cells, Key, ratios, summary
 from bench.peers.server import HERE, ROOT, Place, Running, lines_of, started
@@ -196,17 +196,20 @@ class _Plan:
             loops = closed_loops(server, way, turn.model, seconds, cores)
             rates: dict[str, Any] = {}
             if shared and way.open_loop:
-                start = 0.5 * loops[str(CHOICE_CALLERS)]["per_s"]
-                rates = highest_rates(server, way, turn.model, seconds, cores, start)
+                begin = begin_rates(loops, self.cells.rates[turn.key][way.name].get(number - 1, {}))
+                rates = highest_rates(server, way, turn.model, seconds, cores, begin)
             self.cells.add(number, turn.key, way.name, loops, rates)
         elif shared:
             loops = python_loops(server, way, turn.model, seconds, cores)
             self.cells.add(number, turn.key, way.name, loops)
 
     def turns(self, number: int) -> Iterator[Turn]:
-        """Contenders side by side for each model; who is first changes from round to round."""
+        """Contenders side by side for each model; who is first changes from round to round.
+
+        Pinned apart, which is shown and not compared, they run in every second round.
+        """
         names = list(self.bins)
-        for arrangement in self.arrangements:
+        for arrangement in self.arrangements[: 1 if number % 2 else None]:
             for model in self.models:
                 for name in names if number % 2 == 0 else reversed(names):
                     if model in CONTENDERS[name].models:

@@ -106,8 +106,10 @@ _TRITONKIT = (
 _OUR_WAYS = (
     Way("http", "v2", "HTTP_PORT"),
     Way("grpc", "grpc", "GRPC_PORT"),
-    Way("grpc-connections", "grpc", "GRPC_PORT", connections=True, open_loop=False),
-    Way("http-socket", "v2", "HTTP_PORT", socket=True, open_loop=False, compared=False),
+    Way("grpc-connections", "grpc", "GRPC_PORT", connections=True, open_loop=False, models=TINY),
+    Way(
+        "http-socket", "v2", "HTTP_PORT", socket=True, open_loop=False, compared=False, models=TINY
+    ),
     Way("http-json", "v2-json", "HTTP_PORT", open_loop=False, compared=False, models=TINY),
     *(Way(name, port="GRPC_PORT") for name in PYTHON_WAYS),
 )

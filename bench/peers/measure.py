@@ -14,13 +14,21 @@ from bench.programs import output
 from tritonkit.errors import ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bench.peers.contenders import Way
     from bench.peers.h2load import Load
     from bench.peers.server import Running
 
-__all__ = ["CALLERS", "LIMITS_MS", "closed_loops", "highest_rates", "python_loops", "sustained"]
+__all__ = [
+    "CALLERS",
+    "LIMITS_MS",
+    "begin_rates",
+    "closed_loops",
+    "highest_rates",
+    "python_loops",
+    "sustained",
+]
 
 CALLERS = (1, 8, 32, 128)
 LIMITS_MS = (10, 50)
@@ -87,15 +95,34 @@ def python_loops(
     return found
 
 
+def begin_rates(loops: Mapping[str, Any], former: Mapping[str, Any]) -> dict[int, float]:
+    """The rate to begin at for each limit: what the round before found, else half of the closed loops' highest.
+
+    A limit that the median answer of no closed loop kept is left out: p99 would keep it at no rate.
+
+    Args:
+        loops: of `closed_loops`.
+        former: of `highest_rates` in the round before; may be empty.
+    """
+    half = 0.5 * max(loop["per_s"] for loop in loops.values())
+    shortest_ms = min(loop["p50_ms"] or math.inf for loop in loops.values())
+    return {limit: former.get(str(limit), half) for limit in LIMITS_MS if shortest_ms < limit}
+
+
 def highest_rates(
-    server: Running, way: Way, model: str, seconds: float, cores: Sequence[int], start: float
+    server: Running,
+    way: Way,
+    model: str,
+    seconds: float,
+    cores: Sequence[int],
+    begin: Mapping[int, float],
 ) -> dict[str, Any]:
     """For each limit, the highest rate at which p99 stayed under it, and every rate that was tried.
 
     Rates are powers of 1.25, so that all servers are asked for the same ones.
 
     Args:
-        start: a rate to begin at, such as half of what a closed loop reached.
+        begin: a rate to begin at for each limit in milliseconds; one that is left out gets 0.
     """
     request = server.request(way, model)
     probes: dict[int, Load] = {}
@@ -105,12 +132,10 @@ def highest_rates(
             probes[step] = opened(request, STEP**step, seconds, cores)
         return probes[step]
 
-    begin = math.floor(math.log(max(start, 1.0), STEP))
-    found: dict[str, Any] = {}
-    for limit in LIMITS_MS:
-        step = sustained(probe, begin, limit, MOST_PROBES)
+    found: dict[str, Any] = {str(limit): 0.0 for limit in LIMITS_MS}
+    for limit, rate in begin.items():
+        step = sustained(probe, round(math.log(max(rate, 1.0), STEP)), limit, MOST_PROBES)
         found[str(limit)] = 0.0 if step is None else round(STEP**step, 1)
-        begin = begin if step is None else step
     found["probes"] = [_rounded(asdict(probes[step])) for step in sorted(probes)]
     return found
 

@@ -145,6 +145,15 @@ def test_a_rate_that_is_not_answered_is_not_sustained() -> None:
     assert measure.sustained(lambda step: loaded(2.0**step, 1.0, 0.5), 3, 10, 16) is None
 
 
+def test_the_search_begins_where_the_round_before_ended() -> None:
+    """Else at half of the closed loops' highest; a limit that no median keeps is not searched for."""
+    loops = {"1": {"per_s": 40.0, "p50_ms": 25.0}, "32": {"per_s": 90.0, "p50_ms": 350.0}}
+    assert measure.begin_rates(loops, {}) == {50: 45.0}
+    assert measure.begin_rates(loops, {"10": 0.0, "50": 28.4}) == {50: 28.4}
+    loops["8"] = {"per_s": 60.0, "p50_ms": 9.0}
+    assert measure.begin_rates(loops, {"50": 0.0}) == {10: 45.0, 50: 0.0}
+
+
 @pytest.mark.parametrize("model", traffic.MODELS)
 @pytest.mark.parametrize("form", ["v2", "grpc", "raw", "base64"])
 def test_requests_are_made_for_every_model(model: str, form: str) -> None:

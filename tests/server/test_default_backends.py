@@ -77,6 +77,8 @@ def test_native_backends_serve_by_default(
         assert "SIGSEGV" in events.of("server_died")[0].message
         assert struct.unpack("<4f", ask(endpoint.grpc, "echo")) == ANSWER
     assert "native backends: onnxruntime, openvino" in events.of("preparing")[0].message
+    assert "scheduling batch" in events.of("starting")[0].message
+    assert "Triton's own defaults" in events.of("starting")[0].message
 
 
 @pytest.mark.usefixtures("environment")

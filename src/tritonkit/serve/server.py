@@ -20,7 +20,15 @@ from tritonkit.serve.ports import choose
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
 from tritonkit.serve.runs import clear, write_run
-from tritonkit.serve.start import Run, await_ready, launch, lost_port, prepare, still_answers
+from tritonkit.serve.start import (
+    Run,
+    await_ready,
+    chosen,
+    launch,
+    lost_port,
+    prepare,
+    still_answers,
+)
 from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent, Settings
 
 __all__ = ["Server", "serve"]
@@ -186,7 +194,8 @@ class Server(Settings):
             if self._ending.is_set():
                 return
             triton = self._triton = launch(run, ports.grpc)
-        self.emit(ServeEvent("starting", f"process {triton.pid}, log {run.log}"))
+        said = f"process {triton.pid}: {chosen(run, triton.pid)}; log {run.log}"
+        self.emit(ServeEvent("starting", said))
         self._endpoint = await_ready(run, triton, ports, begun_at)
         write_run(run.folder, self._endpoint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import time
@@ -21,6 +22,7 @@ from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key, write_private
 from tritonkit.serve.core.launch import Launch, has_guard
 from tritonkit.serve.core.native_backends import STEPS, why_not
+from tritonkit.serve.core.rest import envoy_threads
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.unix_http import Admin
@@ -40,7 +42,16 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.core.native_backends import NativeBackend
 
-__all__ = ["UNGUARDED", "Run", "await_ready", "launch", "lost_port", "prepare", "still_answers"]
+__all__ = [
+    "UNGUARDED",
+    "Run",
+    "await_ready",
+    "chosen",
+    "launch",
+    "lost_port",
+    "prepare",
+    "still_answers",
+]
 
 UNGUARDED = (
     "the native guard is not built (`tritonkit doctor` says how): the admin key can be read in the arguments of"
@@ -53,6 +64,7 @@ STAND_INS = (
     " `tritonkit doctor` says what to do"
 )
 
+_POLICIES = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle"}
 _POLL_S = 0.05
 _CALL_S = 5.0
 _ANSWER_S = 30.0
@@ -149,6 +161,21 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     triton = SupervisedProcess(process, run.log)
     write_private(run.folder / "owner", str(triton.supervisor_pid))
     return triton
+
+
+def chosen(run: Run, pid: int) -> str:
+    """How the process `pid` runs, in words: cores, scheduling, the proxy's threads, flags of the user's."""
+    parts = []
+    with contextlib.suppress(
+        ProcessLookupError
+    ):  # it may have ended at once; whoever waits will say why
+        policy = _POLICIES.get(os.sched_getscheduler(pid), "as it was")
+        parts = [f"{len(os.sched_getaffinity(pid))} cores", f"scheduling {policy}"]
+    if run.settings.http:
+        parts.append(f"HTTP by {envoy_threads()} threads")
+    named = " ".join(f"--{name}" for name in run.settings.triton_flags)
+    parts.append(f"Triton's own defaults but for {named}" if named else "Triton's own defaults")
+    return ", ".join(parts)
 
 
 def await_ready(run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float) -> Endpoint:

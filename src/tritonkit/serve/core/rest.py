@@ -18,7 +18,14 @@ from typing import Any
 
 from .rest_routes import routes
 
-__all__ = ["CONTAINER_MIB", "RestLimits", "envoy_command", "envoy_config", "find_envoy"]
+__all__ = [
+    "CONTAINER_MIB",
+    "RestLimits",
+    "envoy_command",
+    "envoy_config",
+    "envoy_threads",
+    "find_envoy",
+]
 
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -79,14 +86,15 @@ def find_envoy(venv: Path | None) -> Path | None:
     return packaged or (Path(on_path) if on_path else None)
 
 
-def envoy_command(binary: Path | str, config_file: Path | str) -> list[str]:
-    """The command line: a thread that carries requests for each core, few in all, since Triton wants them too.
+def envoy_threads() -> int:
+    """Those that carry requests: one for each core, few in all, since Triton wants them too."""
+    return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
-    Envoy then leaves no shared memory behind, and writes to standard error.
-    """
-    concurrency = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+
+def envoy_command(binary: Path | str, config_file: Path | str) -> list[str]:
+    """The command line; it leaves no shared memory behind, and writes to standard error."""
     return [
-        str(binary), "--config-path", str(config_file), "--concurrency", str(concurrency),
+        str(binary), "--config-path", str(config_file), "--concurrency", str(envoy_threads()),
         "--disable-hot-restart", "--log-level", "warning",
     ]  # fmt: skip
 
