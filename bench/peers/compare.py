@@ -189,14 +189,16 @@ class _Plan:
             self.cells.took(number, turn.key, server.ready_s, max(memory))
 
     def one_way(self, number: int, turn: Turn, way: Way, server: Running) -> None:
-        """All loads of one protocol or client; Python clients and open loops on shared cores alone."""
+        """All loads of one protocol or client; Python clients and open loops on shared cores alone, and
+        open loops, which are shown and not compared, in every second round."""
         seconds, cores = self.setting.seconds, turn.arrangement.load
         shared = turn.arrangement.name == SHARED
         if way.format:
             loops = closed_loops(server, way, turn.model, seconds, cores)
             rates: dict[str, Any] = {}
-            if shared and way.open_loop:
-                begin = begin_rates(loops, self.cells.rates[turn.key][way.name].get(number - 1, {}))
+            if shared and way.open_loop and number % 2 == 0:
+                former = self.cells.rates[turn.key][way.name].get(number - 2, {})
+                begin = begin_rates(loops, former)
                 rates = highest_rates(server, way, turn.model, seconds, cores, begin)
             self.cells.add(number, turn.key, way.name, loops, rates)
         elif shared:

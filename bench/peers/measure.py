@@ -96,13 +96,13 @@ def python_loops(
 
 
 def begin_rates(loops: Mapping[str, Any], former: Mapping[str, Any]) -> dict[int, float]:
-    """The rate to begin at for each limit: what the round before found, else half of the closed loops' highest.
+    """The rate to begin at for each limit: what the search before found, else half of the closed loops' highest.
 
     A limit that the median answer of no closed loop kept is left out: p99 would keep it at no rate.
 
     Args:
         loops: of `closed_loops`.
-        former: of `highest_rates` in the round before; may be empty.
+        former: of the `highest_rates` before; may be empty.
     """
     half = 0.5 * max(loop["per_s"] for loop in loops.values())
     shortest_ms = min(loop["p50_ms"] or math.inf for loop in loops.values())
