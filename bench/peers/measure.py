@@ -36,8 +36,8 @@ LIMITS_MS = (10, 50)
 STEP = 1.25
 MOST_PROBES = 16
 COUNTED_S = 2.0  # an answer may be out before it is counted
-ENOUGH, LONGER, LONGEST_S = 3, 3, 30.0
-"""Answers for each caller that make a measurement; else it is made longer, by steps of 3 up to half a minute."""
+ENOUGH, ROOM, LONGEST_S = 3, 1.2, 30.0
+"""Answers for each caller that make a measurement; how much longer than just enough it lasts; and at most."""
 SENT = 0.97
 """The share of the offered rate that must be answered: a queue that grows answers less."""
 
@@ -52,27 +52,27 @@ def closed_loops(
 ) -> dict[str, dict[str, Any]]:
     """By number of callers, what the load generator saw and what a request took of the server.
 
-    Where so many callers wait so long that few are answered in `seconds`, it is measured again for longer.
+    Where so many callers wait so long that few are answered in `seconds`, it is measured for longer.
 
     Raises:
         ClientError: an answer was a failure, or Triton counted one.
     """  # fmt: skip
     request = server.request(way, model)
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    per_s = 0.0
     for number in callers:
-        length = seconds
-        while True:
+
+        def load_for(length: float, number: int = number) -> dict[str, Any]:
             before, counted = server.tree.processor_s(), _counts(server, way, model)
             load = closed(request, number, length, cores)
             used_s = server.tree.processor_s() - before
-            if load.failures or load.answers >= ENOUGH * number or length > LONGEST_S / LONGER:
-                break
-            length *= LONGER
-        _refuse_failures(f"{way.name}, {number} callers", load)
-        _refuse_miscount(server, way, model, number, load, counted)
-        found[str(number)] = _rounded(asdict(load)) | {
-            "server_us": round(1e6 * used_s / load.total, 1) if load.total else math.nan
-        }
+            _refuse_failures(f"{way.name}, {number} callers", load)
+            _refuse_miscount(server, way, model, number, load, counted)
+            return asdict(load) | {"server_us": 1e6 * used_s / load.total}
+
+        load = long_enough(load_for, number, seconds, per_s)
+        per_s = load["per_s"]
+        found[str(number)] = _rounded(load)
     return found
 
 
@@ -80,19 +80,39 @@ def python_loops(
     server: Running, way: Way, model: str, seconds: float, cores: Sequence[int]
 ) -> dict[str, dict[str, Any]]:
     """The same with threads of a client in Python."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    per_s = 0.0
     for number in CALLERS:
-        length = seconds
-        while True:
-            load = output(
+
+        def load_for(length: float, number: int = number) -> dict[str, Any]:
+            return output(
                 Path(sys.executable), "bench.peers.pythons", way.name, server.addresses[way.port], model,
                 f"--callers={number}", f"--seconds={length}", f"--cores={','.join(map(str, cores))}",
             )  # fmt: skip
-            if load["answers"] >= ENOUGH * number or length > LONGEST_S / LONGER:
-                break
-            length *= LONGER
+
+        load = long_enough(load_for, number, seconds, per_s)
+        per_s = load["per_s"]
         found[str(number)] = _rounded(load)
     return found
+
+
+def long_enough(
+    load_for: Callable[[float], dict[str, Any]], callers: int, seconds: float, per_s: float
+) -> dict[str, Any]:
+    """A load of `seconds`, or of as much longer as each caller needs for three answers, up to half a minute.
+
+    Args:
+        load_for: makes a load of so many seconds; gives its `answers` and `per_s`.
+        per_s: answers a second to expect; 0 if that is not known.
+    """
+    wanted = ENOUGH * callers
+    length = max(seconds, ROOM * wanted / per_s if per_s else 0.0)
+    while True:
+        length = min(length, LONGEST_S)
+        load = load_for(length)
+        if load["answers"] >= wanted or length >= LONGEST_S:
+            return load
+        length = max(2 * length, ROOM * wanted / load["per_s"] if load["per_s"] else 0.0)
 
 
 def begin_rates(loops: Mapping[str, Any], former: Mapping[str, Any]) -> dict[int, float]:

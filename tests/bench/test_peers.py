@@ -154,6 +154,21 @@ def test_the_search_begins_where_the_round_before_ended() -> None:
     assert measure.begin_rates(loops, {"50": 0.0}) == {10: 45.0, 50: 0.0}
 
 
+@pytest.mark.parametrize(
+    ("expected", "lengths"), [(0.0, [1.0, 4.5]), (80.0, [4.5]), (400.0, [1.0, 4.5]), (1.0, [30.0])]
+)
+def test_a_load_is_long_enough_for_every_caller(expected: float, lengths: list[float]) -> None:
+    """By the rate that is expected, else by the one that was seen; half a minute at most."""
+    asked = []
+
+    def load_for(length: float) -> dict[str, float]:
+        asked.append(length)
+        return {"answers": 80 * length, "per_s": 80.0}
+
+    measure.long_enough(load_for, 100, 1.0, expected)
+    assert asked == pytest.approx(lengths)
+
+
 @pytest.mark.parametrize("model", traffic.MODELS)
 @pytest.mark.parametrize("form", ["v2", "grpc", "raw", "base64"])
 def test_requests_are_made_for_every_model(model: str, form: str) -> None:
