@@ -208,10 +208,10 @@ class _Plan:
     def turns(self, number: int) -> Iterator[Turn]:
         """Contenders side by side for each model; who is first changes from round to round.
 
-        Pinned apart, which is shown and not compared, they run in every second round.
+        Pinned apart, which is shown and not compared, they run in every third round.
         """
         names = list(self.bins)
-        for arrangement in self.arrangements[: 1 if number % 2 else None]:
+        for arrangement in self.arrangements[: 1 if number % 3 else None]:
             for model in self.models:
                 for name in names if number % 2 == 0 else reversed(names):
                     if model in CONTENDERS[name].models:
