@@ -178,6 +178,7 @@ def _row(cells: Cells, key: Key) -> dict[str, Any]:
         "cores": arrangement,
         "model": model,
         "server": name,
+        "rounds": len(starts),
         "settings": cells.chosen[key]["settings"],
         "tried": cells.chosen[key]["tried"],
         "lines": cells.chosen[key]["lines"],

@@ -59,8 +59,9 @@ def short(reports: Sequence[Mapping[str, Any]]) -> str:
         lines.append(_line(["the best of them, with `variant: auto`", *best]))
     rounds = " or ".join(map(str, sorted({report["peers"]["rounds"] for report in reports})))
     about = (
-        f"32 callers, server and load on the same two cores, medians of {rounds} rounds in turns with their least"
-        f" and most. `{COMMAND}`"
+        f"Requests/s of 32 callers, server and load on the same two cores, each server by the faster of its protocols"
+        f" (gRPC's callers share a connection); medians of {rounds} rounds in turns with their least and most."
+        f" `{COMMAND}`"
     )
     return "\n".join([*lines, "", about])
 
@@ -71,27 +72,25 @@ def full(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _whole(report: Mapping[str, Any]) -> Iterator[str]:
-    found, machine = report["peers"], report["machine"]
+    found = report["peers"]
     arrangements = list(dict.fromkeys(row["cores"] for row in found["rows"]))
-    about = (
-        f"Medians of {found['rounds']} rounds of {found['seconds']} s, on a machine of {machine['cores']} cores"
-        f" ({machine['machine']}) and of that run. Requests/s for 32 callers also with their least and most."
-    )
     for model in MODELS:
         for cores in arrangements:
             rows = [row for row in found["rows"] if (row["model"], row["cores"]) == (model, cores)]
             if rows:
-                yield from (
-                    f"### {model}: {TITLES[model]}; {cores}",
-                    "",
-                    about,
-                    "",
-                    *_table(rows, cores),
-                    "",
-                )
+                yield f"### {model}: {TITLES[model]}; {cores}"
+                yield from ("", _about(report, rows), "", *_table(rows, cores), "")
     yield from _settings(found["rows"])
     yield from (f"- {name} is not here: {_plain(why)}" for name, why in found["absent"].items())
     yield from (f"- {where} failed: {_plain(why)}" for where, why in found["failed"].items())
+
+
+def _about(report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    machine, rounds = report["machine"], max(row["rounds"] for row in rows)
+    return (
+        f"Medians of {rounds} rounds of {report['peers']['seconds']} s, on a machine of {machine['cores']} cores"
+        f" ({machine['machine']}) and of that run. Requests/s for 32 callers also with their least and most."
+    )
 
 
 def _table(rows: Sequence[Mapping[str, Any]], cores: str) -> Iterator[str]:
