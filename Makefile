@@ -7,14 +7,15 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 # Bytecode is kept whatever the environment says: the tests start Python a hundred times.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests that start Triton or containers want the machine for themselves. All others run in three processes, because
-# many of them wait.
-WITH_SERVER = $(addprefix tests/,server hostile loadtest variants packaging deploy)
-WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER))
+# Tests of servers mostly wait for one; beside them run those that build models, wheels and images. All others run
+# in three processes, because many of them wait, too.
+WITH_SERVER = $(addprefix tests/,server hostile loadtest)
+WITH_BUILDS = $(addprefix tests/,variants packaging deploy)
+WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER) $(WITH_BUILDS))
 # Servers that others wrote, and the fuzzer: no unit tests.
 OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 
-.PHONY: help setup optimize optimise demo test docker lint unit oldest check audit wheel dist release-check mlserver kserve clean clean-machine
+.PHONY: help setup optimize optimise demo test test-servers test-builds docker lint unit oldest check audit wheel dist release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -72,8 +73,17 @@ test: optimize
 	@status=0; \
 	{ $(LINT); } || status=1; \
 	$(BIN)/python -m pytest $(WITHOUT_SERVER) || status=1; \
-	$(BIN)/python -m pytest $(WITH_SERVER) || status=1; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 test-servers test-builds || status=1; \
 	exit $$status
+
+test-servers:
+	@$(BIN)/python -m pytest $(WITH_SERVER)
+
+# Shown when it is over, so that the two do not write into each other.
+test-builds:
+	@mkdir -p .tritonkit
+	@status=0; $(BIN)/python -m pytest $(WITH_BUILDS) >.tritonkit/test-builds.log 2>&1 || status=1; \
+	cat .tritonkit/test-builds.log; exit $$status
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)
