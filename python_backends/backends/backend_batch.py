@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from backend_config import TRITON_TO_NUMPY
+from backend_padding import Padding, split
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Network:
     """An engine with a network, and what it takes.
 
     `optional` are the inputs with a default; `scalars` gives, for outputs of rank 0, the shape the
-    configuration shows them in.
+    configuration shows them in; `padding` the axes whose sizes may differ within a batch.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Network:
     batched: bool
     optional: Mapping[str, TensorSpec] = field(default_factory=dict)
     scalars: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    padding: Padding = field(default_factory=Padding)
 
     def answer(self, requests: Sequence[Request]) -> list[Arrays | RequestError]:
         """One result per request, in order: its outputs by name, or why it has none.
@@ -76,27 +78,36 @@ class Network:
             except RequestError as refused:
                 results[index] = refused
                 continue
-            key = _shape_key(feeds[index]) if self.batched else index
+            key = self._shape_key(feeds[index]) if self.batched else index
             groups.setdefault(key, []).append(index)
-        for members in groups.values():
+        for members in (run for group in groups.values() for run in self._runs(group, feeds)):
             wanted = list(dict.fromkeys(name for i in members for name in requests[i].outputs))
             answers = self._run_group([feeds[i] for i in members], wanted)
             for index, answer in zip(members, answers, strict=True):
                 results[index] = answer
         return results
 
+    def _runs(self, group: list[int], feeds: Mapping[int, Arrays]) -> list[list[int]]:
+        """The requests of a group that run together: all, but where their lengths differ too much."""
+        if not self.padding.inputs or len(group) == 1:
+            return [group]
+        falling = sorted(group, key=lambda index: -self._length(feeds[index]))
+        runs = split([(self._length(feeds[index]), batch_size(feeds[index])) for index in falling])
+        return [[falling[place] for place in run] for run in runs]
+
     def _run_group(self, feeds: list[Arrays], wanted: list[str]) -> list[Arrays | RequestError]:
         """Run requests of equal shapes as one batch; if that fails, each alone to find the bad."""
         if len(feeds) == 1:
             return [self._run_alone(feeds[0], wanted)]
         edges = [0, *accumulate(batch_size(feed) for feed in feeds)]
+        lengths = [self._length(feed) for feed in feeds]
         try:
-            outputs = self._run(feeds, wanted)
+            outputs = self._run([self.padding.padded(feed, max(lengths)) for feed in feeds], wanted)
         except RequestError:
             return [self._run_alone(feed, wanted) for feed in feeds]
         return [
-            {name: output[start:stop] for name, output in outputs.items()}  # views
-            for start, stop in pairwise(edges)
+            self.padding.cut({name: output[start:stop] for name, output in outputs.items()}, length)
+            for (start, stop), length in zip(pairwise(edges), lengths, strict=True)  # views
         ]
 
     def _run_alone(self, feed: Arrays, wanted: list[str]) -> Arrays | RequestError:
@@ -112,6 +123,7 @@ class Network:
             raise RequestError(f"model '{self.name}': {refused}") from refused
         if self.batched:
             self._check_batch_axis(outputs, sum(map(batch_size, feeds)))
+        self._check_lengths(outputs, self._length(feeds[0]))
         for name, shape in self.scalars.items():
             if name in outputs:
                 outputs[name] = np.reshape(outputs[name], shape)
@@ -124,6 +136,24 @@ class Network:
                     f"model '{self.name}', output '{name}': found shape {list(output.shape)},"
                     f" wanted {batch} on its first axis, the batch"
                 )
+
+    def _check_lengths(self, outputs: Arrays, length: int) -> None:
+        for name, axis in self.padding.outputs.items():
+            if name in outputs and outputs[name].shape[axis : axis + 1] != (length,):
+                raise RequestError(
+                    f"model '{self.name}', output '{name}': found shape {list(outputs[name].shape)},"
+                    f" wanted {length} on axis {axis}, as the inputs have (parameter tritonkit.pad)"
+                )
+
+    def _length(self, feed: Arrays) -> int:
+        """Of its padded inputs; 0 where there are none."""
+        return next(iter(self.padding.lengths(feed).values()), 0)
+
+    def _shape_key(self, feed: Arrays) -> Hashable:
+        """What requests of one batch have alike."""
+        return tuple(
+            sorted((n, self.padding.shape_but_length(n, a.shape)) for n, a in feed.items())
+        )
 
     def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """The arrays as engines take them; no copy is made except of strings."""
@@ -144,6 +174,13 @@ class Network:
         if self.batched and len({len(array) for array in feed.values()}) > 1:
             sizes = {name: len(array) for name, array in feed.items()}
             raise RequestError(f"model '{self.name}': inputs differ in batch size: {sizes}")
+        lengths = self.padding.lengths(feed)
+        for name, found in lengths.items():
+            if found != (wanted := next(iter(lengths.values()))):
+                raise RequestError(
+                    f"model '{self.name}': input '{name}': found length {found}, wanted {wanted}, that of the"
+                    " inputs before"
+                )
         return feed
 
 
@@ -188,7 +225,3 @@ def _decoded(array: np.ndarray, where: str) -> np.ndarray:
                 f"{where}: element {index} is not valid UTF-8 at byte {error.start}"
             ) from None
     return texts.reshape(array.shape)
-
-
-def _shape_key(feed: Arrays) -> Hashable:
-    return tuple(sorted((name, array.shape[1:]) for name, array in feed.items()))

@@ -53,10 +53,10 @@ def check_served_here(config: Mapping[str, Any], kind: str, backend: str) -> Non
     if config.get("sequence_batching", {}).get("state"):
         raise ModelError("sequence_batching.state found; only the native backend supports it")
     for entry in config.get("input", []):
-        if entry.get("allow_ragged_batch"):
+        if entry.get("allow_ragged_batch") and not text_parameter(config, "tritonkit.pad"):
             raise ModelError(
-                f"input '{entry['name']}': allow_ragged_batch found; only the native onnxruntime"
-                " backend supports it"
+                f"input '{entry['name']}': allow_ragged_batch found without parameter tritonkit.pad; only"
+                " NVIDIA's onnxruntime backend supports it"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,36 @@ def test_largest_batch_for_openvino(tmp_path: Path) -> None:
     own = {"parameters": {"ENABLE_BATCH_PADDING": "NO"}}
     (strict,) = net(own, tmp_path / "own", **openvino).plans()
     assert strict.parameters["ENABLE_BATCH_PADDING"] == "NO"
+
+
+LENGTHS = {"inputs": {"x": ["FP32", ["length"]]}, "outputs": {"y": ["FP32", ["length"]]}}
+
+
+def padded(pad: dict[str, int], root: Path, **more: Any) -> Case:
+    """A network whose requests may differ in length."""
+    network = {"onnx": "model.onnx", "free_axes": {"length": {"max": 9, "pad": pad}}}
+    model = {"name": "net", "network": network, "serving": more.pop("serving", {})}
+    return make_case("net", {"model": model, "signature": LENGTHS, **more}, root)
+
+
+def test_lengths_are_padded_where_our_backends_serve(tmp_path: Path) -> None:
+    """Not for the gpu target, whose backends are NVIDIA's, nor where nothing is joined."""
+    (plan,) = padded({"x": 0}, tmp_path).plans()
+    assert [tensor.ragged for tensor in (*plan.inputs, *plan.outputs)] == [True, False]
+    assert json.loads(plan.parameters["tritonkit.pad"]) == {
+        "x": {"axis": 0, "value": 0}, "y": {"axis": 0}
+    }  # fmt: skip
+    for name, more in (("gpu", {"target": "gpu"}), ("one", {"serving": {"max_batch_size": 1}})):
+        (plan,) = padded({"x": 0}, tmp_path / name, **more).plans()
+        assert not plan.inputs[0].ragged
+        assert "tritonkit.pad" not in plan.parameters
+
+
+def test_padding_of_what_is_no_input_is_refused(tmp_path: Path) -> None:
+    """An ONNX file's inputs are known when it was read."""
+    error = refused(padded({"z": 0}, tmp_path))
+    assert "network.free_axes.length.pad" in str(error)
+    assert "one for each input with that axis: x" in str(error)
 
 
 def test_what_nvidias_openvino_backend_cannot_pad_is_said(tmp_path: Path) -> None:

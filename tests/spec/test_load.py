@@ -143,6 +143,8 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         (TORCH + f"serving: {{dynamic_batching: {{max_queue_delay: {'9' * 400}s}}}}\n", "64 bits"),
         (TORCH.replace("[4]", "[0]"), "at least 1, or -1"),
         (TORCH + "  free_axes: {batch: {max: 4}}\n", "not `batch`"),
+        (TORCH + "  free_axes: {n: {max: 4, pad: {x: 0}}}\n", "wanted: all inputs with that axis: []"),
+        (TORCH + "  free_axes: {n: {max: 4, pad: {x: 0}}, m: {max: 4, pad: {x: 0}}}\n", "pad for n and m"),
         ('name: net\nnetwork: {onnx: "a\\0b"}\n', "no file's name"),
         (f"name: net\nnetwork: {{onnx: {'a' * 5000}}}\n", "cannot be followed"),
         (TORCH + "pipeline: [network, {step: top_k, parameters: {k: 1, labels: [a]}}]\n", "wanted: a path"),

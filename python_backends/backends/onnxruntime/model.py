@@ -14,6 +14,7 @@ import onnxruntime as ort
 from backend_batch import Network
 from backend_config import ModelError, check_served_here, configured_dims, is_batched
 from backend_model import StandIn
+from backend_padding import read_padding
 from onnxruntime_config import (
     check_accelerators,
     check_signature,
@@ -46,7 +47,10 @@ def open_network(args: dict[str, str]) -> Network:
         if not outputs[entry["name"]].dims
     }
     engine = Session(session, run_options(config))
-    return Network(args["model_name"], engine, inputs, is_batched(config), optional, scalars)
+    padding = read_padding(config, inputs, outputs)
+    return Network(
+        args["model_name"], engine, inputs, is_batched(config), optional, scalars, padding
+    )
 
 
 class TritonPythonModel(StandIn):

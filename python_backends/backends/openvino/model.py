@@ -14,10 +14,11 @@ import triton_python_backend_utils as pb_utils
 from backend_batch import Network
 from backend_config import check_served_here, is_batched
 from backend_model import StandIn
+from backend_padding import read_padding
 from openvino import Core
 from openvino_config import check_device, model_file, properties
 from openvino_engine import Forms, make_engine
-from openvino_network import input_specs, precision, read_network
+from openvino_network import input_specs, output_specs, precision, read_network
 
 
 def open_network(args: dict[str, str]) -> Network:
@@ -33,7 +34,9 @@ def open_network(args: dict[str, str]) -> Network:
     engine = make_engine(Forms(core, model, config, options), config)
     said = ", ".join(f"{key} {value}" for key, value in options.items())
     pb_utils.Logger.log_info(f"model '{args['model_name']}': {said}; {engine.choice}")
-    return Network(args["model_name"], engine, input_specs(model, config), is_batched(config))
+    inputs = input_specs(model, config)
+    padding = read_padding(config, inputs, output_specs(model, config))
+    return Network(args["model_name"], engine, inputs, is_batched(config), padding=padding)
 
 
 class TritonPythonModel(StandIn):

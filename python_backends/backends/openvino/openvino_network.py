@@ -17,7 +17,7 @@ from openvino.preprocess import PrePostProcessor
 from openvino_config import PRECISION, is_yes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 TYPES = {
@@ -69,12 +69,12 @@ def precision(model: Model) -> dict[str, str]:
 
 def input_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpec]:
     """Name to what the network takes."""
-    return {
-        entry["name"]: TensorSpec(
-            entry["name"], triton_dtype(entry), _dims(model.input(entry["name"]))
-        )
-        for entry in config["input"]
-    }
+    return _specs(config["input"], model.input)
+
+
+def output_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """Name to what the network gives."""
+    return _specs(config["output"], model.output)
 
 
 def sized(model: Model, config: Mapping[str, Any], batch: int) -> Model | None:
@@ -187,6 +187,15 @@ def _reshape(model: Model, shapes: Mapping[str, list[int]]) -> None:
         raise ModelError(
             f"the model cannot take inputs of {shapes}: {first_reason(error)}"
         ) from error
+
+
+def _specs(
+    entries: Sequence[Mapping[str, Any]], node: Callable[[str], Any]
+) -> dict[str, TensorSpec]:
+    return {
+        entry["name"]: TensorSpec(entry["name"], triton_dtype(entry), _dims(node(entry["name"])))
+        for entry in entries
+    }
 
 
 def _dims(node: Any) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backend_batch import Network
 from backend_config import ModelError, check_served_here, is_batched
 from backend_model import StandIn
+from backend_padding import read_padding
 from pytorch_config import model_file, positions, read_options, tensor_specs
 from pytorch_engine import Function, load_torch
 
@@ -51,7 +52,10 @@ def open_network(args: dict[str, str]) -> Network:
     scalars = (
         {} if batched else {name: spec.dims for name, spec in outputs.items() if len(spec.dims) < 2}
     )
-    return Network(args["model_name"], engine, inputs, batched, scalars=_of_one(scalars))
+    padding = read_padding(config, inputs, outputs)
+    return Network(
+        args["model_name"], engine, inputs, batched, scalars=_of_one(scalars), padding=padding
+    )
 
 
 def _of_one(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -20,9 +20,6 @@ std::vector<ConfiguredTensor> tensors(const Json& entries, const std::string& si
     if (entry["is_shape_tensor"].is_true()) {
       throw Error(text(where, "is_shape_tensor found; this backend has no shape tensors, which are TensorRT's"));
     }
-    if (entry["allow_ragged_batch"].is_true()) {
-      throw Error(text(where, "allow_ragged_batch found; only NVIDIA's onnxruntime backend supports it"));
-    }
     bool reshaped = entry.members().count("reshape") != 0;
     for (const Json& size : (reshaped ? entry["reshape"]["shape"] : entry["dims"]).items()) {
       tensor.spec.dims.push_back(size.integer());
@@ -46,6 +43,12 @@ void check_served_here(const Config& config) {
   for (const char* field : {"batch_input", "batch_output"}) {
     if (!config.json[field].items().empty()) {
       throw Error(text(field, " found; only NVIDIA's onnxruntime backend supports it"));
+    }
+  }
+  for (const Json& entry : config.json["input"].items()) {
+    if (entry["allow_ragged_batch"].is_true() && config.parameter("tritonkit.pad").empty()) {
+      throw Error(text("input '", entry["name"].text(), "': allow_ragged_batch found without parameter tritonkit.pad;",
+                       " only NVIDIA's onnxruntime backend supports it"));
     }
   }
   for (const ConfiguredTensor& input : config.inputs) {

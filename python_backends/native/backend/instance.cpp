@@ -69,6 +69,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, st
     state_names_[place] = state.output;
   }
   check_axes();
+  padding_ = read_padding(config, engine_->inputs, engine_->outputs);
 }
 
 // Of the inputs that the configuration's `input` does not name: states and controls.
@@ -86,6 +87,10 @@ void Instance::check_axes() const {
 void Instance::reserve(uint32_t count) {
   if (items_.size() < count) items_.resize(count);
   group_.reserve(count);
+  if (padding_.empty()) return;
+  part_.reserve(count);
+  lengths_.reserve(count);
+  splitter_.reserve(count);
 }
 
 void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) noexcept {
@@ -107,7 +112,11 @@ void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) noexcep
       item.grouped = true;
       group_.push_back(&item);
     }
-    answer(group_);
+    if (padding_.empty() || group_.size() == 1) {
+      answer(group_);
+    } else {
+      answer_by_length();
+    }
   }
 }
 
@@ -141,6 +150,7 @@ void Instance::read(Item& item) const {
     throw Error(text("found a batch of ", item.batch, ", wanted at most ", config_.max_batch));
   }
   if (item.batch < 0) item.batch = 1;
+  read_length(item);
   item.wanted.assign(engine_->outputs.size(), false);
   check(TRITONBACKEND_RequestOutputCount(item.request, &count));
   for (uint32_t index = 0; index < count; ++index) {
@@ -235,17 +245,51 @@ void Instance::read_strings(Item::Part& part) const {
   if (at != part.bytes) throw Error(text("has ", part.bytes - at, " bytes after its last element"));
 }
 
+void Instance::read_length(Item& item) const {
+  item.length = 0;
+  for (size_t spec = 0; spec < padding_.inputs.size(); ++spec) {
+    if (!padding_.inputs[spec].is_padded() || !item.parts[spec].present) continue;
+    int64_t found = item.parts[spec].shape[padding_.inputs[spec].axis];
+    if (item.length != 0 && found != item.length) {
+      throw Error(text("input '", engine_->inputs[spec].name, "': found length ", found, ", wanted ", item.length,
+                       ", that of the inputs before"));
+    }
+    item.length = found;
+  }
+}
+
+// But for the axes that are padded.
 bool Instance::alike(const Item& one, const Item& other) const {
   if (!config_.batched()) return false;
-  return std::equal(one.parts.begin(), one.parts.end(), other.parts.begin(), other.parts.end(),
-                    [](const Item::Part& a, const Item::Part& b) {
-                      if (a.present != b.present) return false;
-                      return !a.present ||
-                             std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1, b.shape.end());
-                    });
+  for (size_t spec = 0; spec < one.parts.size(); ++spec) {
+    const Item::Part &a = one.parts[spec], &b = other.parts[spec];
+    if (a.present != b.present) return false;
+    if (!a.present) continue;
+    if (a.shape.size() != b.shape.size()) return false;
+    const size_t padded = padding_.empty() ? 0 : padding_.inputs[spec].axis;
+    for (size_t axis = 1; axis < a.shape.size(); ++axis) {
+      if (axis != padded && a.shape[axis] != b.shape[axis]) return false;
+    }
+  }
+  return true;
 }
 
 // --- the run ---
+
+void Instance::answer_by_length() {
+  // Longest first, else in the order in which they came: items_ lie in it.
+  std::sort(group_.begin(), group_.end(), [](const Item* one, const Item* other) {
+    return one->length != other->length ? one->length > other->length : one < other;
+  });
+  lengths_.clear();
+  for (const Item* item : group_) lengths_.push_back({item->length, item->batch});
+  const std::vector<size_t>& firsts = splitter_.split(lengths_);
+  for (size_t run = 0; run < firsts.size(); ++run) {
+    size_t end = run + 1 < firsts.size() ? firsts[run + 1] : group_.size();
+    part_.assign(group_.begin() + static_cast<ptrdiff_t>(firsts[run]), group_.begin() + static_cast<ptrdiff_t>(end));
+    answer(part_);
+  }
+}
 
 void Instance::answer(const Group& group) {
   std::optional<Error> failed = failure_of([&] { run(group); });
@@ -275,6 +319,8 @@ void Instance::prepare_inputs(const Group& group) {
   int64_t batch = 0;
   for (const Item* item : group) batch += item->batch;
   int64_t rows = config_.batched() ? engine_->rows_for(batch) : batch;
+  longest_ = 0;
+  for (const Item* item : group) longest_ = std::max(longest_, item->length);
   size_t used = 0;
   for (size_t spec = 0; spec < engine_->inputs.size(); ++spec) {
     if (!group[0]->parts[spec].present) continue;
@@ -285,6 +331,7 @@ void Instance::prepare_inputs(const Group& group) {
     view.shape = part.shape;
     view.strings = nullptr;
     if (config_.batched()) view.shape[0] = rows;
+    if (!padding_.empty() && padding_.inputs[spec].is_padded()) view.shape[padding_.inputs[spec].axis] = longest_;
     TRITONSERVER_DataType type = engine_->inputs[spec].type;
     bool as_it_is = group.size() == 1 && rows == batch;
     if (as_it_is && type == TRITONSERVER_TYPE_BYTES) {
@@ -315,11 +362,26 @@ void Instance::join(const Group& group, size_t spec, InputView& view) {
   std::byte* to = joined_[spec].resize(view.bytes);
   std::byte* end = to + view.bytes;
   view.data = to;
-  for (const Item* item : group) {
-    for (const auto& [from, size] : item->parts[spec].buffers) to = std::copy_n(from, size, to);
-  }
+  for (Item* item : group) to = copy_part(item->parts[spec], spec, to);
   // Nothing of an earlier request: scales may span the batch.
   std::fill(to, end, std::byte{0});
+}
+
+// Gives the place behind it.
+std::byte* Instance::copy_part(Item::Part& part, size_t spec, std::byte* to) {
+  const size_t axis = padding_.empty() ? 0 : padding_.inputs[spec].axis;
+  if (axis == 0 || part.shape[axis] == longest_) {
+    for (const auto& [from, size] : part.buffers) to = std::copy_n(from, size, to);
+    return to;
+  }
+  const std::byte* from = part.buffers.empty() ? nullptr : part.buffers[0].first;
+  if (part.buffers.size() > 1) {
+    std::byte* gathered = part.copy.resize(part.bytes);
+    from = gathered;
+    for (const auto& [piece, size] : part.buffers) gathered = std::copy_n(piece, size, gathered);
+  }
+  const Blocks blocks = blocks_of(part.shape, axis, element_size(engine_->inputs[spec].type));
+  return pad(from, blocks, static_cast<size_t>(longest_), padding_.inputs[spec].value, to);
 }
 
 void Instance::prepare_outputs(const Group& group) {
@@ -378,6 +440,11 @@ void Instance::check_outputs(int64_t rows, int64_t batch) {
       throw Error(text("output '", spec.name, "': found shape ", to_text(view.shape), ", the model's file says ",
                        to_text(spec.dims)));
     }
+    const size_t padded = padding_.empty() ? 0 : padding_.outputs[view.spec].axis;
+    if (padded != 0 && (view.shape.size() <= padded || view.shape[padded] != longest_)) {
+      throw Error(text("output '", spec.name, "': found shape ", to_text(view.shape), ", wanted ", longest_,
+                       " on axis ", padded, ", as the inputs have (parameter tritonkit.pad)"));
+    }
     shape_confirmed_[view.spec] = true;
     if (view.shape.empty()) view.shape = scalar_shapes_[view.spec];
   }
@@ -404,7 +471,7 @@ void Instance::respond(Item& item, int64_t first_row) {
   if (item.response == nullptr) check(TRITONBACKEND_ResponseNew(&item.response, item.request));
   for (const OutputView& view : output_views_) {
     if (!item.wanted[view.spec] || view.in_place) continue;
-    find_rows(view, first_row, item.batch);
+    find_rows(view, first_row, item);
     std::byte* place = placed_[view.spec];
     if (place == nullptr) place = place_in_response(item, engine_->outputs[view.spec], rows_.shape, rows_.bytes);
     copy_rows(view, place);
@@ -412,18 +479,24 @@ void Instance::respond(Item& item, int64_t first_row) {
   // A sequence goes on from a step that was answered, not from one that failed.
   for (const OutputView& view : output_views_) {
     if (state_names_[view.spec].empty()) continue;
-    find_rows(view, first_row, item.batch);
+    find_rows(view, first_row, item);
     update_state(item, view);
   }
 }
 
-void Instance::find_rows(const OutputView& view, int64_t first_row, int64_t batch) {
+void Instance::find_rows(const OutputView& view, int64_t first_row, const Item& item) {
   Rows& rows = rows_;
-  rows.shape = view.shape;
-  if (config_.batched()) rows.shape[0] = batch;
+  rows.padded = view.shape;
+  if (config_.batched()) rows.padded[0] = item.batch;
+  rows.shape = rows.padded;
+  const auto elements = static_cast<size_t>(element_count(rows.padded));
+  rows.first = config_.batched() && item.batch > 0
+                   ? elements / static_cast<size_t>(item.batch) * static_cast<size_t>(first_row)
+                   : 0;
+  if (!padding_.empty() && padding_.outputs[view.spec].is_padded()) {
+    rows.shape[padding_.outputs[view.spec].axis] = item.length;
+  }
   rows.count = static_cast<size_t>(element_count(rows.shape));
-  rows.first =
-      config_.batched() && batch > 0 ? rows.count / static_cast<size_t>(batch) * static_cast<size_t>(first_row) : 0;
   TRITONSERVER_DataType type = engine_->outputs[view.spec].type;
   rows.bytes = rows.count * element_size(type);
   if (type == TRITONSERVER_TYPE_BYTES) {
@@ -436,6 +509,12 @@ void Instance::find_rows(const OutputView& view, int64_t first_row, int64_t batc
 void Instance::copy_rows(const OutputView& view, std::byte* to) const {
   size_t size = element_size(engine_->outputs[view.spec].type);
   if (rows_.bytes == 0) return;  // neither may point to anything
+  if (size != 0 && rows_.shape != rows_.padded) {
+    const size_t axis = padding_.outputs[view.spec].axis;
+    cut(view.data + rows_.first * size, blocks_of(rows_.padded, axis, size), static_cast<size_t>(rows_.shape[axis]),
+        to);
+    return;
+  }
   if (size != 0) {
     std::copy_n(view.data + rows_.first * size, rows_.bytes, to);
     return;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "padding.h"
 
 namespace tritonkit {
 
@@ -25,6 +26,7 @@ struct Item {
   std::vector<Part> parts;   // by input
   std::vector<bool> wanted;  // by output
   int64_t batch = 1;
+  int64_t length = 0;  // of its padded inputs
   std::optional<Error> error;
   bool grouped = false;
 };
@@ -45,6 +47,7 @@ class Instance {
   // The part of an output that is one request's.
   struct Rows {
     Shape shape;
+    Shape padded;         // as the run gave it
     size_t first, count;  // elements
     size_t bytes;         // as Triton carries them
   };
@@ -57,19 +60,22 @@ class Instance {
   void read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const;
   void read_strings(Item::Part& part) const;
   void fit(Item::Part& part, const TensorSpec& spec) const;
+  void read_length(Item& item) const;
   bool alike(const Item& one, const Item& other) const;
 
+  void answer_by_length();
   void answer(const Group& group);
   void run(const Group& group);
   void prepare_inputs(const Group& group);
   void join(const Group& group, size_t spec, InputView& view);
+  std::byte* copy_part(Item::Part& part, size_t spec, std::byte* to);
   void prepare_outputs(const Group& group);
   void place_early(Item& item, OutputView& view);
   std::byte* place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes) const;
   bool shape_is_known(size_t spec, int64_t rows, Shape* shape) const;
   void check_outputs(int64_t rows, int64_t batch);
   void respond(Item& item, int64_t first_row);
-  void find_rows(const OutputView& view, int64_t first_row, int64_t batch);
+  void find_rows(const OutputView& view, int64_t first_row, const Item& item);
   void copy_rows(const OutputView& view, std::byte* to) const;
   void update_state(Item& item, const OutputView& view) const;
   void finish(const Group& group);
@@ -83,8 +89,13 @@ class Instance {
   std::vector<std::string> state_names_;  // by output: the state that it is, or empty
   std::vector<bool> shape_confirmed_;     // by output: a run gave the shape that the file promises
   std::vector<std::byte*> placed_;        // by output: its place in the only request's response, if it has one
+  Padding padding_;
   std::vector<Item> items_;
   Group group_;
+  Group part_;  // of a group whose lengths differ: those that run together
+  std::vector<Lengths> lengths_;
+  Splitter splitter_;
+  int64_t longest_ = 0;  // of the run
   Rows rows_{};
   std::vector<InputView> input_views_;
   std::vector<OutputView> output_views_;

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.export.artifact import sha256_file, sha256_json
-from tritonkit.spec import FileReference, Spec, resolve_file
+from tritonkit.spec import FileReference, Network, Spec, resolve_file
 from tritonkit.spec.contents import imported_modules
 
-__all__ = ["fingerprint", "folder_digests", "tool_versions"]
+__all__ = ["fingerprint", "folder_digests", "network_facts", "tool_versions"]
 
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
 _ROOM = Path(__file__).parent
@@ -33,7 +33,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
     model = spec.model
     facts: dict[str, Any] = {
         "variant": variant,
-        "network": model.network.model_dump(mode="json"),
+        "network": network_facts(model.network),
         "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
         "batched": model.serving.max_batch_size != 0,
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
@@ -53,6 +53,11 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         facts["serving"] = model.serving.model_dump(mode="json", include=batching)
         facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
     return sha256_json(facts)
+
+
+def network_facts(network: Network) -> dict[str, Any]:
+    """What of the spec's network changes its file: how its batches are padded does not."""
+    return network.model_dump(mode="json", exclude={"free_axes": {"__all__": {"pad"}}})
 
 
 def _with_helpers(code: Set[Path]) -> set[Path]:

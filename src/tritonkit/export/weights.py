@@ -11,7 +11,7 @@ from typing import Any
 from tritonkit.disk import write_whole
 from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import sha256_file, sha256_json
-from tritonkit.export.fingerprint import folder_digests, tool_versions
+from tritonkit.export.fingerprint import folder_digests, network_facts, tool_versions
 from tritonkit.extras import need
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
@@ -70,7 +70,7 @@ class WeightCache:
         network, optimize = self._spec.model.network, self._spec.model.optimize
         tools = tool_versions(self._spec)
         facts = {
-            "network": network.model_dump(mode="json"),
+            "network": network_facts(network),
             "teacher": optimize.teacher and optimize.teacher.model_dump(),
             "folder": folder_digests(self._spec.folder, skip={self._spec.file.name}),
             "tools": {key: tools.get(key) for key in ("numpy", "python", "torch", "machine")},

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact
 from tritonkit.render.parts import Part
+from tritonkit.render.values import Target
 from tritonkit.spec import Spec
 from tritonkit.spec.serving import DynamicBatching
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
     "PADDED_MAX_BATCH_SIZE",
+    "pad_parameter",
     "plan_dynamic_batching",
+    "plan_lengths",
     "plan_max_batch_size",
     "plan_padding",
     "warm_batches",
@@ -74,6 +80,43 @@ def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
     if part.backend != "openvino" or max_batch_size < 2:
         return {}
     return {"ENABLE_BATCH_PADDING": "YES"}
+
+
+def plan_lengths(
+    part: Part, spec: Spec, max_batch_size: int, target: Target
+) -> dict[str, dict[str, Any]]:
+    """By tensor whose size a request chooses, its axis and, of inputs, the value that fills it up in a batch.
+
+    Empty where nothing asks for that, for the gpu target, whose backends are NVIDIA's, and for steps.
+
+    Raises:
+        RenderError: `pad` fits no input.
+    """
+    asked = {axis: free.pad for axis, free in spec.model.network.free_axes.items() if free.pad}
+    if part.is_step or not asked or max_batch_size < 2 or target != "cpu":
+        return {}
+    ((axis, values),) = asked.items()
+    places = {
+        port.info.name: port.info.axes.index(axis)
+        for port in (*part.inputs, *part.outputs)
+        if axis in port.info.axes
+    }
+    inputs = [port.info.name for port in part.inputs if port.info.name in places]
+    if set(inputs) != set(values):
+        raise RenderError(
+            f"{spec.file} network.free_axes.{axis}.pad",
+            found=f"values for {', '.join(sorted(values))}",
+            wanted=f"one for each input with that axis: {', '.join(sorted(inputs)) or 'there is none'}",
+        )
+    return {
+        name: {"axis": place, **({"value": values[name]} if name in values else {})}
+        for name, place in places.items()
+    }
+
+
+def pad_parameter(lengths: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """What the backends read (docs/native-backends.md)."""
+    return {"tritonkit.pad": json.dumps(lengths)} if lengths else {}
 
 
 def warm_batches(

@@ -93,6 +93,8 @@ def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
         "data_type": DATATYPES[tensor.dtype].config,
         "dims": list(tensor.client_dims),
         "reshape": {} if plan.backend and not tensor.dims else None,
+        # Outputs have no such field.
+        **({"allow_ragged_batch": True} if tensor.ragged else {}),
     }
 
 

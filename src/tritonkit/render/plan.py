@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact
 from tritonkit.render.batching import (
+    pad_parameter,
     plan_dynamic_batching,
+    plan_lengths,
     plan_max_batch_size,
     plan_padding,
     warm_batches,
@@ -60,12 +62,13 @@ def _plan_part(
     max_batch_size = largest if size is None else size
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
+    lengths = plan_lengths(part, spec, max_batch_size, target)
     warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
     return ModelPlan(
         name=part.model,
         backend=part.backend,
         max_batch_size=max_batch_size,
-        inputs=_tensors(part.inputs, max_batch_size, where),
+        inputs=_tensors(part.inputs, max_batch_size, where, lengths),
         outputs=_tensors(part.outputs, max_batch_size, where),
         instances=groups,
         version_policy=serving.version_policy,
@@ -79,6 +82,7 @@ def _plan_part(
         parameters=_parameters(
             part,
             plan_padding(part, max_batch_size)
+            | pad_parameter(lengths)
             | plan_threads(serving, groups, host)
             | _idempotence(spec.model.serving.idempotent or serving.idempotent),
             where,
@@ -105,7 +109,9 @@ def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
     )
 
 
-def _tensors(ports: Sequence[Port], max_batch_size: int, where: str) -> tuple[TensorPlan, ...]:
+def _tensors(
+    ports: Sequence[Port], max_batch_size: int, where: str, ragged: Collection[str] = ()
+) -> tuple[TensorPlan, ...]:
     """The tensors as Triton takes them; one without any axis, not even the batch, cannot be served."""
     for port in ports:
         if not port.info.shape and max_batch_size == 0:
@@ -115,7 +121,9 @@ def _tensors(ports: Sequence[Port], max_batch_size: int, where: str) -> tuple[Te
                 wanted="at least one axis, as Triton wants it",
                 todo="give the tensor an axis of size 1 in the network",
             )
-    return tuple(TensorPlan(p.info.name, p.info.dtype, p.info.shape) for p in ports)
+    return tuple(
+        TensorPlan(p.info.name, p.info.dtype, p.info.shape, p.info.name in ragged) for p in ports
+    )
 
 
 def _idempotence(idempotent: bool) -> dict[str, str]:

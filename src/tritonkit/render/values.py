@@ -38,6 +38,8 @@ class TensorPlan:
     name: str
     dtype: DataType
     dims: tuple[int, ...]
+    ragged: bool = False
+    """Whether requests of one batch may differ in its sizes; the backend pads."""
 
     @property
     def client_dims(self) -> tuple[int, ...]:

@@ -30,6 +30,9 @@ class FreeAxis(Strict):
     max: Annotated[int, Field(ge=2, le=MAX_SIZE, strict=True)]
     warm: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes that warm-up covers; without them, min and max."""
+    pad: dict[str, int | float] = {}
+    """By input with this axis, the value that fills it up: requests of different sizes then share a batch, as long
+    as its longest, and outputs with this axis are cut back. For target cpu."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -95,6 +98,21 @@ class Network(Strict):
             if not axis.isidentifier() or axis == "batch":
                 raise ValueError(
                     f"free_axes has the name {axis!r}; wanted letters, digits and _, and not `batch`"
+                )
+        return self._padding_known()
+
+    def _padding_known(self) -> Self:
+        padded = [axis for axis, free in self.free_axes.items() if free.pad]
+        if len(padded) > 1:
+            raise ValueError(f"free_axes has pad for {' and '.join(padded)}; wanted one axis")
+        if padded and self.python:
+            raise ValueError("free_axes has pad; a python network forms its batches itself")
+        for axis in padded if self.inputs else ():
+            having = [name for name, tensor in self.inputs.items() if axis in tensor.shape]
+            if set(self.free_axes[axis].pad) != set(having):
+                raise ValueError(
+                    f"free_axes.{axis}.pad has {sorted(self.free_axes[axis].pad)}; wanted all inputs with that"
+                    f" axis: {sorted(having)}"
                 )
         return self
 

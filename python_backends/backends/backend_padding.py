@@ -1,0 +1,153 @@
+"""Requests of different lengths in one batch: the shorter are padded before the run, their outputs cut after it.
+
+As `padding.cpp` of the native backends does it; the model's parameter `tritonkit.pad` says which axes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from backend_config import ModelError, TensorSpec, is_batched, text_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from backend_batch import Arrays
+
+PARAMETER = "tritonkit.pad"
+RUN_COST = 32
+"""What a run costs beside its rows, in positions of one row."""
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Axes whose size is a request's length, by tensor, the batch axis counted; of inputs also the value that fills."""
+
+    inputs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    outputs: Mapping[str, int] = field(default_factory=dict)
+
+    def shape_but_length(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        """Without the batch and the padded axis."""
+        axis, _ = self.inputs.get(name, (0, 0))
+        return tuple(size for place, size in enumerate(shape) if place not in (0, axis))
+
+    def lengths(self, feed: Arrays) -> dict[str, int]:
+        """By padded input that a request brings."""
+        return {
+            name: feed[name].shape[axis] for name, (axis, _) in self.inputs.items() if name in feed
+        }
+
+    def padded(self, feed: Arrays, length: int) -> Arrays:
+        """The request as long as its batch."""
+        return {name: self._filled(name, array, length) for name, array in feed.items()}
+
+    def cut(self, outputs: Arrays, length: int) -> Arrays:
+        """Views of a request's outputs as long as it was."""
+        return {
+            name: array[(slice(None),) * axis + (slice(length),)]
+            if (axis := self.outputs.get(name, 0))
+            else array
+            for name, array in outputs.items()
+        }
+
+    def _filled(self, name: str, array: np.ndarray, length: int) -> np.ndarray:
+        axis, value = self.inputs.get(name, (0, 0))
+        if not axis or array.shape[axis] == length:
+            return array
+        missing = [
+            (0, length - array.shape[axis] if place == axis else 0) for place in range(array.ndim)
+        ]
+        return np.pad(array, missing, constant_values=value)
+
+
+def read_padding(
+    config: Mapping[str, Any], inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+) -> Padding:
+    """What the model's parameter asks for.
+
+    Raises:
+        ModelError: it names what is not there or cannot be padded.
+    """
+    text = text_parameter(config, PARAMETER)
+    if not text:
+        return Padding()
+    asked = _parsed(text)
+    if not is_batched(config):
+        raise ModelError(f"parameter {PARAMETER} found; wanted max_batch_size above 0")
+    ragged = {entry["name"] for entry in config["input"] if entry.get("allow_ragged_batch")}
+    if unnamed := sorted(ragged - set(asked)):
+        raise ModelError(
+            f"input '{unnamed[0]}': allow_ragged_batch found; wanted it in parameter {PARAMETER} too"
+        )
+    if not asked or set(asked) - set(inputs) - set(outputs):
+        raise ModelError(
+            f"parameter {PARAMETER}: found {text}, wanted tensors of the model, which has"
+            f" {list(inputs)} and {list(outputs)}"
+        )
+    axes = {
+        name: _axis(spec, asked[name])
+        for name, spec in {**inputs, **outputs}.items()
+        if name in asked
+    }
+    return Padding(
+        {name: (axis, _value(name, asked[name])) for name, axis in axes.items() if name in inputs},
+        {name: axis for name, axis in axes.items() if name in outputs},
+    )
+
+
+def _parsed(text: str) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise ModelError(f"parameter {PARAMETER}: found {text}, wanted an object of objects")
+    return found
+
+
+def _value(name: str, asked: Mapping[str, Any]) -> float:
+    value = asked.get("value")
+    if not isinstance(value, int | float):
+        raise ModelError(f"parameter {PARAMETER}, '{name}': found value {value}, wanted a number")
+    return value
+
+
+def _axis(spec: TensorSpec, asked: Mapping[str, Any]) -> int:
+    """In the configuration it is counted without the batch."""
+    axis = int(asked.get("axis", -1)) + 1
+    where = f"parameter {PARAMETER}, '{spec.name}'"
+    if not 1 <= axis < len(spec.dims) or spec.dims[axis] != -1:
+        raise ModelError(
+            f"{where}: found axis {asked.get('axis')}, wanted one of free size in {list(spec.dims)} after its first"
+        )
+    if spec.dtype == "BYTES":
+        raise ModelError(f"{where}: of type BYTES cannot be padded")
+    return axis
+
+
+def split(falling: Sequence[tuple[int, int]]) -> list[range]:
+    """Where to split requests into runs.
+
+    Every row costs as many positions as the longest of its run has, and a run RUN_COST more, so a few that are much
+    longer run apart. The least that all cost together is found over all ways to split.
+
+    Args:
+        falling: length and rows of each request, the longest first.
+    """
+    costs, begins = [0], [0]
+    for end in range(1, len(falling) + 1):
+        rows, found = 0, []
+        for first in reversed(range(end)):
+            rows += falling[first][1]
+            found.append((costs[first] + RUN_COST + rows * falling[first][0], first))
+        cost, begin = min(found)
+        costs.append(cost)
+        begins.append(begin)
+    runs, end = [], len(falling)
+    while end:
+        runs.append(range(begins[end], end))
+        end = begins[end]
+    return runs[::-1]

@@ -1,0 +1,75 @@
+"""How requests of different lengths are split into runs; test_padding of the servers has the rest."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from backend_config import ModelError, TensorSpec
+from backend_padding import RUN_COST, Padding, read_padding, split
+from hypothesis import given
+from hypothesis import strategies as st
+
+REQUESTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 4)), min_size=1, max_size=9).map(
+    lambda found: sorted(found, reverse=True)
+)
+
+
+def cost(requests: list[tuple[int, int]], edges: list[int]) -> int:
+    """Positions that runs between these edges compute."""
+    runs = [requests[first:end] for first, end in pairwise([0, *edges, len(requests)])]
+    return sum(RUN_COST + max(n for n, _ in run) * sum(rows for _, rows in run) for run in runs)
+
+
+@given(REQUESTS)
+def test_no_way_to_split_costs_less(requests: list[tuple[int, int]]) -> None:
+    """Of all of them, which are tried."""
+    runs = split(requests)
+    assert [place for run in runs for place in run] == list(range(len(requests)))
+    chosen = cost(requests, [run.start for run in runs[1:]])
+    edges = range(1, len(requests))
+    ways = ([e for i, e in enumerate(edges) if 1 << i & bits] for bits in range(1 << len(edges)))
+    assert chosen == min(cost(requests, way) for way in ways)
+
+
+def test_padding_and_cutting() -> None:
+    """Any axis after the batch's; what is long enough is handed on as it is."""
+    padding = Padding({"a": (2, 5)}, {"b": 1})
+    a = np.zeros((2, 3, 4), np.int32)
+    padded = padding.padded({"a": a, "other": a}, 6)
+    assert padded["a"].shape == (2, 3, 6)
+    assert (padded["a"][..., 4:] == 5).all()
+    assert padded["a"].dtype == np.int32
+    assert padded["other"] is a
+    assert padding.padded({"a": a}, 4)["a"] is a
+    assert padding.cut({"b": a, "other": a}, 2)["b"].shape == (2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ('{"x": {"axis": 0, "value": 0}}', ""),
+        ('{"x": {"axis": 1, "value": 0}}', "found axis 1"),
+        ('{"x": {"axis": 0}}', "found value None, wanted a number"),
+        ('{"y": {"axis": 0}}', "wanted tensors of the model"),
+        ('{"text": {"axis": 0, "value": 0}}', "cannot be padded"),
+        ("[]", "wanted an object"),
+        ("{", "wanted an object"),
+    ],
+)
+def test_the_parameter_is_read(asked: str, message: str) -> None:
+    """And refused where it asks for what is not there."""
+    inputs = {
+        "x": TensorSpec("x", "INT64", (-1, -1)), "text": TensorSpec("text", "BYTES", (-1, -1))
+    }  # fmt: skip
+    config = {
+        "max_batch_size": 4,
+        "input": [{"name": "x", "allow_ragged_batch": True}],
+        "parameters": {"tritonkit.pad": {"string_value": asked}},
+    }
+    if not message:
+        assert read_padding(config, inputs, {}).inputs == {"x": (1, 0)}
+        return
+    with pytest.raises(ModelError, match=message):
+        read_padding(config | {"input": []}, inputs, {})

@@ -1,0 +1,177 @@
+"""Requests of different lengths in one batch, by both kinds of backends in a real Triton."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+from onnx import TensorProto, helper
+from tritonclient.utils import InferenceServerException
+
+from tests.server.test_python_backends import (
+    BATCH,
+    MERGING,
+    Running,
+    ask,
+    ask_together,
+    executions,
+    onnx_model,
+    start_triton,
+    tensors,
+)
+
+PAD = {"x": {"axis": 0, "value": 7}, "mask": {"axis": 0, "value": 0}, "both": {"axis": 1}}
+Client = grpc.InferenceServerClient
+Arrays = dict[str, np.ndarray]
+
+
+def parameter(asked: object) -> str:
+    """The model's parameter."""
+    text = asked if isinstance(asked, str) else json.dumps(asked)
+    quoted = text.replace('"', '\\"')
+    return f'parameters {{ key: "tritonkit.pad" value {{ string_value: "{quoted}" }} }}\n'
+
+
+def write_lengths(folder: Path, asked: object, names: tuple[str, ...] = ("x", "mask")) -> None:
+    """x INT64 and mask FP32, both [n, t], to: both [n, 2, t], x and its double; total [n, 1], of what the mask
+    leaves; and width [n, 1], how many positions the run had, the padded ones with them."""
+    ragged = "".join(
+        f'input {{ name: "{name}" data_type: TYPE_{kind} dims: [-1]'
+        f"{' allow_ragged_batch: true' if name in names else ''} }}\n"
+        for name, kind in (("x", "INT64"), ("mask", "FP32"))
+    )
+    onnx_model(
+        folder,
+        [
+            helper.make_node("Constant", [], ["middle"], value_ints=[1]),
+            helper.make_node("Cast", ["x"], ["number"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["number", "number"], ["twice"]),
+            helper.make_node("Unsqueeze", ["number", "middle"], ["one_row"]),
+            helper.make_node("Unsqueeze", ["twice", "middle"], ["two_row"]),
+            helper.make_node("Concat", ["one_row", "two_row"], ["both"], axis=1),
+            helper.make_node("Mul", ["number", "mask"], ["left"]),
+            helper.make_node("ReduceSum", ["left", "middle"], ["total"], keepdims=1),
+            helper.make_node("Sub", ["number", "number"], ["nothing"]),
+            helper.make_node("Exp", ["nothing"], ["ones"]),
+            helper.make_node("ReduceSum", ["ones", "middle"], ["width"], keepdims=1),
+        ],
+        [("x", TensorProto.INT64, ["n", "t"]), ("mask", TensorProto.FLOAT, ["n", "t"])],
+        [
+            ("both", TensorProto.FLOAT, ["n", 2, "t"]),
+            ("total", TensorProto.FLOAT, ["n", 1]),
+            ("width", TensorProto.FLOAT, ["n", 1]),
+        ],
+        f"max_batch_size: {BATCH}\n{MERGING}\n{ragged}"
+        + tensors("output", both="FP32 [2, -1]", total="FP32 [1]", width="FP32 [1]")
+        + parameter(asked),
+    )
+
+
+WRONG = {
+    "no_such": ({**PAD, "z": {"axis": 0}}, "wanted tensors of the model"),
+    "fixed_axis": ({**PAD, "both": {"axis": 0}}, "found axis 0, wanted one of free size"),
+    "left_out": ({"x": PAD["x"]}, "input 'mask': allow_ragged_batch found; wanted it in parameter"),
+    "no_number": ({**PAD, "x": {"axis": 0, "value": "a"}}, "wanted a number"),
+    "no_json": ("{", "wanted an object of objects"),
+}
+
+
+@pytest.fixture(scope="module", params=["native", "python"])
+def triton(
+    request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """A Triton with the networks of this file."""
+    root = tmp_path_factory.mktemp("repository")
+    write_lengths(root / "lengths", PAD)
+    for name, (asked, _) in WRONG.items():
+        write_lengths(root / name, asked)
+    folder = native if request.param == "native" else None
+    with start_triton(root, tmp_path_factory.mktemp("server"), folder) as running:
+        yield running
+
+
+@pytest.fixture
+def client(triton: Running) -> Iterator[Client]:
+    """A raw client."""
+    with grpc.InferenceServerClient(triton.address) as client:
+        yield client
+
+
+def of_length(length: int, rows: int = 1, start: int = 1) -> Arrays:
+    """Numbers from `start`, all of which count."""
+    x = np.arange(start, start + rows * length, dtype=np.int64).reshape(rows, length)
+    return {"x": x, "mask": np.ones((rows, length), np.float32)}
+
+
+def check(request: Arrays, answer: Arrays | str) -> int:
+    """Its own numbers and no one else's; gives the width of the run that it was in."""
+    assert isinstance(answer, dict), answer
+    x = request["x"].astype(np.float32)
+    np.testing.assert_array_equal(answer["both"], np.stack([x, 2 * x], axis=1))
+    np.testing.assert_array_equal(answer["total"], x.sum(axis=1, keepdims=True))
+    (width,) = set(answer["width"].ravel().tolist())
+    return int(width)
+
+
+def test_different_lengths_share_a_run(client: Client) -> None:
+    """Each gets an answer as long as it was, in the batch of the longest."""
+    requests = [
+        of_length(n, rows, 10 * n) for n, rows in ((3, 1), (11, 2), (8, 1), (11, 1), (5, 3))
+    ]
+    before = executions(client, "lengths")
+    answers = ask_together(client, "lengths", requests)
+    widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
+    assert executions(client, "lengths") == before + 1
+    assert widths == [11] * 5
+
+
+def test_a_much_longer_one_runs_apart(client: Client) -> None:
+    """Padding the others to its length would cost more than a second run."""
+    requests = [of_length(n) for n in (4, 200, 6, 190, 5, 4, 6, 4)]
+    answers = ask_together(client, "lengths", requests)
+    widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
+    assert widths == [6, 200, 6, 200, 6, 6, 6, 6]
+
+
+def test_one_alone_is_not_padded(client: Client) -> None:
+    """Once and again: the second answer may be written in place."""
+    for _ in range(2):
+        request = of_length(9, BATCH)
+        assert check(request, ask(client, "lengths", **request)) == 9
+
+
+def test_one_output_alone(client: Client) -> None:
+    """Whoever wants less than all gets that, cut."""
+    requests = [of_length(3), of_length(6), of_length(4), of_length(6, 5)]
+    # Eight rows fill a batch.
+    others = ask_together(client, "lengths", requests[1:])
+    for request, answer in zip(requests[1:], others, strict=True):
+        check(request, answer)
+    answer = ask(client, "lengths", ["both"], **requests[0])
+    assert list(answer) == ["both"]
+    assert answer["both"].shape == (1, 2, 3)
+
+
+def test_lengths_of_a_request_must_agree(client: Client) -> None:
+    """It fails alone; its neighbors are answered."""
+    bad = {"x": of_length(4)["x"], "mask": of_length(3)["mask"]}
+    requests = [of_length(5), bad, of_length(2, 6)]
+    first, refused, last = ask_together(client, "lengths", requests)
+    check(requests[0], first)
+    check(requests[2], last)
+    assert isinstance(refused, str)
+    assert "found length" in refused
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_parameter_is_refused(client: Client, triton: Running, name: str) -> None:
+    """When the model is loaded, by name."""
+    assert not client.is_model_ready(name)
+    with pytest.raises(InferenceServerException):
+        ask(client, name, **of_length(3))
+    lines = [line for line in triton.log.read_text().splitlines() if f"'{name}'" in line]
+    assert any(WRONG[name][1] in line for line in lines), lines[-5:]
