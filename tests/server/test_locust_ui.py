@@ -28,6 +28,13 @@ return Array.from(document.querySelectorAll('canvas')).map(canvas => {
 """
 """Pixels of each chart, below its legend, that are neither white, black nor gray: its lines."""
 
+ASKED = """
+return performance.getEntriesByType('resource').some(
+  entry => entry.name.endsWith('/stats/requests') && entry.responseEnd > 0
+);
+"""
+"""Whether the page's first question for statistics was answered."""
+
 
 @pytest.fixture
 def page(digits_server: Any) -> Iterator[str]:
@@ -85,6 +92,8 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
         found[0].click()
 
     browser.get(page)
+    # Where that answer, "ready", comes after the click, Locust's page takes the run for ended and asks no more.
+    eventually(lambda: browser.execute_script(ASKED), "the page's first statistics")
     click("button", "start")
     both = {(protocol, model) for protocol in ("grpc", "http") for model in ("digits", "sentences")}
     eventually(lambda: set(rows(page)) == both and min(rows(page).values()) > 2, "answers")
