@@ -26,6 +26,7 @@ __all__ = [
     "begin_rates",
     "closed_loops",
     "highest_rates",
+    "long_enough",
     "python_loops",
     "sustained",
 ]

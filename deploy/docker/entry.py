@@ -30,7 +30,7 @@ from core.drain import finish_ensembles
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
 from core.launch import Launch, guard_in
 from core.metrics import MetricsProxy
-from core.native_backends import ENGINES, backend_flags, find_native_backends, why_not
+from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
@@ -143,6 +143,12 @@ def command(options: argparse.Namespace, extra: list[str]) -> Launch:
 def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any]) -> list[str]:
     configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
     backends, flags = _backends(options.backend)
+    if f'"{PAD}"' in configs and not _has_stand_ins():
+        raise Refused(
+            options.repository,
+            "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
+            "build it again: tritonkit build --target gpu",
+        )
     common = server_arguments(
         binary=HOME / "bin" / "tritonserver",
         repository=options.repository,
@@ -170,8 +176,7 @@ def _backends(wanted: str) -> tuple[Path, tuple[str, ...]]:
     usual, native = HOME / "backends", HOME / "native-backends"
     if wanted not in ("auto", "native", "python"):
         raise Refused(Path("TRITON_BACKEND"), f"it is {wanted}", "set it to auto, native or python")
-    has_stand_ins = any((usual / name / "model.py").is_file() for name in ENGINES)
-    if wanted == "python" or not has_stand_ins:  # NVIDIA's image has its own backends
+    if wanted == "python" or not _has_stand_ins():
         return usual, ()
     found = find_native_backends(VENV, HOME / "lib")
     wrong = why_not(found)
@@ -183,6 +188,11 @@ def _backends(wanted: str) -> tuple[Path, tuple[str, ...]]:
         f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md"
     )
     return usual, ()
+
+
+def _has_stand_ins() -> bool:
+    """Whether the backends are tritonkit's: NVIDIA's image has its own."""
+    return any((HOME / "backends" / name / "model.py").is_file() for name in ENGINES)
 
 
 def _supervise(

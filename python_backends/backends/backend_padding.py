@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from backend_config import ModelError, TensorSpec, is_batched, text_parameter
+from backend_config import TRITON_TO_NUMPY, ModelError, TensorSpec, is_batched, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from backend_batch import Arrays
 
 PARAMETER = "tritonkit.pad"
+_UNPADDED = {True: ("BYTES", "FP16"), False: ("BYTES",)}
+"""Types of inputs, and of outputs, that have no value to fill with or none to cut."""
 RUN_COST = 32
 """What a run costs beside its rows, in positions of one row."""
 
@@ -87,14 +89,17 @@ def read_padding(
             f"parameter {PARAMETER}: found {text}, wanted tensors of the model, which has"
             f" {list(inputs)} and {list(outputs)}"
         )
-    axes = {
-        name: _axis(spec, asked[name])
-        for name, spec in {**inputs, **outputs}.items()
-        if name in asked
-    }
     return Padding(
-        {name: (axis, _value(name, asked[name])) for name, axis in axes.items() if name in inputs},
-        {name: axis for name, axis in axes.items() if name in outputs},
+        {
+            name: (_axis(spec, asked[name], is_input=True), _value(spec, asked[name]))
+            for name, spec in inputs.items()
+            if name in asked
+        },
+        {
+            name: _axis(spec, asked[name], is_input=False)
+            for name, spec in outputs.items()
+            if name in asked
+        },
     )
 
 
@@ -108,23 +113,37 @@ def _parsed(text: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _value(name: str, asked: Mapping[str, Any]) -> float:
-    value = asked.get("value")
-    if not isinstance(value, int | float):
-        raise ModelError(f"parameter {PARAMETER}, '{name}': found value {value}, wanted a number")
-    return value
+def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
+    """Only what fits the type: nothing is rounded or wraps around."""
+    value = asked.get("value", "")
+    kind = np.dtype(TRITON_TO_NUMPY[spec.dtype])
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind.kind == "f":
+        wanted, fits = "a number", number
+    elif kind.kind == "b":
+        wanted, fits = "0 or 1", isinstance(value, int) and value in (0, 1)
+    else:
+        limits = np.iinfo(kind)
+        wanted = f"a whole number of {spec.dtype}"
+        fits = isinstance(value, int) and number and limits.min <= value <= limits.max
+    if not fits:
+        raise ModelError(
+            f"parameter {PARAMETER}, '{spec.name}': found value {value}, wanted {wanted}"
+        )
+    return float(value) if kind.kind == "f" else int(value)
 
 
-def _axis(spec: TensorSpec, asked: Mapping[str, Any]) -> int:
+def _axis(spec: TensorSpec, asked: Mapping[str, Any], *, is_input: bool) -> int:
     """In the configuration it is counted without the batch."""
-    axis = int(asked.get("axis", -1)) + 1
+    given = asked.get("axis", "")
+    axis = given + 1 if isinstance(given, int) and not isinstance(given, bool) else 0
     where = f"parameter {PARAMETER}, '{spec.name}'"
     if not 1 <= axis < len(spec.dims) or spec.dims[axis] != -1:
         raise ModelError(
-            f"{where}: found axis {asked.get('axis')}, wanted one of free size in {list(spec.dims)} after its first"
+            f"{where}: found axis {given}, wanted one of free size in {list(spec.dims)} after its first"
         )
-    if spec.dtype == "BYTES":
-        raise ModelError(f"{where}: of type BYTES cannot be padded")
+    if spec.dtype in _UNPADDED[is_input]:
+        raise ModelError(f"{where}: of type {spec.dtype} cannot be padded")
     return axis
 
 

@@ -138,6 +138,19 @@ def test_stand_ins_serve_where_native_backends_cannot(images: None) -> None:
     assert "onnxruntime: it is not compiled" in done.stderr
 
 
+def test_lengths_that_nobody_pads_are_refused(images: None, folder: Path) -> None:
+    """In NVIDIA's image, whose backends join them without padding: here, in ours without its stand-ins."""
+    config = folder / "models" / "net" / "config.pbtxt"
+    config.write_text(
+        'name: "net"\nparameters { key: "tritonkit.pad" value { string_value: "{}" } }\n'
+    )
+    hidden = (f"--tmpfs=/opt/tritonserver/backends/{name}" for name in ("onnxruntime", "openvino"))
+    done = start(folder, *hidden)
+    assert done.returncode == 4, done.stderr
+    assert "which NVIDIA's backends cannot pad" in done.stderr
+    assert "--target gpu" in done.stderr
+
+
 def test_the_builder_refuses_an_open_key(
     images: None, settings: str, project: Path, tmp_path: Path
 ) -> None:

@@ -51,7 +51,11 @@ def test_padding_and_cutting() -> None:
     [
         ('{"x": {"axis": 0, "value": 0}}', ""),
         ('{"x": {"axis": 1, "value": 0}}', "found axis 1"),
-        ('{"x": {"axis": 0}}', "found value None, wanted a number"),
+        ('{"x": {"axis": 0}}', "found value , wanted a whole number of INT64"),
+        ('{"x": {"axis": 0, "value": 0.5}}', "found value 0.5, wanted a whole number"),
+        ('{"x": {"axis": 0, "value": 9223372036854775808}}', "wanted a whole number of INT64"),
+        ('{"x": {"axis": 0, "value": true}}', "found value True"),
+        ('{"x": {"axis": "a", "value": 0}}', "found axis a"),
         ('{"y": {"axis": 0}}', "wanted tensors of the model"),
         ('{"text": {"axis": 0, "value": 0}}', "cannot be padded"),
         ("[]", "wanted an object"),

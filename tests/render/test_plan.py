@@ -65,11 +65,11 @@ def test_largest_batch_for_openvino(tmp_path: Path) -> None:
 LENGTHS = {"inputs": {"x": ["FP32", ["length"]]}, "outputs": {"y": ["FP32", ["length"]]}}
 
 
-def padded(pad: dict[str, int], root: Path, **more: Any) -> Case:
+def padded(pad: dict[str, float], root: Path, **more: Any) -> Case:
     """A network whose requests may differ in length."""
     network = {"onnx": "model.onnx", "free_axes": {"length": {"max": 9, "pad": pad}}}
     model = {"name": "net", "network": network, "serving": more.pop("serving", {})}
-    return make_case("net", {"model": model, "signature": LENGTHS, **more}, root)
+    return make_case("net", {"signature": LENGTHS, **more, "model": model}, root)
 
 
 def test_lengths_are_padded_where_our_backends_serve(tmp_path: Path) -> None:
@@ -90,6 +90,14 @@ def test_padding_of_what_is_no_input_is_refused(tmp_path: Path) -> None:
     error = refused(padded({"z": 0}, tmp_path))
     assert "network.free_axes.length.pad" in str(error)
     assert "one for each input with that axis: x" in str(error)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("INT64", 0.5), ("BYTES", 0), ("FP16", 0)])
+def test_padding_must_fit_the_type(dtype: str, value: float, tmp_path: Path) -> None:
+    """Nothing is rounded, and there is no text to fill up with."""
+    signature = {**LENGTHS, "inputs": {"x": [dtype, ["length"]]}}
+    error = refused(padded({"x": value}, tmp_path, signature=signature))
+    assert f"{value} for x, which is {dtype}" in str(error)
 
 
 def test_what_nvidias_openvino_backend_cannot_pad_is_said(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.models import VECTOR, ModelText, ensemble, write_repository
 from tritonkit.errors import ServerStartError, UsageError
-from tritonkit.serve.repository import check_files, parse_config, read_models
+from tritonkit.serve.repository import check_files, check_unpadded, parse_config, read_models
 
 
 def names(repository: Path, *asked: str) -> list[str]:
@@ -112,3 +112,15 @@ def test_a_model_needs_a_version(tmp_path: Path) -> None:
     (model,) = read_models(tmp_path)
     with pytest.raises(ServerStartError, match="no version"):
         check_files(model)
+
+
+def test_what_nvidias_backends_cannot_pad_is_named(tmp_path: Path, project: Path) -> None:
+    """A model rendered for tritonkit's backends; one that was not is left alone."""
+    write_repository(tmp_path, {"plain": ModelText()})
+    check_unpadded(read_models(tmp_path))
+    golden = project / "tests" / "render" / "golden" / "padded_lengths.pbtxt"
+    (tmp_path / "padded_lengths").mkdir()
+    (tmp_path / "padded_lengths" / "config.pbtxt").write_text(golden.read_text())
+    with pytest.raises(ServerStartError, match=r"model padded_lengths.*cannot pad") as refused:
+        check_unpadded(read_models(tmp_path))
+    assert "tritonkit build --target gpu" in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,11 @@ def parameter(asked: object) -> str:
     return f'parameters {{ key: "tritonkit.pad" value {{ string_value: "{quoted}" }} }}\n'
 
 
-def write_lengths(folder: Path, asked: object, names: tuple[str, ...] = ("x", "mask")) -> None:
+def write_lengths(folder: Path, asked: object) -> None:
     """x INT64 and mask FP32, both [n, t], to: both [n, 2, t], x and its double; total [n, 1], of what the mask
     leaves; and width [n, 1], how many positions the run had, the padded ones with them."""
     ragged = "".join(
-        f'input {{ name: "{name}" data_type: TYPE_{kind} dims: [-1]'
-        f"{' allow_ragged_batch: true' if name in names else ''} }}\n"
+        f'input {{ name: "{name}" data_type: TYPE_{kind} dims: [-1] allow_ragged_batch: true }}\n'
         for name, kind in (("x", "INT64"), ("mask", "FP32"))
     )
     onnx_model(
@@ -75,7 +75,10 @@ WRONG = {
     "no_such": ({**PAD, "z": {"axis": 0}}, "wanted tensors of the model"),
     "fixed_axis": ({**PAD, "both": {"axis": 0}}, "found axis 0, wanted one of free size"),
     "left_out": ({"x": PAD["x"]}, "input 'mask': allow_ragged_batch found; wanted it in parameter"),
-    "no_number": ({**PAD, "x": {"axis": 0, "value": "a"}}, "wanted a number"),
+    "no_number": ({**PAD, "x": {"axis": 0, "value": "a"}}, "found value a, wanted"),
+    "no_value": ({**PAD, "x": {"axis": 0}}, "wanted a whole number of INT64"),
+    "no_whole": ({**PAD, "x": {"axis": 0, "value": 0.5}}, "found value 0.5, wanted a whole number"),
+    "no_axis": ({**PAD, "both": {"axis": "a"}}, "found axis a, wanted one of free size"),
     "no_json": ("{", "wanted an object of objects"),
 }
 
@@ -144,16 +147,19 @@ def test_one_alone_is_not_padded(client: Client) -> None:
         assert check(request, ask(client, "lengths", **request)) == 9
 
 
-def test_one_output_alone(client: Client) -> None:
-    """Whoever wants less than all gets that, cut."""
+def test_each_gets_the_outputs_that_it_wants(client: Client) -> None:
+    """Cut, in one run with others that want more."""
     requests = [of_length(3), of_length(6), of_length(4), of_length(6, 5)]
-    # Eight rows fill a batch.
-    others = ask_together(client, "lengths", requests[1:])
-    for request, answer in zip(requests[1:], others, strict=True):
-        check(request, answer)
-    answer = ask(client, "lengths", ["both"], **requests[0])
-    assert list(answer) == ["both"]
-    assert answer["both"].shape == (1, 2, 3)
+    wanted = [["both"], ["width"], ["total", "width"], None]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(
+            pool.map(lambda r, names: ask(client, "lengths", names, **r), requests, wanted)
+        )
+    assert [set(answer) for answer in answers[:3]] == [{"both"}, {"width"}, {"total", "width"}]
+    x = requests[0]["x"].astype(np.float32)
+    np.testing.assert_array_equal(answers[0]["both"], np.stack([x, 2 * x], axis=1))
+    assert answers[1]["width"].tolist() == answers[2]["width"].tolist() == [[6.0]]
+    assert check(requests[3], answers[3]) == 6
 
 
 def test_lengths_of_a_request_must_agree(client: Client) -> None:

@@ -1,44 +1,85 @@
 #include "padding.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <limits>
+#include <locale>
+#include <sstream>
 
 namespace tritonkit {
 namespace {
 
 constexpr const char* kParameter = "tritonkit.pad";
+constexpr size_t kMostAxes = 64;
 
+// The bytes of a whole number that the type holds; none where it does not: nothing is rounded or wraps around.
 template <typename Number>
-std::vector<std::byte> bytes_of_number(Number number) {
+std::vector<std::byte> whole(const std::string& found) {
+  Number number{};
+  const auto [end, failed] = std::from_chars(found.data(), found.data() + found.size(), number);
+  if (failed != std::errc() || end != found.data() + found.size() || found.empty()) return {};
   std::vector<std::byte> bytes(sizeof number);
   std::memcpy(bytes.data(), &number, sizeof number);
   return bytes;
 }
 
-std::vector<std::byte> element(TRITONSERVER_DataType type, const std::string& where, const std::string& found) {
-  try {
-    switch (type) {
-      case TRITONSERVER_TYPE_FP32:
-        return bytes_of_number(std::stof(found));
-      case TRITONSERVER_TYPE_FP64:
-        return bytes_of_number(std::stod(found));
-      case TRITONSERVER_TYPE_INT64:
-        return bytes_of_number<int64_t>(std::stoll(found));
-      case TRITONSERVER_TYPE_INT32:
-        return bytes_of_number(static_cast<int32_t>(std::stol(found)));
-      case TRITONSERVER_TYPE_INT8:
-        return bytes_of_number(static_cast<int8_t>(std::stol(found)));
-      case TRITONSERVER_TYPE_UINT8:
-      case TRITONSERVER_TYPE_BOOL:
-        return bytes_of_number(static_cast<uint8_t>(std::stoul(found)));
-      default:
-        break;
-    }
-  } catch (const std::logic_error&) {
-    throw Error(text(where, "found value '", found, "', wanted a number"));
+template <typename Number>
+std::vector<std::byte> real(const std::string& found) {
+  std::istringstream text(found);
+  text.imbue(std::locale::classic());
+  Number number{};
+  if (!(text >> number) || text.peek() != std::istringstream::traits_type::eof()) return {};
+  std::vector<std::byte> bytes(sizeof number);
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+std::vector<std::byte> bytes_of_value(TRITONSERVER_DataType type, const std::string& found) {
+  switch (type) {
+    case TRITONSERVER_TYPE_FP32:
+      return real<float>(found);
+    case TRITONSERVER_TYPE_FP64:
+      return real<double>(found);
+    case TRITONSERVER_TYPE_INT64:
+      return whole<int64_t>(found);
+    case TRITONSERVER_TYPE_INT32:
+      return whole<int32_t>(found);
+    case TRITONSERVER_TYPE_INT16:
+      return whole<int16_t>(found);
+    case TRITONSERVER_TYPE_INT8:
+      return whole<int8_t>(found);
+    case TRITONSERVER_TYPE_UINT64:
+      return whole<uint64_t>(found);
+    case TRITONSERVER_TYPE_UINT32:
+      return whole<uint32_t>(found);
+    case TRITONSERVER_TYPE_UINT16:
+      return whole<uint16_t>(found);
+    case TRITONSERVER_TYPE_UINT8:
+      return whole<uint8_t>(found);
+    case TRITONSERVER_TYPE_BOOL:
+      return found == "0" || found == "1" ? whole<uint8_t>(found) : std::vector<std::byte>();
+    default:
+      return {};
   }
-  throw Error(text(where, "of type ", type_name(type), " cannot be padded"));
+}
+
+std::string wanted_of(TRITONSERVER_DataType type) {
+  if (type == TRITONSERVER_TYPE_FP32 || type == TRITONSERVER_TYPE_FP64) return "a number";
+  if (type == TRITONSERVER_TYPE_BOOL) return "0 or 1";
+  return text("a whole number of ", type_name(type));
+}
+
+bool can_be_padded(TRITONSERVER_DataType type, bool is_input) {
+  const bool half = type == TRITONSERVER_TYPE_FP16 || type == TRITONSERVER_TYPE_BF16;
+  return element_size(type) != 0 && !(is_input && half);
+}
+
+// As the network counts it, with the batch; 0 where it is no axis after that.
+size_t axis_of(const std::string& found) {
+  size_t axis = 0;
+  const auto [end, failed] = std::from_chars(found.data(), found.data() + found.size(), axis);
+  return failed == std::errc() && end == found.data() + found.size() && axis < kMostAxes ? axis + 1 : 0;
 }
 
 Json parsed(const std::string& asked) {
@@ -56,14 +97,20 @@ std::vector<PaddedAxis> axes(const Json& asked, const std::vector<TensorSpec>& s
     auto member = asked.members().find(spec.name);
     if (member == asked.members().end()) continue;
     const std::string where = text("parameter ", kParameter, ", '", spec.name, "': ");
-    const int64_t axis = member->second["axis"].integer(-1) + 1;  // in the configuration without the batch
-    if (axis < 1 || axis >= static_cast<int64_t>(spec.dims.size()) || spec.dims[static_cast<size_t>(axis)] != -1) {
+    const size_t axis = axis_of(member->second["axis"].text());
+    if (axis == 0 || axis >= spec.dims.size() || spec.dims[axis] != -1) {
       throw Error(text(where, "found axis ", member->second["axis"].text(), ", wanted one of free size in ",
                        to_text(spec.dims), " after its first"));
     }
-    found[place].axis = static_cast<size_t>(axis);
-    if (with_value) found[place].value = element(spec.type, where, member->second["value"].text());
-    if (element_size(spec.type) == 0) throw Error(text(where, "of type ", type_name(spec.type), " cannot be cut"));
+    found[place].axis = axis;
+    if (!can_be_padded(spec.type, with_value))
+      throw Error(text(where, "of type ", type_name(spec.type), " cannot be padded"));
+    if (with_value) {
+      const std::string& value = member->second["value"].text();
+      found[place].value = bytes_of_value(spec.type, value);
+      if (found[place].value.empty())
+        throw Error(text(where, "found value ", value, ", wanted ", wanted_of(spec.type)));
+    }
     ++*used;
   }
   return found;

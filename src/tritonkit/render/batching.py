@@ -28,6 +28,9 @@ PADDED_MAX_BATCH_SIZE = 8
 """For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
 
 
+_UNPADDED = ("BYTES", "FP16", "BF16")
+
+
 def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
     """The network's: as given, else 64 (for OpenVINO 8) or its largest preferred size; 0 without a
     batch axis."""
@@ -101,13 +104,20 @@ def plan_lengths(
         for port in (*part.inputs, *part.outputs)
         if axis in port.info.axes
     }
-    inputs = [port.info.name for port in part.inputs if port.info.name in places]
+    inputs = {p.info.name: p.info.dtype for p in part.inputs if p.info.name in places}
+    where = f"{spec.file} network.free_axes.{axis}.pad"
     if set(inputs) != set(values):
         raise RenderError(
-            f"{spec.file} network.free_axes.{axis}.pad",
+            where,
             found=f"values for {', '.join(sorted(values))}",
             wanted=f"one for each input with that axis: {', '.join(sorted(inputs)) or 'there is none'}",
         )
+    for name, dtype in inputs.items():
+        if dtype in _UNPADDED or (dtype not in ("FP32", "FP64") and values[name] % 1):
+            raise RenderError(
+                where, found=f"{values[name]} for {name}, which is {dtype}",
+                wanted="a value of its type, and a type that can be padded: none of " + ", ".join(_UNPADDED),
+            )  # fmt: skip
     return {
         name: {"axis": place, **({"value": values[name]} if name in values else {})}
         for name, place in places.items()

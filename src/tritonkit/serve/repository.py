@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, UsageError
+from tritonkit.serve.core.native_backends import PAD
 from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["ServedModel", "check_files", "parse_config", "read_models"]
+__all__ = ["ServedModel", "check_files", "check_unpadded", "parse_config", "read_models"]
 
 _STEP = "tritonkit.step"
 _BACKENDS = {
@@ -51,9 +52,30 @@ class ServedModel:
         return str(self.config.parameters[_STEP].string_value) if known else ""
 
     @property
+    def padded(self) -> bool:
+        """Whether requests of different lengths share its batches, which tritonkit's backends pad."""
+        return PAD in self.config.parameters
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The models an ensemble calls; empty for any other model."""
         return tuple(step.model_name for step in self.config.ensemble_scheduling.step)
+
+
+def check_unpadded(models: Iterable[ServedModel]) -> None:
+    """Refuse what NVIDIA's own backends would join without padding it, and then fail to run.
+
+    Raises:
+        ServerStartError: a model's lengths are padded by its backend.
+    """
+    for model in models:
+        if model.padded:
+            raise ServerStartError(
+                f"model {model.name}",
+                found="requests of different lengths share its batches, which NVIDIA's backends cannot pad",
+                wanted="a repository for this server",
+                todo="build it again: tritonkit build --target gpu",
+            )
 
 
 def read_models(repository: Path, names: Sequence[str] | None = None) -> tuple[ServedModel, ...]:

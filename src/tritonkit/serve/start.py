@@ -30,7 +30,7 @@ from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import SupervisedProcess, describe_exit
-from tritonkit.serve.repository import ServedModel, check_files, read_models
+from tritonkit.serve.repository import ServedModel, check_files, check_unpadded, read_models
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.runs import new_run_dir
 from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
@@ -103,6 +103,8 @@ def prepare(settings: Settings) -> Run:
     for model in models:
         check_files(model)
     installation = find_server(settings.project)
+    if installation.native:
+        check_unpadded(models)
     clear_dead_runs()
     served_from = installation.backends if installation.native else settings.stand_ins
     compiled = {} if settings.backend == "python" else installation.native_backends()
@@ -166,13 +168,12 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
 def chosen(run: Run, pid: int) -> str:
     """How the process `pid` runs, in words: cores, scheduling, the proxy's threads, flags of the user's."""
     parts = []
-    with contextlib.suppress(
-        ProcessLookupError
-    ):  # it may have ended at once; whoever waits will say why
-        policy = _POLICIES.get(os.sched_getscheduler(pid), "as it was")
-        parts = [f"{len(os.sched_getaffinity(pid))} cores", f"scheduling {policy}"]
+    # It may have ended at once; whoever waits for it will say why.
+    with contextlib.suppress(ProcessLookupError):
+        policy = _POLICIES.get(os.sched_getscheduler(pid), "kept")
+        parts = [f"cores {len(os.sched_getaffinity(pid))}", f"scheduling {policy}"]
     if run.settings.http:
-        parts.append(f"HTTP by {envoy_threads()} threads")
+        parts.append(f"HTTP threads {envoy_threads()}")
     named = " ".join(f"--{name}" for name in run.settings.triton_flags)
     parts.append(f"Triton's own defaults but for {named}" if named else "Triton's own defaults")
     return ", ".join(parts)

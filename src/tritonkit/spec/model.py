@@ -107,7 +107,7 @@ class Network(Strict):
             raise ValueError(f"free_axes has pad for {' and '.join(padded)}; wanted one axis")
         if padded and self.python:
             raise ValueError("free_axes has pad; a python network forms its batches itself")
-        for axis in padded if self.inputs else ():
+        for axis in padded if self.torch else ():
             having = [name for name, tensor in self.inputs.items() if axis in tensor.shape]
             if set(self.free_axes[axis].pad) != set(having):
                 raise ValueError(

@@ -16,12 +16,16 @@ from pathlib import Path
 
 __all__ = [
     "ENGINES",
+    "PAD",
     "STEPS",
     "NativeBackend",
     "backend_flags",
     "find_native_backends",
     "why_not",
 ]
+
+PAD = "tritonkit.pad"
+"""The parameter of a model whose requests of different lengths these backends pad; NVIDIA's cannot."""
 
 STEPS = "python"
 """Triton's Python backend, with the shipped pipeline steps in C++ before it."""
