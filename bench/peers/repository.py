@@ -47,7 +47,7 @@ def repository(home: Path, variant: str, cores: int, models: Sequence[str]) -> P
         file = root / "models" / folder / "model.yaml"
         spec = yaml.safe_load(file.read_text())
         spec["serving"] = spec.get("serving", {}) | {"variant": variant}
-        file.write_text(yaml.safe_dump(spec))
+        file.write_text(yaml.safe_dump(spec, sort_keys=False))
     _build(root, cores, folders)
     return root / "model_repository"
 

@@ -167,8 +167,8 @@ def test_size_and_latency_are_held_against_fp32(write_model: WriteModel, cache: 
         spec,
         other.artifact,
         base.artifact,
-        VariantTiming(1, 9.0, 1, 9.0),
-        VariantTiming(1, 10.0, 1, 10.0),
+        VariantTiming(1, 9.0, 1, 9.0, "run"),
+        VariantTiming(1, 10.0, 1, 10.0, "run"),
     )
     fields = {miss.field: miss.found for miss in outcome.misses}
     assert set(fields) == {"quality.max_size_ratio", "quality.max_latency_ratio"}
@@ -180,7 +180,9 @@ def timed(
 ) -> Result:
     """The network under another variant's name, as fast as that, run by that engine."""
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
-    return replace(result, variant=variant, timing=VariantTiming(1, ms, 1, ms), runtime=runtime)
+    return replace(
+        result, variant=variant, timing=VariantTiming(1, ms, 1, ms, "run"), runtime=runtime
+    )
 
 
 def test_auto_takes_the_fastest_that_passes(write_model: WriteModel, cache: BuildCache) -> None:

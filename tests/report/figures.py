@@ -65,7 +65,7 @@ def result(
                 "choose another variant (tritonkit build --variants all shows them), or raise max_drop",
             ),
         )  # fmt: skip
-    timing = VariantTiming(2, one_ms, 8, batch_ms)
+    timing = VariantTiming(2, one_ms, 8, batch_ms, "run")
     return Result("net", variant, True, artifact, timing, GateOutcome(misses, value == 0.9833))
 
 

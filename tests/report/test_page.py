@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -159,6 +160,16 @@ def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Pa
     assert "not measured here" in text
     assert "kept beside, never served" in text
     assert 'role="img"' not in html
+
+
+def test_figures_of_several_runs_are_said_to_be(html: str, tmp_path: Path) -> None:
+    """They were not measured beside each other, and one command does that."""
+    said = "timed in more than one run"
+    first, *others = crowd(tmp_path).results
+    assert first.timing is not None
+    earlier = replace(first, timing=replace(first.timing, run="earlier"))
+    assert said in render([report((earlier, *others))], MACHINE, "now")
+    assert said not in html
 
 
 def test_the_machine_is_named_as_linux_names_it(tmp_path: Path) -> None:

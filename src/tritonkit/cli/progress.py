@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,15 @@ class Announcing(Progress):
         """Keep it for the table."""
         self.results.append(result)
 
+    def timing(self, model: str, count: int) -> None:
+        """Say what takes the next seconds."""
+        note(f"{model}: measuring the speed of {count} variants in turns ...")
+
+    def timed(self, results: Sequence[Result]) -> None:
+        """Keep them for the table instead of those without their speed."""
+        again = {(result.model, result.variant): result for result in results}
+        self.results = [again.get((each.model, each.variant), each) for each in self.results]
+
     def publishing(self) -> None:
         """Keep that the repository is being written, for what an interrupted build says."""
         self.published = True
@@ -88,6 +97,17 @@ class Showing(Announcing):
         label = f"{plan.spec.name} {plan.variant}"
         self._task = self._bars.add_task(label, total=None, doing="beginning")
 
+    def timing(self, model: str, count: int) -> None:
+        """Begin a line for all of them."""
+        self._task = self._bars.add_task(
+            f"{model} speed of {count} variants", total=None, doing="beginning"
+        )
+
+    def timed(self, results: Sequence[Result]) -> None:
+        """End that line."""
+        super().timed(results)
+        self._end("measured")
+
     def warn(self, text: str) -> None:
         """Say it above the lines."""
         self._bars.console.print(printable(f"warning: {text}"), markup=False, highlight=False)
@@ -100,8 +120,11 @@ class Showing(Announcing):
     def done(self, result: Result) -> None:
         """End the line."""
         super().done(result)
+        self._end(_outcome(result))
+
+    def _end(self, how: str) -> None:
         if self._task is not None:
-            self._bars.update(self._task, total=1, completed=1, doing=_outcome(result))
+            self._bars.update(self._task, total=1, completed=1, doing=how)
             self._task = None
 
 

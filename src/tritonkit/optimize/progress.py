@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tritonkit.optimize.make import BuildPlan
     from tritonkit.optimize.results import Result
 
@@ -30,7 +32,13 @@ class Progress:
         """Something a person should know of, such as a damaged file in the cache."""
 
     def done(self, result: Result) -> None:
-        """A variant is made, or failed, or was in the cache."""
+        """A variant is made, or failed, or was in the cache; its speed is not known yet."""
+
+    def timing(self, model: str, count: int) -> None:
+        """Variants of a model are about to be measured in turns; not called where their speed is known."""
+
+    def timed(self, results: Sequence[Result]) -> None:
+        """All variants of a model, now with their speed."""
 
     def publishing(self) -> None:
         """All is made and good enough; what comes now writes the repository."""

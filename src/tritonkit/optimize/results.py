@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ from tritonkit.export.artifact import Artifact
 from tritonkit.export.cache import BuildCache
 from tritonkit.export.gate import GateOutcome, judge, refuse
 from tritonkit.export.job import Job
-from tritonkit.export.timing import VariantTiming, find_timing, time_runner
+from tritonkit.export.timing import Timed, VariantTiming, find_timing, time_together
 from tritonkit.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.optimize.progress import Progress
-from tritonkit.optimize.runtimes import RUNTIMES
+from tritonkit.optimize.runtimes import RUNTIMES, Runner
 from tritonkit.optimize.variants import AUTO, PLAIN, PYTHON, Variant, variant_names, variant_of
 from tritonkit.spec import Spec
 
@@ -102,9 +102,12 @@ def evaluate(
     """
     progress = progress or Progress()
     jobs: dict[str, Job] = {}
+    plans: list[BuildPlan] = []
     results: list[Result] = []
     for variant in variants:
+        # Now, not before: what an earlier one was made from lies in the cache by then.
         what = plan(spec, cache, force, variant)
+        plans.append(what)
         if dry_run:
             results.append(Result(spec.name, what.variant.name, bool(what.cached), what.cached))
             continue
@@ -113,10 +116,12 @@ def evaluate(
             jobs[network] = job_of(
                 spec, cache, what.variant, threads=threads, fresh=force, say=progress.say
             )
-        base = results[0] if results and results[0].variant == PLAIN else None
-        result = _evaluate(what, cache, jobs[network], timed, base, progress)
+        result = _made(what, cache, jobs[network], _base(results), progress)
         progress.done(result)
         results.append(result)
+    if timed and not dry_run:
+        results = _timed(spec, plans, results, jobs, progress)
+        progress.timed(results)
     return tuple(results)
 
 
@@ -140,24 +145,24 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     return result.artifact
 
 
-def _evaluate(
-    what: BuildPlan,
-    cache: BuildCache,
-    job: Job,
-    timed: bool,
-    base: Result | None,
-    progress: Progress,
+def _base(results: Sequence[Result]) -> Result | None:
+    """What the others are compared with."""
+    return results[0] if results and results[0].variant == PLAIN else None
+
+
+def _made(
+    what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, progress: Progress
 ) -> Result:
+    """A variant with its quality, not yet with its speed."""
     spec, cached = what.spec, what.cached is not None
     try:
         if not cached:
             progress.runs(what)
             progress.start(what)
         artifact = build(what, cache, job)
-        timing = _timing(what, artifact, job, progress) if timed else None
     except TritonkitError as problem:
         return Result(spec.name, what.variant.name, cached, problem=problem)
-    return judged(spec, what.variant, artifact, timing, base, cached)
+    return judged(spec, what.variant, artifact, None, base, cached)
 
 
 def judged(
@@ -172,19 +177,55 @@ def judged(
     )
 
 
-def _timing(
-    what: BuildPlan, artifact: Artifact, job: Job, progress: Progress
-) -> VariantTiming | None:
-    """What was measured before, or is now; None for what does not run on this machine."""
-    if what.variant.runtime is None:
-        return None
-    found = find_timing(artifact, job.threads)
-    if found is not None:
-        return found
-    progress.runs(what)  # for its samples
+def _timed(
+    spec: Spec, plans: Sequence[BuildPlan], results: Sequence[Result], jobs: Mapping[str, Job],
+    progress: Progress,
+) -> list[Result]:  # fmt: skip
+    """The same results with their speed, held to the gate again; what does not run on this machine has none."""
+    pairs = list(zip(plans, results, strict=True))
+    able = {
+        r.variant: (p, r.artifact) for p, r in pairs if r.artifact is not None and p.variant.runtime
+    }
+    times = _known_times([a for _, a in able.values()], jobs)
+    if times is None:
+        for what, _ in able.values():
+            progress.runs(what)  # for its samples
+        progress.timing(spec.name, len(able))
+        wanted = {
+            name: Timed(jobs[p.variant.base], a.folder, _opener(p, a, jobs[p.variant.base].threads))
+            for name, (p, a) in able.items()
+        }
+        times = time_together(wanted, progress.say)
+    timed: list[Result] = []
+    for what, result in pairs:
+        time = times.get(result.variant)
+        if isinstance(time, TritonkitError):
+            timed.append(Result(spec.name, result.variant, result.cached, problem=time))
+        elif result.artifact is None:
+            timed.append(result)
+        else:
+            timed.append(
+                judged(spec, what.variant, result.artifact, time, _base(timed), result.cached)
+            )
+    return timed
+
+
+def _known_times(
+    artifacts: Sequence[Artifact], jobs: Mapping[str, Job]
+) -> dict[str, VariantTiming | TritonkitError] | None:
+    """What was measured before, where all of it was in one run: only that can be compared."""
+    threads = next((job.threads for job in jobs.values()), 1)
+    found = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
+    known = {name: time for name, time in found.items() if time is not None}
+    together = len({time.run for time in known.values()}) <= 1
+    return dict(known) if len(known) == len(found) and together else None
+
+
+def _opener(what: BuildPlan, artifact: Artifact, threads: int) -> Callable[[], Runner]:
+    runtime = what.variant.runtime
+    assert runtime is not None  # noqa: S101  the caller has looked
     where = f"{what.spec.file} variant {what.variant}"
-    runner = RUNTIMES[what.variant.runtime](artifact.folder, job.threads, where)
-    return time_runner(job, runner, artifact.folder)
+    return lambda: RUNTIMES[runtime](artifact.folder, threads, where)
 
 
 def _fastest(spec: Spec, results: Sequence[Result]) -> Artifact:

@@ -34,6 +34,7 @@ def section(report: ModelReport) -> dict[str, Any]:
         "metric": first.metric if first else "",
         "also": list(first.also) if first else [],
         "threads": timings[0].threads if timings else None,
+        "apart": len({timing.run for timing in timings}) > 1,
         "rows": table,
         "plots": [scatter(points, _limits(report), width) for width in _WIDTHS] if points else [],
         "unplotted": [row["variant"] for row in table if row["variant"] not in plotted],
