@@ -6,7 +6,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import client, container, flags, gpu, locust, overhead, pipeline, serving, variants
+from bench import (
+    client,
+    container,
+    flags,
+    gpu,
+    locust,
+    overhead,
+    pipeline,
+    serving,
+    spinning,
+    variants,
+)
 from bench.peers import compare
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
@@ -17,6 +28,7 @@ BENCHES = {
     "serving": serving.run,
     "pipeline": pipeline.run,
     "flags": flags.run,
+    "spinning": spinning.run,
     "container": container.run,
     "locust": locust.run,
     "client": client.run,

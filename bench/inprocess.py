@@ -37,18 +37,19 @@ def main() -> None:
 
 def _rate(session: Any, batch: int, length: int, seconds: float) -> float:
     """Items per second over `seconds`, after two runs that do not count."""
-    feed = _feed(session, batch, length)
+    given = feed(session, batch, length)
     for _ in range(2):
-        session.run(None, feed)
+        session.run(None, given)
     runs = 0
     started = time.perf_counter()
     while (taken := time.perf_counter() - started) < seconds:
-        session.run(None, feed)
+        session.run(None, given)
         runs += 1
     return runs * batch / taken
 
 
-def _feed(session: Any, batch: int, length: int) -> dict[str, NDArray[Any]]:
+def feed(session: Any, batch: int, length: int) -> dict[str, NDArray[Any]]:
+    """Made-up input of so many items; `length` is the size of their free axes."""
     # An axis with a name has no size of its own: the first is the batch, a later one the text.
     shapes = {
         tensor.name: [batch, *(n if isinstance(n, int) else -1 for n in tensor.shape[1:])]

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 from onnxruntime_config import (
     RUN_ENTRY,
     SESSION_ENTRY,
-    SPINNING_ENTRY,
     check_accelerators,
     check_signature,
+    idle_workers,
     model_file,
     run_options,
     session_options,
@@ -39,9 +39,39 @@ def test_defaults_are_those_of_the_native_backend() -> None:
     assert run_options({}) is None
 
 
-def test_worker_threads_do_not_spin() -> None:
-    """Sessions that share cores with Triton leave them while they wait."""
-    assert session_options({}).get_session_config_entry(SPINNING_ENTRY) == "0"
+@pytest.mark.parametrize(
+    ("version", "entries"),
+    [
+        ("1.20.1", {"session.intra_op.allow_spinning": "0"}),
+        ("1.25.1", {"session.intra_op.allow_spinning": "0"}),
+        ("1.26.0", {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"}),
+        (
+            "2.0.0.dev1",
+            {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"},
+        ),
+    ],
+)
+def test_worker_threads_spin_for_a_moment_or_not_at_all(
+    version: str, entries: dict[str, str]
+) -> None:
+    """Sessions that share cores with Triton leave them soon while they wait."""
+    assert idle_workers(version) == entries
+
+
+def test_idle_workers_are_those_of_this_version() -> None:
+    """Whichever is installed, the session is asked for what it knows."""
+    options = session_options({})
+    for key, value in idle_workers(ort.__version__).items():
+        assert options.get_session_config_entry(key) == value
+
+
+def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
+    """It does not see the runs of other stubs, so its workers give up their cores while they wait."""
+    asked = {"intra_op_thread_count": "2", "tritonkit.threads_alone": "16"}
+    options = session_options(parameters(**asked))
+    assert options.intra_op_num_threads == 4
+    for key, value in idle_workers("").items():
+        assert options.get_session_config_entry(key) == value
 
 
 def test_parameters_reach_the_session() -> None:

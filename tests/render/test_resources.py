@@ -54,6 +54,41 @@ def test_instances_and_threads_share_the_cores(
 
 
 @pytest.mark.parametrize(
+    ("serving", "cores", "alone"),
+    [
+        ({"threads": 1}, 4, "4"),
+        ({"instance_group": [{"count": 2}]}, 4, "4"),
+        ({"instance_group": [{"count": 3}]}, 4, None),  # a core is left to others
+        ({"threads": 1, "instance_group": [{"count": 2}]}, 4, None),
+        ({}, 4, None),
+        ({"threads": 1}, 1, None),
+        ({"threads": 1, "parameters": {"tritonkit.threads_alone": "0"}}, 4, "0"),
+    ],
+)
+def test_a_run_that_is_alone_takes_the_cores_of_all_instances(
+    serving: dict[str, Any], cores: int, alone: str | None
+) -> None:
+    """Only where the instances have all of them; a parameter of the user's own stands."""
+    asked, where = Serving.model_validate(serving), site(cores)
+    parameters = plan_threads(asked, plan_instances(asked, where), where)
+    assert parameters.get("tritonkit.threads_alone") == alone
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "openvino"])
+def test_other_backends_have_no_threads_for_a_run_alone(backend: str) -> None:
+    """They would not know the parameter."""
+    asked, where = Serving(threads=1), site(4, backend=backend)
+    assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
+
+
+def test_nvidias_backend_has_no_threads_for_a_run_alone() -> None:
+    """For the gpu target, instances on the CPU are NVIDIA's too."""
+    asked = Serving.model_validate({"threads": 1, "instance_group": [{"kind": "cpu"}]})
+    where = site(4, target="gpu")
+    assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
+
+
+@pytest.mark.parametrize(
     ("serving", "found"),
     [
         ({"threads": 2, "instance_group": [{"count": 4}]}, "4 instances x 2 threads on 2 cores"),

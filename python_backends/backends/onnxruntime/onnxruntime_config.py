@@ -45,7 +45,7 @@ GRAPH_LEVELS = {  # any other level, and none at all, means everything
     2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
 SESSION_ENTRY = "session.use_device_allocator_for_initializers"
-SPINNING_ENTRY = "session.intra_op.allow_spinning"
+ALONE = "tritonkit.threads_alone"
 RUN_ENTRY = "memory.enable_memory_arena_shrinkage"
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
@@ -74,16 +74,28 @@ def check_accelerators(config: Mapping[str, Any]) -> None:
             )
 
 
+def idle_workers(version: str) -> dict[str, str]:
+    """What a session's worker threads do while they wait, as session entries of this version of ONNX Runtime.
+
+    To wake a worker for each operator takes a good part of a run's time; one that spins until the next run takes
+    a core from Triton and from other models. So workers spin for a moment, and within a run alone, where that can
+    be asked for. `python -m bench spinning` has it beside both. No version: they do not spin.
+    """
+    if tuple(int(part) for part in version.split(".")[:2] if part) < (1, 26):
+        return {"session.intra_op.allow_spinning": "0"}
+    return {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"}
+
+
 def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     """ONNX Runtime's session options for the `parameters` and graph level of a configuration."""
     options = ort.SessionOptions()
     options.logid = config.get("name", "")
-    options.intra_op_num_threads = max(0, _integer(config, "intra_op_thread_count"))
-    # A worker that spins while it waits takes a core from Triton and from other models. Two equal
-    # networks of 2 threads each under load on 2 cores: 133 inferences/s spinning, 246 without
-    # (p50 53-71 ms against 30 ms); one network alone: no difference beyond noise. The native backend
-    # has no parameter for this.
-    options.add_session_config_entry(SPINNING_ENTRY, "0")
+    threads, alone = _integer(config, "intra_op_thread_count"), _integer(config, ALONE)
+    # A stub does not see the others' runs: it takes up to twice its share, and leaves it while it waits.
+    options.intra_op_num_threads = max(0, threads, min(alone, 2 * threads))
+    version = ort.__version__ if options.intra_op_num_threads == threads else ""
+    for key, value in idle_workers(version).items():
+        options.add_session_config_entry(key, value)
     options.inter_op_num_threads = max(0, _integer(config, "inter_op_thread_count"))
     mode = _integer(config, "execution_mode")
     if mode not in (0, 1):

@@ -20,6 +20,8 @@ _COUNTS = {
 # The openvino backend's instances share these (README of triton-inference-server/openvino_backend).
 _ALL_THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
+# Threads of a run while no other goes on; a parameter of tritonkit's own backend.
+_ALONE = "tritonkit.threads_alone"
 # Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
 # (README of triton-inference-server/onnxruntime_backend).
 _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
@@ -77,7 +79,16 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
         return {_ALL_THREADS: str(threads * count), _STREAMS: str(count)} | serving.parameters
     # One graph thread: with the default sequential execution_mode more would only wait.
     intra, inter = _COUNTS[host.backend]
-    return {intra: str(threads), inter: "1"} | serving.parameters
+    counts = {intra: str(threads), inter: "1"}
+    if _shares_all(count, threads, host):
+        counts[_ALONE] = str(host.cores)
+    return counts | serving.parameters
+
+
+def _shares_all(count: int, threads: int, host: Host) -> bool:
+    """Whether several instances of tritonkit's own backend have all cores together."""
+    ours = host.backend == "onnxruntime" and host.target == "cpu"
+    return ours and count > 1 and threads * count == host.cores
 
 
 def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Host) -> Optimization:

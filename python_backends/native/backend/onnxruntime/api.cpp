@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -142,6 +143,11 @@ void try_table() {
 
 const Api& api() { return g_api; }
 const std::string& version() { return g_version; }
+
+bool has_short_spins() {
+  int major = 0, minor = 0;
+  return std::sscanf(g_version.c_str(), "%d.%d", &major, &minor) == 2 && (major > 1 || minor >= 26);
+}
 const Env* env() { return g_env; }
 const MemoryInfo* cpu_memory() { return g_memory; }
 

@@ -93,6 +93,9 @@ struct Api {
 // The table; valid after load().
 const Api& api();
 const std::string& version();
+
+// Whether an idle worker can spin for a given time (since 1.26); an older one spins for long or not at all.
+bool has_short_spins();
 const Env* env();
 const MemoryInfo* cpu_memory();
 // Threads that all sessions share.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "onnxruntime/api.h"
 
@@ -161,6 +162,7 @@ int graph_level(const Config& config) {
 }
 
 constexpr const char *kIntraOp = "intra_op_thread_count", *kInterOp = "inter_op_thread_count";
+constexpr const char* kAlone = "tritonkit.threads_alone";
 
 int threads_asked(const Config& config, const std::string& key) {
   return thread_count(text("parameter ", key), config.parameter(key));
@@ -184,10 +186,18 @@ void check_threads(const Config& config) {
     if (each > 0) warn_of_threads(where, what, each * instances);
   };
   warn(kIntraOp);
+  warn_of_threads(where, text(kAlone, " ", config.parameter(kAlone)), threads_asked(config, kAlone));
   if (execution_mode(config) == 1) warn(kInterOp);
 }
 
-ort::OptionsPtr session_options(const Config& config) {
+// To wake a worker for each operator takes a good part of a run's time; one that spins until the next run takes a core
+// from Triton and from other models. So workers spin for a moment, and within a run alone, where that can be asked for.
+std::vector<std::pair<const char*, const char*>> idle_workers() {
+  if (!ort::has_short_spins()) return {{"session.intra_op.allow_spinning", "0"}};
+  return {{"session.intra_op.spin_duration_us", "50"}, {"session.force_spinning_stop", "1"}};
+}
+
+ort::OptionsPtr session_options(const Config& config, int threads) {
   ort::SessionOptions* options = nullptr;
   ort::check(api().create_session_options(&options));
   ort::OptionsPtr kept(options);
@@ -195,7 +205,7 @@ ort::OptionsPtr session_options(const Config& config) {
   if (ort::shares_threads()) {
     ort::check(api().disable_session_threads(options));
   } else {
-    ort::check(api().set_intra_op_threads(options, threads_asked(config, kIntraOp)));
+    ort::check(api().set_intra_op_threads(options, threads));
     ort::check(api().set_inter_op_threads(options, threads_asked(config, kInterOp)));
   }
   ort::check(api().set_execution_mode(options, static_cast<int>(execution_mode(config))));
@@ -203,8 +213,7 @@ ort::OptionsPtr session_options(const Config& config) {
   ort::check(config.is_on("enable_mem_pattern", true) ? api().enable_memory_pattern(options)
                                                       : api().disable_memory_pattern(options));
   ort::check(api().set_graph_level(options, graph_level(config)));
-  // A worker that spins while it waits takes a core from Triton and from other models.
-  ort::check(api().add_session_entry(options, "session.intra_op.allow_spinning", "0"));
+  for (const auto& [key, value] : idle_workers()) ort::check(api().add_session_entry(options, key, value));
   for (const auto& [key, value] : config.json["parameters"].members()) {
     if (key.rfind("session.", 0) != 0) continue;
     ort::check(api().add_session_entry(options, key.c_str(), value["string_value"].text().c_str()));
@@ -236,9 +245,9 @@ std::filesystem::path model_file(const Config& config) {
 
 // --- the engine ---
 
-ort::SessionPtr open_session(const Config& config) {
+ort::SessionPtr open_session(const Config& config, int threads) {
   std::filesystem::path path = model_file(config);
-  ort::OptionsPtr options = session_options(config);
+  ort::OptionsPtr options = session_options(config, threads);
   ort::Session* session = nullptr;
   try {
     ort::check(api().create_session(ort::env(), path.c_str(), options.get(), &session));
@@ -248,13 +257,36 @@ ort::SessionPtr open_session(const Config& config) {
   return ort::SessionPtr(session);
 }
 
+// Runs that go on in this process, of all models.
+std::atomic<int> g_runs{0};
+
+class CountedRun {
+ public:
+  CountedRun() : alone_(g_runs.fetch_add(1) == 0) {}
+  ~CountedRun() { g_runs.fetch_sub(1); }
+  CountedRun(const CountedRun&) = delete;
+  CountedRun& operator=(const CountedRun&) = delete;
+  bool alone() const { return alone_; }
+
+ private:
+  bool alone_;
+};
+
+// The sessions of an instance: what a run beside others takes, and what one takes that is alone; null for the same.
+struct Sessions {
+  std::shared_ptr<ort::Session> usual, alone;
+  int64_t warm_runs = 0;  // the first runs, which take the usual one whatever goes on beside
+};
+
 class OrtEngine : public Engine {
  public:
-  explicit OrtEngine(const Config& config) : run_options_(run_options(config)), session_(open_session(config)) {
-    append_specs(inputs, session_.get(), api().input_count, api().input_name, api().input_type);
+  OrtEngine(const Config& config, Sessions sessions)
+      : run_options_(run_options(config)), sessions_(std::move(sessions)) {
+    const ort::Session* session = sessions_.usual.get();
+    append_specs(inputs, session, api().input_count, api().input_name, api().input_type);
     required = inputs.size();
-    append_specs(inputs, session_.get(), api().optional_count, api().optional_name, api().optional_type);
-    append_specs(outputs, session_.get(), api().output_count, api().output_name, api().output_type);
+    append_specs(inputs, session, api().optional_count, api().optional_name, api().optional_type);
+    append_specs(outputs, session, api().output_count, api().output_name, api().output_type);
     writes_in_place = true;
     check_signature(config, *this);
   }
@@ -271,7 +303,8 @@ class OrtEngine : public Engine {
       output_names_.push_back(outputs[view.spec].name.c_str());
       output_values_.push_back(view.in_place ? output_value(view) : nullptr);
     }
-    ort::check(api().run(session_.get(), run_options_.get(), input_names_.data(), input_values_.data(),
+    CountedRun run;
+    ort::check(api().run(session_for(run), run_options_.get(), input_names_.data(), input_values_.data(),
                          input_values_.size(), output_names_.data(), output_names_.size(), output_values_.data()));
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place].in_place) values_.emplace_back(output_values_[place]);
@@ -282,6 +315,11 @@ class OrtEngine : public Engine {
   }
 
  private:
+  ort::Session* session_for(const CountedRun& run) {
+    if (sessions_.warm_runs > 0) return --sessions_.warm_runs, sessions_.usual.get();
+    return run.alone() && sessions_.alone ? sessions_.alone.get() : sessions_.usual.get();
+  }
+
   const ort::Value* input_value(const InputView& view) {
     return view.strings != nullptr ? string_value(view)
                                    : value_over(view.data, view.bytes, view.shape, inputs[view.spec].type);
@@ -344,7 +382,7 @@ class OrtEngine : public Engine {
   }
 
   ort::RunOptionsPtr run_options_;
-  ort::SessionPtr session_;
+  Sessions sessions_;
   // Of one run, kept for their memory.
   std::vector<const char*> input_names_, output_names_;
   std::vector<const ort::Value*> input_values_;
@@ -352,17 +390,43 @@ class OrtEngine : public Engine {
   std::vector<ort::ValuePtr> values_;
 };
 
-// Each instance has a session: ONNX Runtime's threads belong to one.
+// Each instance has a session, because ONNX Runtime's threads belong to one. Where the configuration names threads for
+// a run that is alone, all instances share two: one with those threads, and one with theirs together.
 class OrtNetwork : public Network {
  public:
   explicit OrtNetwork(const Config& config) : config_(config) {
     check_accelerators(config);
     check_threads(config);
   }
-  std::unique_ptr<Engine> open_engine() override { return std::make_unique<OrtEngine>(config_); }
+
+  std::unique_ptr<Engine> open_engine() override {
+    const int threads = threads_asked(config_, kIntraOp), alone = threads_asked(config_, kAlone);
+    if (alone <= threads || threads == 0 || ort::shares_threads()) {
+      return std::make_unique<OrtEngine>(config_, Sessions{open_session(config_, threads), nullptr, 0});
+    }
+    Sessions sessions = shared_;
+    if (!shared_.usual) {
+      // Each of the callers is one of its run's threads, beside those of the session.
+      const auto callers = static_cast<int>(instance_count(config_));
+      shared_ = {open_session(config_, callers * (threads - 1) + 1), open_session(config_, alone), warm_runs()};
+      sessions = shared_;
+      sessions.warm_runs = 0;
+    }
+    return std::make_unique<OrtEngine>(config_, std::move(sessions));
+  }
 
  private:
+  // Triton warms one instance after another: the first one warms the session of a run alone, the others the usual one.
+  int64_t warm_runs() const {
+    int64_t runs = 0;
+    for (const Json& sample : config_.json["model_warmup"].items()) {
+      runs += std::max<int64_t>(1, sample["count"].integer());
+    }
+    return runs;
+  }
+
   const Config& config_;
+  Sessions shared_;
 };
 
 }  // namespace
