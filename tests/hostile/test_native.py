@@ -25,11 +25,13 @@ from tritonclient.utils import InferenceServerException
 from tests.hostile.native_models import Damaged, damaged, is_outside
 from tests.hostile.native_requests import Network, Sender
 from tests.server.conftest import native
+from tests.server.test_padding import parameter
 from tests.server.test_python_backends import (
     Running,
     ask,
     identity,
     start_triton,
+    tensors,
     through,
     write_model,
 )
@@ -52,6 +54,7 @@ PADS = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }
 ONNX_NETWORKS = {
     "vector": (TensorProto.FLOAT, ["n", 4], "FP32 [4]", True),
     "free": (TensorProto.INT64, ["n", "m"], "INT64 [-1]", True),
+    "lengths": (TensorProto.INT64, ["n", "m"], "INT64 [-1]", True),
     "text": (TensorProto.STRING, ["n", 2], "STRING [2]", True),
     "whole": (TensorProto.FLOAT16, ["n", 3], "FP16 [-1, 3]", False),
     "scalar": (TensorProto.BOOL, [], "BOOL [1]", False),
@@ -59,32 +62,44 @@ ONNX_NETWORKS = {
 OPENVINO_NETWORKS = {
     "ov_vector": (np.float32, [-1, 4], "FP32 [4]", True),
     "ov_free": (np.int32, [-1, -1], "INT32 [-1]", True),
+    "ov_lengths": (np.int32, [-1, -1], "INT32 [-1]", True),
     "ov_whole": (np.uint8, [-1, 3], "UINT8 [-1, 3]", False),
 }
 NETWORKS = [
     Network("vector", "FP32", (-1, 4)),
     Network("free", "INT64", (-1, -1)),
+    Network("lengths", "INT64", (-1, -1)),
     Network("text", "BYTES", (-1, 2)),
     Network("whole", "FP16", (-1, 3)),
     Network("scalar", "BOOL", (1,)),
     Network("ov_vector", "FP32", (-1, 4)),
     Network("ov_free", "INT32", (-1, -1)),
+    Network("ov_lengths", "INT32", (-1, -1)),
     Network("ov_whole", "UINT8", (-1, 3)),
 ]
+
+
+def both_ways(name: str, said: str) -> str:
+    """Input x and output y of one type and shape; those of `lengths` are padded to the longest of a batch."""
+    if "lengths" not in name:
+        return through(said)
+    ragged = tensors("input", x=said).replace("dims", "allow_ragged_batch: true dims")
+    pad = parameter({"x": {"axis": 0, "value": 0}, "y": {"axis": 0}})
+    return f"{ragged}{tensors('output', y=said)}{pad}"
 
 
 def write_networks(root: Path) -> None:
     """Identities of both backends, with and without a batch axis."""
     for name, (kind, dims, said, batched) in ONNX_NETWORKS.items():
         size = BATCH + MERGING if batched else ""
-        identity(root / name, kind, dims, size + through(said))
+        identity(root / name, kind, dims, size + both_ways(name, said))
     for name, (dtype, shape, said, batched) in OPENVINO_NETWORKS.items():
         x = op.parameter(shape, dtype, "x")
         x.output(0).set_names({"x"})
         y = op.reshape(x, op.constant([0, 0]), True)
         y.output(0).set_names({"y"})
         size = BATCH + MERGING + PADS if batched else ""
-        version = write_model(root / name, f'backend: "openvino"\n{size}{through(said)}')
+        version = write_model(root / name, f'backend: "openvino"\n{size}{both_ways(name, said)}')
         openvino.save_model(openvino.Model([y], [x]), version / "model.xml", compress_to_fp16=False)
 
 
