@@ -48,6 +48,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "serving",
         "pipeline",
         "flags",
+        "spinning",
         "container",
         "locust",
         "client",
