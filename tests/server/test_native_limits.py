@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import uuid
@@ -33,6 +34,7 @@ from tests.server.test_python_backends import (
     tensors,
     through,
 )
+from tests.waiting import eventually
 
 SIZE = f"max_batch_size: {BATCH}\n"
 CORES = len(os.sched_getaffinity(0))
@@ -184,7 +186,15 @@ def region(client: Client) -> Iterator[SharedMemory]:
     memory = SharedMemory(name, create=True, size=64)
     client.register_system_shared_memory(name, f"/{name}", 64)
     yield memory
-    client.unregister_system_shared_memory(name)
+
+    def is_unregistered() -> bool:
+        # Triton may still hold it for a moment after it has answered.
+        with contextlib.suppress(InferenceServerException):
+            client.unregister_system_shared_memory(name)
+            return True
+        return False
+
+    eventually(is_unregistered, "the region to be free")
     memory.close()
     memory.unlink()
 
