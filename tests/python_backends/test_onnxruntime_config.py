@@ -20,6 +20,8 @@ from onnxruntime_config import (
     tensor_specs,
 )
 
+from tritonkit.optimize.runtimes import onnxruntime_cpu
+
 Level = ort.GraphOptimizationLevel
 
 
@@ -54,8 +56,9 @@ def test_defaults_are_those_of_the_native_backend() -> None:
 def test_worker_threads_spin_for_a_moment_or_not_at_all(
     version: str, entries: dict[str, str]
 ) -> None:
-    """Sessions that share cores with Triton leave them soon while they wait."""
+    """Sessions that share cores with Triton leave them soon while they wait; variants are timed alike."""
     assert idle_workers(version) == entries
+    assert onnxruntime_cpu.idle_workers(version) == entries
 
 
 def test_idle_workers_are_those_of_this_version() -> None:

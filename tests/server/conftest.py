@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tritonclient.grpc import InferenceServerClient
 
 from tests.native.guarded import library
 from tests.server.models import ModelText, write_repository
@@ -52,3 +54,10 @@ def digits_server(project: Path, shipped_repository: Path) -> Iterator[Endpoint]
         shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project, http=True
     ) as endpoint:
         yield endpoint
+
+
+@pytest.fixture
+def client(triton: Any) -> Iterator[InferenceServerClient]:
+    """A raw client of the Triton that a module has of its own."""
+    with InferenceServerClient(triton.address) as client:
+        yield client

@@ -169,13 +169,6 @@ def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield running
 
 
-@pytest.fixture
-def client(triton: Running) -> Iterator[grpc.InferenceServerClient]:
-    """A raw client."""
-    with grpc.InferenceServerClient(triton.address) as client:
-        yield client
-
-
 Client = grpc.InferenceServerClient
 
 

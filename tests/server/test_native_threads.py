@@ -65,13 +65,6 @@ def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield running
 
 
-@pytest.fixture
-def client(triton: Running) -> Iterator[grpc.InferenceServerClient]:
-    """A raw client."""
-    with grpc.InferenceServerClient(triton.address) as client:
-        yield client
-
-
 def turns(process: int) -> dict[str, int]:
     """How often each thread of a process has had a core (the third field of its schedstat)."""
     found: dict[str, int] = {}

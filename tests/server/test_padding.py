@@ -97,13 +97,6 @@ def triton(
         yield running
 
 
-@pytest.fixture
-def client(triton: Running) -> Iterator[Client]:
-    """A raw client."""
-    with grpc.InferenceServerClient(triton.address) as client:
-        yield client
-
-
 def of_length(length: int, rows: int = 1, start: int = 1) -> Arrays:
     """Numbers from `start`, all of which count."""
     x = np.arange(start, start + rows * length, dtype=np.int64).reshape(rows, length)

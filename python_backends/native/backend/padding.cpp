@@ -13,15 +13,20 @@ namespace {
 constexpr const char* kParameter = "tritonkit.pad";
 constexpr size_t kMostAxes = 64;
 
+template <typename Number>
+std::vector<std::byte> element_of(Number number) {
+  std::vector<std::byte> bytes(sizeof number);
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
 // The bytes of a whole number that the type holds; none where it does not: nothing is rounded or wraps around.
 template <typename Number>
 std::vector<std::byte> whole(const std::string& found) {
   Number number{};
   const auto [end, failed] = std::from_chars(found.data(), found.data() + found.size(), number);
   if (failed != std::errc() || end != found.data() + found.size() || found.empty()) return {};
-  std::vector<std::byte> bytes(sizeof number);
-  std::memcpy(bytes.data(), &number, sizeof number);
-  return bytes;
+  return element_of(number);
 }
 
 template <typename Number>
@@ -30,9 +35,7 @@ std::vector<std::byte> real(const std::string& found) {
   text.imbue(std::locale::classic());
   Number number{};
   if (!(text >> number) || text.peek() != std::istringstream::traits_type::eof()) return {};
-  std::vector<std::byte> bytes(sizeof number);
-  std::memcpy(bytes.data(), &number, sizeof number);
-  return bytes;
+  return element_of(number);
 }
 
 std::vector<std::byte> bytes_of_value(TRITONSERVER_DataType type, const std::string& found) {

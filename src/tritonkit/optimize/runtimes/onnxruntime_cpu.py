@@ -12,7 +12,7 @@ from tritonkit.export.runner import OperatorTime
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 
-__all__ = ["open_runner"]
+__all__ = ["idle_workers", "open_runner"]
 
 _KERNEL = "_kernel_time"
 _RUN = "model_run"
@@ -30,7 +30,7 @@ class _Session:
         ort = need("onnxruntime", "build")
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads
-        for key, value in _idle_workers(ort.__version__).items():
+        for key, value in idle_workers(ort.__version__).items():
             options.add_session_config_entry(key, value)
         if trace is not None:
             options.enable_profiling = True
@@ -67,7 +67,7 @@ def open_runner(folder: Path, threads: int, where: str) -> _Session:
     return _Session(folder / "model.onnx", threads, where)
 
 
-def _idle_workers(version: str) -> dict[str, str]:
+def idle_workers(version: str) -> dict[str, str]:
     """What worker threads do while they wait: the same as when the variant is served."""
     if tuple(int(part) for part in version.split(".")[:2]) < (1, 26):
         return {"session.intra_op.allow_spinning": "0"}
