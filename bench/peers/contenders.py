@@ -146,7 +146,8 @@ CONTENDERS = {
         ),
         Contender(
             "mosec", "mosec", "https://mosecorg.github.io/mosec/reference/concept.html",
-            ("{bin}/python", "app.py", "--address", "127.0.0.1", "--port", "{PORT}", "--log-level", "warning"),
+            ("{bin}/python", "app.py", "--address", "127.0.0.1", "--port", "{PORT}", "--timeout", "60000",
+             "--log-level", "warning"),
             (Way("http", "mosec"),), tried=DELAYS,
         ),
         Contender(
