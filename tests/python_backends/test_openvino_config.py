@@ -54,6 +54,13 @@ def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch)
     assert (properties(one)["INFERENCE_NUM_THREADS"], properties(one)["NUM_STREAMS"]) == (1, "1")
 
 
+def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
+    """It does not see the runs of other stubs."""
+    asked = {"INFERENCE_NUM_THREADS": "8", "tritonkit.threads_alone": "8"}
+    found = properties(parameters(**asked) | {"instance_group": [{"count": 4}]})
+    assert found["INFERENCE_NUM_THREADS"] == 4
+
+
 def test_parameters_reach_openvino(tmp_path: Path) -> None:
     """A network compiled with them reports them, in any case of letters, and unknown ones are nothing."""
     asked = parameters(

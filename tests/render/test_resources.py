@@ -65,26 +65,34 @@ def test_instances_and_threads_share_the_cores(
         ({"threads": 1, "parameters": {"tritonkit.threads_alone": "0"}}, 4, "0"),
     ],
 )
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_run_that_is_alone_takes_the_cores_of_all_instances(
-    serving: dict[str, Any], cores: int, alone: str | None
+    serving: dict[str, Any], cores: int, alone: str | None, backend: str
 ) -> None:
     """Only where the instances have all of them; a parameter of the user's own stands."""
-    asked, where = Serving.model_validate(serving), site(cores)
+    asked, where = Serving.model_validate(serving), site(cores, backend=backend)
     parameters = plan_threads(asked, plan_instances(asked, where), where)
     assert parameters.get("tritonkit.threads_alone") == alone
 
 
-@pytest.mark.parametrize("backend", ["pytorch", "openvino"])
-def test_other_backends_have_no_threads_for_a_run_alone(backend: str) -> None:
-    """They would not know the parameter."""
-    asked, where = Serving(threads=1), site(4, backend=backend)
+def test_streams_of_the_users_own_have_no_threads_for_a_run_alone() -> None:
+    """How many threads an instance has is then OpenVINO's choice."""
+    asked = Serving.model_validate({"threads": 1, "parameters": {"NUM_STREAMS": "AUTO"}})
+    where = site(4, backend="openvino")
     assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
 
 
-def test_nvidias_backend_has_no_threads_for_a_run_alone() -> None:
+def test_other_backends_have_no_threads_for_a_run_alone() -> None:
+    """They would not know the parameter."""
+    asked, where = Serving(threads=1), site(4, backend="pytorch")
+    assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_nvidias_backend_has_no_threads_for_a_run_alone(backend: str) -> None:
     """For the gpu target, instances on the CPU are NVIDIA's too."""
     asked = Serving.model_validate({"threads": 1, "instance_group": [{"kind": "cpu"}]})
-    where = site(4, target="gpu")
+    where = site(4, target="gpu", backend=backend)
     assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
 
 
@@ -182,10 +190,9 @@ def test_openvino_instances_share_threads_and_streams(
     groups = plan_instances(asked, where)
     assert [group.count for group in groups] == counts
     assert {group.kind for group in groups} <= {"cpu", "auto"}
-    assert plan_threads(asked, groups, where) == {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": streams,
-    }
+    parameters = plan_threads(asked, groups, where)
+    assert parameters["INFERENCE_NUM_THREADS"] == threads
+    assert parameters["NUM_STREAMS"] == streams
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ NEVER = 1 << 40
 """Rounds of a loop that nobody waits for."""
 
 
-def loop(folder: Path) -> None:
+def loop(folder: Path, backend: str = "onnxruntime", more: str = "") -> None:
     """y = x, after so many rounds as x says."""
     body = helper.make_graph(
         [
@@ -77,7 +77,8 @@ def loop(folder: Path) -> None:
         ],
         [("x", TensorProto.INT64, [1])],
         [("y", TensorProto.INT64, [1])],
-        "max_batch_size: 0\n" + through("INT64 [1]"),
+        "max_batch_size: 0\n" + through("INT64 [1]") + more,
+        backend,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -11,143 +13,200 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+from openvino import opset13 as op
 
 from tests.server.sanitizers import SANITIZE
 from tests.server.test_native_limits import CORES, SIZE, loop
-from tests.server.test_openvino import parameters
-from tests.server.test_python_backends import Running, ask, onnx_model, start_triton, tensors
+from tests.server.test_openvino import PADS, network, parameters
+from tests.server.test_python_backends import BATCH, Running, ask, onnx_model, start_triton, tensors
 from tests.waiting import PATIENCE_S, eventually
 
-INNER, OUTER = 256, 4096
-WEIGHTS = np.random.default_rng(0).standard_normal((INNER, OUTER)).astype(np.float32)
+SMALL, LARGE = 16, 1024
+RANDOM = np.random.default_rng(0)
+FIRST, MIDDLE, LAST = (
+    (RANDOM.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
+    for shape in ((SMALL, LARGE), (LARGE, LARGE), (LARGE, SMALL))
+)
+FACTORS = ("first", *["middle"] * 12, "last")
+"""Of the product: so many that its own time is that of a request many times over."""
 INSTANCES = 2
-ROUNDS = 400_000 if SANITIZE else 2_000_000
+ROUNDS = {
+    "onnxruntime": 400_000 if SANITIZE else 2_000_000,
+    "openvino": 40_000 if SANITIZE else 200_000,
+}
 """Of a loop that goes on while others run."""
-ALONE = 32
-"""Threads of a run that is alone: more than there are cores, so that their waking is seen on any machine."""
+ENGINES = tuple(ROUNDS)
+ALONE = CORES + 1
+"""Threads of a run that is alone: more than there are cores is a warning. OpenVINO has no more than cores."""
+RUNS = 10
+SHARE = 0.25
+"""Of the busiest thread's time: what makes another one part of a run."""
+TICK_NS = 10_000_000
+MOMENT_S = 0.05
 
 
 def product(folder: Path, more: str) -> None:
-    """y = x times WEIGHTS, which ONNX Runtime splits over its threads."""
+    """y = x times the factors, which ONNX Runtime splits over its threads."""
+    nodes = [constant("first", FIRST), constant("middle", MIDDLE), constant("last", LAST)]
+    names = ["x", *(f"z{place}" for place in range(len(FACTORS) - 1)), "y"]
+    for place, factor in enumerate(FACTORS):
+        nodes.append(helper.make_node("MatMul", [names[place], factor], [names[place + 1]]))
     onnx_model(
         folder,
-        [
-            helper.make_node(
-                "Constant", [], ["weights"], value=numpy_helper.from_array(WEIGHTS, "weights")
-            ),
-            helper.make_node("MatMul", ["x", "weights"], ["y"]),
-        ],
-        [("x", TensorProto.FLOAT, ["n", INNER])],
-        [("y", TensorProto.FLOAT, ["n", OUTER])],
-        SIZE
-        + tensors("input", x=f"FP32 [{INNER}]")
-        + tensors("output", y=f"FP32 [{OUTER}]")
-        + more,
+        nodes,
+        [("x", TensorProto.FLOAT, ["n", SMALL])],
+        [("y", TensorProto.FLOAT, ["n", SMALL])],
+        SIZE + PRODUCT + more,
     )
 
 
-def shared(alone: str, threads: int = 1) -> str:
-    """Two instances with so many threads each."""
+def constant(name: str, value: np.ndarray) -> NodeProto:
+    """A node that gives a tensor."""
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
+
+
+def openvino_product(folder: Path, more: str) -> None:
+    """The same for OpenVINO."""
+
+    def build(x: Any) -> Any:
+        known = {"first": FIRST, "middle": MIDDLE, "last": LAST}
+        constants = {name: op.constant(value) for name, value in known.items()}
+        for factor in FACTORS:
+            x = op.matmul(x, constants[factor], False, False)
+        return x
+
+    network(folder, build, [-1, SMALL], SIZE + PADS + PRODUCT + more)
+
+
+def multiplied(x: np.ndarray) -> np.ndarray:
+    """The same in numpy."""
+    return np.linalg.multi_dot([x, FIRST, *[MIDDLE] * FACTORS.count("middle"), LAST])
+
+
+PRODUCT = tensors("input", x=f"FP32 [{SMALL}]") + tensors("output", y=f"FP32 [{SMALL}]")
+
+
+def shared(alone: str, **threads: str) -> str:
+    """Two instances with a thread each."""
     group = f"instance_group {{ count: {INSTANCES} kind: KIND_CPU }}"
-    given = {"intra_op_thread_count": str(threads), "tritonkit.threads_alone": alone}
-    return group + parameters(**given)
+    return group + parameters(**threads, **{"tritonkit.threads_alone": alone})
 
 
 @pytest.fixture(scope="module")
 def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with these networks."""
     root = tmp_path_factory.mktemp("repository")
-    product(root / "product", shared(str(ALONE)))
-    product(root / "many", shared("x"))
-    loop(root / "loop")
+    one, streams = (
+        {"intra_op_thread_count": "1"},
+        {"INFERENCE_NUM_THREADS": str(INSTANCES), "NUM_STREAMS": str(INSTANCES)},
+    )
+    product(root / "onnxruntime_product", shared(str(ALONE), **one))
+    product(root / "onnxruntime_many", shared("x", **one))
+    loop(root / "onnxruntime_loop")
+    openvino_product(root / "openvino_product", shared(str(ALONE), **streams))
+    openvino_product(root / "openvino_many", shared("x", **streams))
+    loop(root / "openvino_loop", "openvino", parameters(INFERENCE_NUM_THREADS="1"))
     with start_triton(root, tmp_path_factory.mktemp("server"), native) as running:
         yield running
 
 
-def turns(process: int) -> dict[str, int]:
-    """How often each thread of a process has had a core (the third field of its schedstat)."""
+def times_ns(process: int) -> dict[str, int]:
+    """How long each thread of a process has had a core (the first field of its schedstat)."""
     found: dict[str, int] = {}
     for task in Path(f"/proc/{process}/task").iterdir():
         try:
-            found[task.name] = int((task / "schedstat").read_text().split()[2])
-        except FileNotFoundError:  # it has ended
+            found[task.name] = int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
     return found
 
 
-def woken(triton: Running, call: Callable[[], object]) -> set[str]:
-    """Threads of the server that had a core during a call."""
-    before = turns(triton.process.pid)
+def taken_ns(triton: Running, call: Callable[[], object]) -> dict[str, int]:
+    """How long each thread of the server had a core during a call."""
+    before = times_ns(triton.process.pid)
     call()
-    return {
-        name for name, count in turns(triton.process.pid).items() if count > before.get(name, 0)
-    }
+    after = times_ns(triton.process.pid)
+    return {name: after_ns - before.get(name, 0) for name, after_ns in after.items()}
 
 
-def test_a_run_beside_another_wakes_no_threads_of_a_run_alone(triton: Running) -> None:
+def sharing(triton: Running, call: Callable[[], object], without: Set[str] = frozenset()) -> int:
+    """The threads that a call's work is spread over."""
+    taken = taken_ns(triton, call)
+    counted = [each_ns for name, each_ns in taken.items() if name not in without]
+    return sum(each_ns >= SHARE * max(counted) for each_ns in counted)
+
+
+def computing(triton: Running) -> set[str]:
+    """Threads of the server that do nothing but compute."""
+    taken = taken_ns(triton, lambda: time.sleep(MOMENT_S))
+    return {name for name, each_ns in taken.items() if each_ns > TICK_NS}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.skipif(CORES == 1, reason="one core: a run's work is on one thread after another")
+def test_a_run_is_spread_over_threads_while_no_other_goes_on(triton: Running, engine: str) -> None:
     """The other run may be of another model: the cores are the same."""
     with grpc.InferenceServerClient(triton.address) as client:
 
         def multiply() -> None:
-            ask(client, "product", x=np.ones((4, INNER), np.float32))
+            ask(client, f"{engine}_product", x=np.ones((BATCH, SMALL), np.float32))
 
-        def go_round() -> None:
-            ask(client, "loop", x=np.array([1]))
+        def is_spread() -> bool:
+            # On a busy machine one thread may do the other's work before that has had a core.
+            return sum(sharing(triton, multiply) > 1 for _ in range(RUNS)) > RUNS // 2
 
-        go_round()
         multiply()
-        tritons = set().union(*(woken(triton, go_round) for _ in range(20)))
-        workers: set[str] = set()
-
-        def most_are_seen() -> bool:
-            # On a busy machine a run may end before most of its threads have had a core.
-            workers.update(woken(triton, multiply) - tritons)
-            return len(workers) > ALONE // 2
-
-        eventually(most_are_seen, "the threads of a run alone")
-
-        answers: Queue[Any] = Queue()
-        tensor = grpc.InferInput("x", [1], "INT64")
-        tensor.set_data_from_numpy(np.array([ROUNDS]))
-        client.async_infer("loop", [tensor], lambda result, error: answers.put((result, error)))
-
-        def is_beside() -> bool:
-            return len(woken(triton, multiply) & workers) <= INSTANCES
-
-        eventually(is_beside, "the loop to begin")
-        beside = [is_beside() for _ in range(10)]
-        assert answers.empty(), "the loop goes on"
-        assert all(beside)
-        assert answers.get(timeout=PATIENCE_S)[1] is None
+        eventually(is_spread, "a run that is alone on several threads")
+        with going_on(client, f"{engine}_loop", ROUNDS[engine]) as goes_on:
+            loops = eventually(lambda: computing(triton), "the loop to begin")
+            beside = [sharing(triton, multiply, loops) for _ in range(RUNS)]
+            assert goes_on()
+        assert beside == [1] * RUNS
 
 
-def test_both_kinds_of_runs_answer_alike(triton: Running) -> None:
+@contextmanager
+def going_on(
+    client: grpc.InferenceServerClient, model: str, rounds: int
+) -> Iterator[Callable[[], bool]]:
+    """A loop that runs beside the body; gives what tells whether it still does."""
+    answers: Queue[Any] = Queue()
+    tensor = grpc.InferInput("x", [1], "INT64")
+    tensor.set_data_from_numpy(np.array([rounds]))
+    client.async_infer(model, [tensor], lambda result, error: answers.put(error))
+    yield answers.empty
+    assert answers.get(timeout=PATIENCE_S) is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_both_kinds_of_runs_answer_alike(triton: Running, engine: str) -> None:
     """Requests that come together, of several sizes, some of them alone."""
     given = [
-        np.random.default_rng(n).standard_normal((1 + n % 4, INNER)).astype(np.float32)
+        np.random.default_rng(n).standard_normal((1 + n % 4, SMALL)).astype(np.float32)
         for n in range(64)
     ]
 
     def answer(x: np.ndarray) -> np.ndarray:
         with grpc.InferenceServerClient(triton.address) as client:
-            return ask(client, "product", x=x)["y"]
+            return ask(client, f"{engine}_product", x=x)["y"]
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(answer, given))
     for x, y in zip(given, answers, strict=True):
-        np.testing.assert_allclose(y, x @ WEIGHTS, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(y, multiplied(x), rtol=1e-3, atol=1e-3)
 
 
-def test_threads_alone_past_the_cores_are_a_warning(triton: Running) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_threads_alone_past_the_cores_are_a_warning(triton: Running, engine: str) -> None:
     """Triton's log names the model, the parameter and the cores."""
-    asks = f"model 'product': tritonkit.threads_alone {ALONE} asks for {ALONE} threads"
+    asks = f"model '{engine}_product': tritonkit.threads_alone {ALONE} asks for {ALONE} threads"
     text = f"{asks}; this server may use {CORES} core"
-    assert (text in triton.log.read_text()) == (ALONE > CORES)
+    assert text in triton.log.read_text()
 
 
-def test_threads_alone_must_be_a_number(client: grpc.InferenceServerClient) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_threads_alone_must_be_a_number(client: grpc.InferenceServerClient, engine: str) -> None:
     """The model is not loaded, and the reason names the parameter."""
-    [entry] = [e for e in client.get_model_repository_index().models if e.name == "many"]
+    [entry] = [e for e in client.get_model_repository_index().models if e.name == f"{engine}_many"]
     assert entry.state == "UNAVAILABLE"
     assert "parameter tritonkit.threads_alone: found 'x', wanted a whole number" in entry.reason

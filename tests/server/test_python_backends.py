@@ -213,8 +213,9 @@ def onnx_model(
     inputs: list[tuple[str, int, list[Any]]],
     outputs: list[tuple[str, int, list[Any]]],
     config: str,
+    backend: str = "onnxruntime",
 ) -> None:
-    """A published network for the onnxruntime backend."""
+    """A published network for the onnxruntime backend, or another that reads ONNX files."""
     graph = helper.make_graph(
         nodes,
         "g",
@@ -223,7 +224,8 @@ def onnx_model(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
-    version = write_model(folder, f'backend: "onnxruntime"\n{config}')
+    named = f'backend: "{backend}"\ndefault_model_filename: "model.onnx"\n'
+    version = write_model(folder, named + config)
     onnx.save(model, version / "model.onnx")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HINTS = ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT")
 PRECISION = "INFERENCE_PRECISION_HINT"
+ALONE = "tritonkit.threads_alone"
 
 
 def model_file(folder: Path, version: str, config: Mapping[str, Any]) -> Path:
@@ -65,12 +66,14 @@ def properties(config: Mapping[str, Any]) -> dict[str, Any]:
     """OpenVINO's properties for the `parameters` of a configuration.
 
     In the native backend the instances of a model share one set of threads and streams; here each
-    is a process of its own and gets its part.
+    is a process of its own and gets its part: up to twice of it where a run that is alone may have
+    all, because a process does not see the runs of others.
     """
     instances = _instances(config)
     threads = _number(config, "INFERENCE_NUM_THREADS") or len(os.sched_getaffinity(0))
+    share = max(1, threads // instances)
     found: dict[str, Any] = {
-        "INFERENCE_NUM_THREADS": max(1, threads // instances),
+        "INFERENCE_NUM_THREADS": max(share, min(_number(config, ALONE), 2 * share)),
         # Processes that pin their threads without knowing of each other all take the first cores.
         "ENABLE_CPU_PINNING": False,
     }

@@ -20,7 +20,7 @@ _COUNTS = {
 # The openvino backend's instances share these (README of triton-inference-server/openvino_backend).
 _ALL_THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
-# Threads of a run while no other goes on; a parameter of tritonkit's own backend.
+# Threads of a run while no other goes on; a parameter of tritonkit's own backends.
 _ALONE = "tritonkit.threads_alone"
 # Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
 # (README of triton-inference-server/onnxruntime_backend).
@@ -76,19 +76,21 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
         return dict(serving.parameters)
     threads = _given_threads(serving, host) or host.cores // count
     if host.backend == "openvino":
-        return {_ALL_THREADS: str(threads * count), _STREAMS: str(count)} | serving.parameters
+        shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
+        # With streams of the user's own nothing is known of an instance's share.
+        alone = {} if _STREAMS in serving.parameters else _alone(count, threads, host)
+        return shared | alone | serving.parameters
     # One graph thread: with the default sequential execution_mode more would only wait.
     intra, inter = _COUNTS[host.backend]
-    counts = {intra: str(threads), inter: "1"}
-    if _shares_all(count, threads, host):
-        counts[_ALONE] = str(host.cores)
-    return counts | serving.parameters
+    own = {intra: str(threads), inter: "1"}
+    return own | _alone(count, threads, host) | serving.parameters
 
 
-def _shares_all(count: int, threads: int, host: Host) -> bool:
-    """Whether several instances of tritonkit's own backend have all cores together."""
-    ours = host.backend == "onnxruntime" and host.target == "cpu"
-    return ours and count > 1 and threads * count == host.cores
+def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
+    """All cores for a run that is alone, where several instances of tritonkit's own backends have them together."""
+    ours = host.backend in ("onnxruntime", "openvino") and host.target == "cpu"
+    shares_all = ours and count > 1 and threads * count == host.cores
+    return {_ALONE: str(host.cores)} if shares_all else {}
 
 
 def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Host) -> Optimization:

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
+#include "alone.h"
 #include "onnxruntime/api.h"
 
 namespace tritonkit {
@@ -162,7 +162,6 @@ int graph_level(const Config& config) {
 }
 
 constexpr const char *kIntraOp = "intra_op_thread_count", *kInterOp = "inter_op_thread_count";
-constexpr const char* kAlone = "tritonkit.threads_alone";
 
 int threads_asked(const Config& config, const std::string& key) {
   return thread_count(text("parameter ", key), config.parameter(key));
@@ -186,7 +185,6 @@ void check_threads(const Config& config) {
     if (each > 0) warn_of_threads(where, what, each * instances);
   };
   warn(kIntraOp);
-  warn_of_threads(where, text(kAlone, " ", config.parameter(kAlone)), threads_asked(config, kAlone));
   if (execution_mode(config) == 1) warn(kInterOp);
 }
 
@@ -256,21 +254,6 @@ ort::SessionPtr open_session(const Config& config, int threads) {
   }
   return ort::SessionPtr(session);
 }
-
-// Runs that go on in this process, of all models.
-std::atomic<int> g_runs{0};
-
-class CountedRun {
- public:
-  CountedRun() : alone_(g_runs.fetch_add(1) == 0) {}
-  ~CountedRun() { g_runs.fetch_sub(1); }
-  CountedRun(const CountedRun&) = delete;
-  CountedRun& operator=(const CountedRun&) = delete;
-  bool alone() const { return alone_; }
-
- private:
-  bool alone_;
-};
 
 // The sessions of an instance: what a run beside others takes, and what one takes that is alone; null for the same.
 struct Sessions {
@@ -397,18 +380,20 @@ class OrtNetwork : public Network {
   explicit OrtNetwork(const Config& config) : config_(config) {
     check_accelerators(config);
     check_threads(config);
+    if (!ort::shares_threads()) alone_ = threads_alone(config);
   }
 
   std::unique_ptr<Engine> open_engine() override {
-    const int threads = threads_asked(config_, kIntraOp), alone = threads_asked(config_, kAlone);
-    if (alone <= threads || threads == 0 || ort::shares_threads()) {
+    const int threads = threads_asked(config_, kIntraOp);
+    if (alone_ <= threads || threads == 0) {
       return std::make_unique<OrtEngine>(config_, Sessions{open_session(config_, threads), nullptr, 0});
     }
     Sessions sessions = shared_;
     if (!shared_.usual) {
       // Each of the callers is one of its run's threads, beside those of the session.
       const auto callers = static_cast<int>(instance_count(config_));
-      shared_ = {open_session(config_, callers * (threads - 1) + 1), open_session(config_, alone), warm_runs()};
+      shared_ = {open_session(config_, callers * (threads - 1) + 1), open_session(config_, alone_), warm_runs(config_)};
+      // Triton warms one instance after another: the first one the session of a run alone, the others the usual one.
       sessions = shared_;
       sessions.warm_runs = 0;
     }
@@ -416,16 +401,8 @@ class OrtNetwork : public Network {
   }
 
  private:
-  // Triton warms one instance after another: the first one warms the session of a run alone, the others the usual one.
-  int64_t warm_runs() const {
-    int64_t runs = 0;
-    for (const Json& sample : config_.json["model_warmup"].items()) {
-      runs += std::max<int64_t>(1, sample["count"].integer());
-    }
-    return runs;
-  }
-
   const Config& config_;
+  int alone_ = 0;
   Sessions shared_;
 };
 

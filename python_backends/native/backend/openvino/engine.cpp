@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "alone.h"
 #include "openvino/network.h"
 
 namespace tritonkit {
@@ -21,6 +22,7 @@ class OvEngine : public Engine {
     outputs = network.outputs;
     required = inputs.size();
     writes_in_place = true;
+    if (network.differs_alone()) warm_runs_ = warm_runs(config);
   }
 
   int64_t rows_for(int64_t batch) const override {
@@ -35,11 +37,23 @@ class OvEngine : public Engine {
   }
 
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
+    const CountedRun counted;
+    bool alone = counted.alone() && network_.differs_alone();
+    if (warm_runs_ > 0) {  // kernels and memory for the shape are found by each form
+      --warm_runs_;
+      run_form(given, wanted, true);
+      alone = false;
+    }
+    run_form(given, wanted, alone);
+  }
+
+ private:
+  void run_form(const std::vector<InputView>& given, std::vector<OutputView>& wanted, bool alone) {
     // A request remembers the memory that it was given. So only a run that gives it all outputs writes in place, on a
     // request of its own; a request is thrown away where the run fails, and with it what it remembers.
     bool in_place = wanted.size() == outputs.size() &&
                     std::all_of(wanted.begin(), wanted.end(), [](const OutputView& view) { return view.in_place; });
-    auto slot = slot_for(given, in_place);
+    auto slot = slot_for(given, in_place, alone);
     try {
       for (const InputView& view : given) {
         give(slot->second, slot->second.inputs[view.spec], inputs[view.spec], view.shape, view.data);
@@ -57,7 +71,6 @@ class OvEngine : public Engine {
     }
   }
 
- private:
   // Memory that a request was given.
   struct Given {
     const std::byte* data = nullptr;
@@ -69,14 +82,14 @@ class OvEngine : public Engine {
     std::vector<Given> inputs, outputs;  // by tensor
     std::vector<TensorPtr> results;      // of one run, kept until the next
   };
-  using Slots = std::map<std::pair<int64_t, bool>, Slot>;
+  using Slots = std::map<std::tuple<int64_t, bool, bool>, Slot>;
 
-  Slots::iterator slot_for(const std::vector<InputView>& given, bool in_place) {
+  Slots::iterator slot_for(const std::vector<InputView>& given, bool in_place, bool alone) {
     int64_t rows = config_.batched() && !given.empty() ? given.front().shape[0] : 0;
-    int64_t size = network_.form(rows) == nullptr ? 0 : rows;
-    auto slot = slots_.try_emplace({size, in_place}).first;
+    int64_t size = network_.has(rows) ? rows : 0;
+    auto slot = slots_.try_emplace({size, in_place, alone}).first;
     if (!slot->second.request) {
-      slot->second.request = made<RequestPtr>(api().ov_compiled_model_create_infer_request, network_.form(size));
+      slot->second.request = made<RequestPtr>(api().ov_compiled_model_create_infer_request, network_.form(size, alone));
       slot->second.inputs.resize(inputs.size());
       slot->second.outputs.resize(outputs.size());
     }
@@ -117,7 +130,8 @@ class OvEngine : public Engine {
 
   const Config& config_;
   const OvNetwork& network_;
-  Slots slots_;  // by form, and whether outputs are written in place
+  Slots slots_;  // by the form's size, whether outputs are written in place, and whether the run is alone
+  int64_t warm_runs_ = 0;
 };
 
 }  // namespace

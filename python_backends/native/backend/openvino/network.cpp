@@ -95,6 +95,7 @@ OvNetwork::OvNetwork(const Config& config) : config_(config) {
   check_device(config);
   file_ = model_file(config);
   properties_ = properties(config, file_);
+  properties_alone_ = properties_alone(config, properties_);
   core_ = made<CorePtr>(api().ov_core_create);
   const std::string& extension = config.parameter("CPU_EXTENSION_PATH");
   if (!extension.empty()) {
@@ -125,8 +126,14 @@ OvNetwork::OvNetwork(const Config& config) : config_(config) {
     }
     if (all_fixed) reshape(model.get(), shapes);
   }
-  forms_[0] = compile(model.get());
+  forms_[0].usual = compile(model.get(), properties_);
   choose_forms();
+  if (differs_alone()) {
+    for (auto& [size, form] : forms_) {
+      if (size != 0) model = fixed_model(size);
+      form.alone = compile(model.get(), properties_alone_);
+    }
+  }
   std::string said;
   for (const auto& [key, value] : properties_) said += text(said.empty() ? "" : ", ", key, " ", value);
   log(TRITONSERVER_LOG_INFO, text("model '", config.name, "': ", said, "; ", choice_.to_text()));
@@ -229,12 +236,12 @@ ModelPtr OvNetwork::with_types(const Model* model) const {
   return made<ModelPtr>(api().ov_preprocess_prepostprocessor_build, steps.get());
 }
 
-CompiledPtr OvNetwork::compile(const Model* model) const {
+CompiledPtr OvNetwork::compile(const Model* model, const Properties& properties) const {
   // The interface takes pairs as variable arguments; unused places repeat what is there.
   constexpr size_t kMost = 8;
   std::array<const char*, 2 * kMost> pairs{};
   size_t used = 0;
-  for (const auto& [key, value] : properties_) {
+  for (const auto& [key, value] : properties) {
     pairs.at(used++) = key.c_str();
     pairs.at(used++) = value.c_str();
   }
@@ -251,9 +258,8 @@ CompiledPtr OvNetwork::compile(const Model* model) const {
 
 // --- forms of one size ---
 
-Compiled* OvNetwork::fixed_form(int64_t size) {
-  auto found = forms_.find(size);
-  if (found != forms_.end()) return found->second.get();
+// Null where an axis beside the batch is free.
+ModelPtr OvNetwork::fixed_model(int64_t size) const {
   std::map<std::string, Shape> shapes;
   for (const ConfiguredTensor& input : config_.inputs) {
     Shape shape = config_.full(input);
@@ -263,18 +269,20 @@ Compiled* OvNetwork::fixed_form(int64_t size) {
   }
   ModelPtr model = read();
   reshape(model.get(), shapes);
-  return (forms_[size] = compile(model.get())).get();
+  return model;
 }
 
 void OvNetwork::choose_forms() {
   std::vector<int64_t> sizes = batch_sizes(config_);
-  if (sizes.empty() || fixed_form(1) == nullptr) return;
+  if (sizes.empty() || !fixed_model(1)) return;
   std::map<int64_t, RequestPtr> requests;
   auto run = [&](int64_t form_size, int64_t size) {
     RequestPtr& request = requests[form_size];
-    if (!request)
-      request = made<RequestPtr>(api().ov_compiled_model_create_infer_request,
-                                 form_size == 0 ? form(0) : fixed_form(form_size));
+    if (!request) {
+      Form& form = forms_[form_size];
+      if (!form.usual) form.usual = compile(fixed_model(form_size).get(), properties_);
+      request = made<RequestPtr>(api().ov_compiled_model_create_infer_request, form.usual.get());
+    }
     run_zeros(request.get(), size);
   };
   try {
@@ -301,14 +309,14 @@ void OvNetwork::run_zeros(Request* request, int64_t size) const {
   check(api().ov_infer_request_infer(request));
 }
 
-Compiled* OvNetwork::form(int64_t size) const {
-  auto found = forms_.find(size);
-  return found == forms_.end() ? nullptr : found->second.get();
+Compiled* OvNetwork::form(int64_t size, bool alone) const {
+  const Form& form = forms_.at(size);
+  return alone && form.alone ? form.alone.get() : form.usual.get();
 }
 
 int64_t OvNetwork::size_for(int64_t batch) const {
   int64_t size = choice_.size_for(batch);
-  return form(size) == nullptr ? 0 : size;
+  return has(size) ? size : 0;
 }
 
 }  // namespace tritonkit::ov

@@ -16,28 +16,36 @@ class OvNetwork : public Network {
   explicit OvNetwork(const Config& config);
   std::unique_ptr<Engine> open_engine() override;
 
-  // The compiled form for a batch size, 0: for any. Null where there is none of that size.
-  Compiled* form(int64_t size) const;
+  // Whether there is a form for batches of that size alone; 0: for any.
+  bool has(int64_t size) const { return forms_.count(size) != 0; }
+  // Throws where there is none. `alone` asks for that of a run that has all cores, and gets the usual one where there
+  // is no other.
+  Compiled* form(int64_t size, bool alone) const;
+  bool differs_alone() const { return !properties_alone_.empty(); }
   int64_t size_for(int64_t batch) const;
 
   std::vector<TensorSpec> inputs, outputs;
 
  private:
+  struct Form {
+    CompiledPtr usual, alone;  // with the instances' threads and streams; with one stream that has all cores
+  };
+
   ModelPtr read() const;
   void check_names(const Model* model) const;
   void check_inputs(const Model* model) const;
   void check_outputs(const Model* model) const;
   ModelPtr with_types(const Model* model) const;
-  CompiledPtr compile(const Model* model) const;
-  Compiled* fixed_form(int64_t size);
+  CompiledPtr compile(const Model* model, const Properties& properties) const;
+  ModelPtr fixed_model(int64_t size) const;
   void choose_forms();
   void run_zeros(Request* request, int64_t size) const;
 
   const Config& config_;
   std::filesystem::path file_;
   CorePtr core_;
-  Properties properties_;
-  std::map<int64_t, CompiledPtr> forms_;
+  Properties properties_, properties_alone_;  // the latter empty where a run alone is like others
+  std::map<int64_t, Form> forms_;
   Choice choice_;
 };
 

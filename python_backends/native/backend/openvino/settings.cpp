@@ -6,6 +6,8 @@
 #include <iterator>
 #include <set>
 
+#include "alone.h"
+
 namespace tritonkit::ov {
 namespace {
 
@@ -108,6 +110,19 @@ Properties properties(const Config& config, const std::filesystem::path& file) {
     if (upper(half) != "YES") unfit("HINT_BF16", half, "YES");
     found[kPrecision] = "bf16";
   }
+  return found;
+}
+
+Properties properties_alone(const Config& config, const Properties& usual) {
+  const int64_t threads = threads_alone(config);
+  auto streams = usual.find("NUM_STREAMS"), all = usual.find("INFERENCE_NUM_THREADS");
+  if (threads == 0 || streams == usual.end() || !is_number(streams->second) || all == usual.end()) return {};
+  // What a run has beside others is its stream's share.
+  int64_t shares = thread_count("parameter NUM_STREAMS", streams->second);
+  if (threads * shares <= std::stoll(all->second)) return {};
+  Properties found = usual;
+  found["NUM_STREAMS"] = "1";
+  found["INFERENCE_NUM_THREADS"] = std::to_string(threads);
   return found;
 }
 

@@ -24,5 +24,8 @@ bool pads_batches(const Config& config);
 // Sizes to compile for: one item, each preferred batch, the largest; none without a batch.
 std::vector<int64_t> batch_sizes(const Config& config);
 Properties properties(const Config& config, const std::filesystem::path& file);
+// Those of a run that is alone: one stream with all threads that it may take. Empty where it would have no more of
+// them.
+Properties properties_alone(const Config& config, const Properties& usual);
 
 }  // namespace tritonkit::ov
