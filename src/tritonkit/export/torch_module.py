@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -59,7 +60,27 @@ def make_module(spec: Spec, hook: str, field: str) -> Any:
             found=f"{hook} returned {type(module).__name__}",
             wanted="a torch.nn.Module",
         )
+    _check_order(spec, module, f"{spec.file} {field}")
     return module
+
+
+def _check_order(spec: Spec, module: Any, where: str) -> None:
+    """Refuse inputs named like forward's parameters in another order: positions count, and two tensors of one
+    shape would be taken for each other without a word."""
+    try:
+        found = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # compiled: no names are known
+        return
+    parameters = [each.name for each in found if each.kind is each.POSITIONAL_OR_KEYWORD]
+    inputs = list(spec.model.network.inputs)
+    for place, name in enumerate(inputs):
+        if name in parameters and parameters.index(name) != place:
+            raise BuildError(
+                where,
+                found=f"forward({', '.join(parameters)}) and network.inputs {', '.join(inputs)}",
+                wanted="inputs in the order of forward's parameters: they are passed by position",
+                todo="put network.inputs into that order",
+            )
 
 
 def _trained(

@@ -136,6 +136,10 @@ OvNetwork::OvNetwork(const Config& config) : config_(config) {
   }
   std::string said;
   for (const auto& [key, value] : properties_) said += text(said.empty() ? "" : ", ", key, " ", value);
+  if (differs_alone()) {
+    said += text("; of a run alone: INFERENCE_NUM_THREADS ", properties_alone_.at("INFERENCE_NUM_THREADS"),
+                 ", NUM_STREAMS ", properties_alone_.at("NUM_STREAMS"));
+  }
   log(TRITONSERVER_LOG_INFO, text("model '", config.name, "': ", said, "; ", choice_.to_text()));
 }
 
