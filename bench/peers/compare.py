@@ -141,6 +141,8 @@ class _Plan:
         for turn in self.turns(0):
             tried: list[tuple[float, dict[str, str]]] = []
             options = choices(turn.contender, len(turn.arrangement.server))
+            if len(options) > 1:
+                _say(f"trying {len(options)} settings: {turn}")
             for settings in options:
                 if len(options) == 1:
                     tried.append((0.0, settings))
