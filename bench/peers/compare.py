@@ -83,7 +83,7 @@ def run(setting: Setting) -> Report:
         "peers",
         f"requests/s side by side, on {CORES} cores; rates and latencies are of this machine and this run",
         ratios(plan.cells),
-        {"peers": summary(plan.cells, setting.rounds, setting.seconds)},
+        {"peers": summary(plan.cells, setting.seconds)},
     )
 
 

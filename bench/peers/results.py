@@ -160,14 +160,17 @@ def _best_of(all_rates: Sequence[Mapping[int, float]]) -> dict[int, float]:
     return {n: max(rates[n] for rates in all_rates if n in rates) for n in numbers}
 
 
-def summary(cells: Cells, rounds: int, seconds: float) -> dict[str, Any]:
+def summary(cells: Cells, seconds: float) -> dict[str, Any]:
     """What the tables are made from: medians over the rounds, with the spread of the rates."""
+    rows = [_row(cells, key) for key in cells.chosen if cells.loops.get(key)]
     return {
-        "rounds": rounds,
+        "rounds": max(
+            (row["rounds"] for row in rows), default=0
+        ),  # fewer than asked for after an interrupt
         "seconds": seconds,
         "absent": cells.absent,
         "failed": cells.failed,
-        "rows": [_row(cells, key) for key in cells.chosen if cells.loops.get(key)],
+        "rows": rows,
     }
 
 

@@ -341,12 +341,14 @@ def test_an_interrupt_keeps_whole_rounds() -> None:
     found = cells()
     found.cut(1)
     assert [len(ratio.rounds) for ratio in ratios(found)] == [1] * len(ratios(found))
+    assert summary(cells(), 1.0)["rounds"] == 2
+    assert summary(found, 1.0)["rounds"] == 1
 
 
 def report(folder: Path) -> dict[str, Any]:
     """As it is read back from JSON."""
     file = folder / "peers.json"
-    write_json(Report("peers", "about", ratios(cells()), {"peers": summary(cells(), 2, 1.0)}), file)
+    write_json(Report("peers", "about", ratios(cells()), {"peers": summary(cells(), 1.0)}), file)
     found: dict[str, Any] = json.loads(file.read_text())
     return found
 

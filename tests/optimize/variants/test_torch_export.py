@@ -104,10 +104,10 @@ def test_the_runner_names_its_outputs_and_its_operators(
 def test_names_that_the_backend_would_take_for_other_arguments_are_refused(
     write_model: WriteModel, root: Path
 ) -> None:
-    """Triton's pytorch backend goes by the names of forward where it knows them all."""
+    """They are passed by position, and Triton's pytorch backend goes by forward's names where it knows them all."""
     swapped = INPUTS.replace("x:", "kept:").replace("mask:", "pixels:")
     problem = refused(spec_of(write_model, inputs=swapped), root)
-    assert "numbers [1, 0]" in problem.found
+    assert problem.found == "forward(pixels, kept) and network.inputs kept, pixels"
 
 
 def test_numbered_names_must_count_from_their_place(write_model: WriteModel, root: Path) -> None:
