@@ -163,10 +163,11 @@ def _best_of(all_rates: Sequence[Mapping[int, float]]) -> dict[int, float]:
 def summary(cells: Cells, seconds: float) -> dict[str, Any]:
     """What the tables are made from: medians over the rounds, with the spread of the rates."""
     rows = [_row(cells, key) for key in cells.chosen if cells.loops.get(key)]
+    measured = max(
+        (row["rounds"] for row in rows), default=0
+    )  # fewer than asked for after an interrupt
     return {
-        "rounds": max(
-            (row["rounds"] for row in rows), default=0
-        ),  # fewer than asked for after an interrupt
+        "rounds": measured,
         "seconds": seconds,
         "absent": cells.absent,
         "failed": cells.failed,

@@ -42,8 +42,8 @@ ALONE = CORES + 1
 RUNS = 10
 SHARE = 0.25
 """Of the busiest thread's time: what makes another one part of a run."""
-TICK_NS = 10_000_000
-MOMENT_S = 0.05
+MOMENT_S, BUSY_NS = 0.05, 10_000_000
+"""A thread that computes has a core for so long within a moment, even beside other load."""
 
 
 def product(folder: Path, more: str) -> None:
@@ -97,10 +97,8 @@ def shared(alone: str, **threads: str) -> str:
 def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with these networks."""
     root = tmp_path_factory.mktemp("repository")
-    one, streams = (
-        {"intra_op_thread_count": "1"},
-        {"INFERENCE_NUM_THREADS": str(INSTANCES), "NUM_STREAMS": str(INSTANCES)},
-    )
+    one = {"intra_op_thread_count": "1"}
+    streams = {"INFERENCE_NUM_THREADS": str(INSTANCES), "NUM_STREAMS": str(INSTANCES)}
     product(root / "onnxruntime_product", shared(str(ALONE), **one))
     product(root / "onnxruntime_many", shared("x", **one))
     loop(root / "onnxruntime_loop")
@@ -140,7 +138,7 @@ def sharing(triton: Running, call: Callable[[], object], without: Set[str] = fro
 def computing(triton: Running) -> set[str]:
     """Threads of the server that do nothing but compute."""
     taken = taken_ns(triton, lambda: time.sleep(MOMENT_S))
-    return {name for name, each_ns in taken.items() if each_ns > TICK_NS}
+    return {name for name, each_ns in taken.items() if each_ns > BUSY_NS}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -193,7 +191,7 @@ def test_both_kinds_of_runs_answer_alike(triton: Running, engine: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(answer, given))
     for x, y in zip(given, answers, strict=True):
-        np.testing.assert_allclose(y, multiplied(x), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(y, multiplied(x), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
