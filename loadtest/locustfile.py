@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gevent
 import rest
-import workloads
 from locust import LoadTestShape, User, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
@@ -24,7 +23,7 @@ from running import RUN, reach
 from settings import add_options, read_settings
 
 from tritonkit.errors import ServerUnavailable, TritonkitError, UsageError
-from tritonkit.measure import judge, users_at
+from tritonkit.measure import judge, users_at, workloads
 from tritonkit.spec import find_root
 from tritonkit.text import printable
 

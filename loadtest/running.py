@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import rest
-import workloads
 
 from tritonkit.client import Client
 from tritonkit.errors import TritonkitError
-from tritonkit.measure import Recorder, Report, Request
+from tritonkit.measure import Recorder, Report, Request, workloads
 
 if TYPE_CHECKING:
     from collections.abc import Collection

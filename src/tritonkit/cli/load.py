@@ -1,13 +1,15 @@
-"""`tritonkit load`: requests from many users at once, and whether their answers came right and in time."""
+"""`tritonkit load`: requests from many users, or at a rate, and whether their answers came right and in time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.load_open import OpenOptions, open_load, run_open
 from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.started import called
@@ -20,40 +22,98 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _MICROSECONDS = 1_000_000
+_KINDS = ("poisson", "constant", "bursty")
 
 
 class ShapeName(StrEnum):
-    """How the number of users changes during the run."""
+    """How the number of users, or the rate, changes during the run."""
 
     steady = "steady"
     ramp = "ramp"
     spike = "spike"
     step = "step"
+    daily = "daily"
 
 
 def command(
     names: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Models of models/ to call.")
     ],
-    users: Annotated[int, typer.Option(min=1, help="Callers at the same time, at most.")] = 20,
-    duration: Annotated[str, typer.Option(metavar="TIME", help="How long, such as 20s.")] = "20s",
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="Open loop: so many requests a second, whatever the server does."
+        ),
+    ] = None,
+    find: Annotated[
+        bool, typer.Option("--find-rate", help="Open loop: find the highest rate that holds --slo.")
+    ] = False,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="p99=20ms", help="Open loop: the target; percentiles, and errors=0.1%."
+        ),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long, such as 30s; 20s by default, of each trial of --find-rate 5s.",
+        ),
+    ] = None,
+    arrivals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND|FILE",
+            help="Open loop: poisson (default), constant, bursty, or a CSV file of recorded seconds.",
+        ),
+    ] = None,
+    cv: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, max=20, help="Coefficient of variation of bursty gaps; 4 by default."
+        ),
+    ] = None,
+    shape: Annotated[
+        ShapeName, typer.Option(help="How the number of users, or the rate, changes.")
+    ] = ShapeName.steady,
+    warm_up: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Open loop: load before what counts; 1s by default."),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, help="Open loop: of the generator; by default as the rate wants."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Open loop: the same seed sends at the same moments.")
+    ] = None,
+    users: Annotated[
+        int | None,
+        typer.Option(min=1, help="Closed loop: callers at the same time, at most; 20 by default."),
+    ] = None,
+    think_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Closed loop: a user's mean pause before its next request; 100ms by default.",
+        ),
+    ] = None,
     tier: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Judge by this tier of the thresholds file: interactive, standard, relaxed, batch; "
+            help="Closed loop: judge by this tier of the thresholds file: interactive, standard, relaxed, batch; "
             "by what it says of the model by default.",
         ),
     ] = None,
-    shape: Annotated[
-        ShapeName, typer.Option(help="How the number of users changes.")
-    ] = ShapeName.steady,
-    think_time: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="A user's pause before its next request, on average."),
-    ] = "100ms",
     rest: Annotated[
-        bool, typer.Option("--rest", help="Half of the users call over HTTP/REST, for comparison.")
+        bool,
+        typer.Option(
+            "--rest", help="Closed loop: half of the users call over HTTP/REST, for comparison."
+        ),
     ] = False,
     address: AnyServer = None,
     http_address: Annotated[
@@ -62,9 +122,7 @@ def command(
     ] = None,
     thresholds: Annotated[
         Path | None,
-        typer.Option(
-            help="File with limits; by default the project's loadtest/thresholds.yaml, or else tritonkit's."
-        ),
+        typer.Option(help="Closed loop: file with limits; loadtest/thresholds.yaml by default."),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.html, report.json and CSV files.")
@@ -72,16 +130,72 @@ def command(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Load served models with Locust: every answer is checked, and limits decide the exit code.
+    """Load served models; every answer is checked, and limits decide the exit code.
 
+    With --rate or --find-rate requests leave at their moments, as from callers who know nothing of each
+    other, and latency counts from when each was due. Without, Locust's users each wait for an answer.
     0 if all limits hold, 1 with a line for each that does not.
 
-    Example: tritonkit load digits --users 20 --duration 20s --tier interactive
+    Example: tritonkit load digits --rate 200 --duration 30s --slo p99=20ms
     """
+    opened = {
+        "--slo": slo, "--arrivals": arrivals, "--cv": cv, "--warm-up": warm_up,
+        "--processes": processes, "--seed": seed,
+    }  # fmt: skip
+    closed = {
+        "--users": users, "--think-time": think_time, "--tier": tier, "--rest": rest or None,
+        "--http-address": http_address, "--thresholds": thresholds,
+    }  # fmt: skip
+    project = project_folder(root)
+    is_trace = arrivals is not None and arrivals not in _KINDS
+    if rate is None and not find and not is_trace:
+        _refuse(opened, "--rate or --find-rate")
+        _closed_loop(
+            project, names, users or 20, duration or "20s", tier, shape, think_time or "100ms",
+            rest, address, http_address, thresholds, report, as_json,
+        )  # fmt: skip
+        return
+    _refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
+    _open_loop(
+        project, address,
+        OpenOptions(
+            models=tuple(dict.fromkeys(names)), rate_per_s=_rate(rate), find=find,
+            duration_s=None if duration is None else _seconds("--duration", duration),
+            slo=tuple(slo or ()), arrivals=arrivals or "poisson", cv=4.0 if cv is None else cv,
+            shape=shape.value, warm_s=_seconds("--warm-up", warm_up or "1s", least=0),
+            processes=processes, seed=seed or 0, report=None if report is None else report.resolve(),
+            as_json=as_json,
+        ),
+    )  # fmt: skip
+
+
+def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None:
+    """Check what can be checked before a server is started, then send."""
+    from tritonkit.measure.openloop import Slo, parse_slo
+    from tritonkit.spec import load_all
+
+    if options.find and not options.slo:
+        raise UsageError("--find-rate", found="no --slo", wanted="a target, such as --slo p99=20ms")
+    if options.find and (options.shape != "steady" or options.arrivals not in _KINDS):
+        raise UsageError(
+            "--find-rate", found="a rate that changes, or a trace", wanted="a steady rate"
+        )
+    open_load(options, parse_slo(options.slo) if options.slo else Slo({}))
+    load_all(project, options.models)
+    folder = project / "model_repository"
+    first, *others = (address or "").split(",")
+    with called(project, folder, options.models, first or None) as (grpc, _):
+        run_open(project, (grpc, *others), options)
+
+
+def _closed_loop(
+    project: Path, names: list[str], users: int, duration: str, tier: str | None, shape: ShapeName,
+    think_time: str, rest: bool, address: str | None, http_address: str | None,
+    thresholds: Path | None, report: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     from tritonkit.measure import LoadPlan, run_load
     from tritonkit.measure.load import THRESHOLDS
 
-    project = project_folder(root)
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     folder = project / "model_repository"
     duration_s = _whole_seconds(duration)
@@ -101,6 +215,33 @@ def command(
         note(f"reports: {report}")
     if outcome.missed:
         raise typer.Exit(1)
+
+
+def _refuse(given: Mapping[str, object], need: str) -> None:
+    """Refuse the first of these options that stands on the command line."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(option, found="it does not go with the other options", wanted=need)
+
+
+def _rate(text: str | None) -> float | None:
+    """`500` or `500/s`."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("/s"))
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 1e6:
+        raise UsageError("--rate", found=text, wanted="requests a second, from 0.01 to 1000000")
+    return value
+
+
+def _seconds(option: str, text: str, least: float = 0.001) -> float:
+    seconds = _duration(option, text) / _MICROSECONDS
+    if seconds < least:
+        raise UsageError(option, found=text, wanted=f"at least {least:g}s")
+    return seconds
 
 
 def _check(project: Path, names: list[str], file: Path, tier: str | None) -> None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from numpy.typing import NDArray
 
 __all__ = ["Histogram"]
 
@@ -31,6 +35,16 @@ class Histogram:
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
         self.largest_ms = max(self.largest_ms, ms)
 
+    @classmethod
+    def of(cls, times_ms: NDArray[np.float64]) -> Histogram:
+        """All of these times, float64 [n], counted at once."""
+        if not len(times_ms):
+            return cls()
+        micro = np.maximum(times_ms, _FLOOR_MS) / _FLOOR_MS
+        buckets, counts = np.unique((np.log(micro) / _STEP).astype(np.int64), return_counts=True)
+        pairs = zip(buckets.tolist(), counts.tolist(), strict=True)
+        return cls(pairs, float(times_ms.max()))
+
     def merge(self, other: Histogram) -> None:
         """Count what another histogram counted, too."""
         for bucket, count in other.counts():
@@ -40,6 +54,13 @@ class Histogram:
     def counts(self) -> list[tuple[int, int]]:
         """Bucket and count, smallest times first; what the constructor takes."""
         return sorted(self._counts.items())
+
+    def edges(self) -> list[tuple[float, float, int]]:
+        """Lower and upper edge in ms of each bucket that is not empty, and its count."""
+        return [
+            (_FLOOR_MS * math.exp(k * _STEP), _FLOOR_MS * math.exp((k + 1) * _STEP), count)
+            for k, count in self.counts()
+        ]
 
     def __len__(self) -> int:
         """How many times were counted."""

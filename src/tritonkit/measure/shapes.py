@@ -1,4 +1,4 @@
-"""How many users there are at each second of a run."""
+"""How much load there is at each point of a run: users, or requests a second."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ __all__ = ["SHAPES", "users_at"]
 
 _STEPS = 4
 _RAMP = 0.8  # of the run; the rest is for a look at the full load
-_CALM = 0.1  # of all users, before and after a spike
+_CALM = 0.1  # of all, before and after a spike
+_NIGHT = 0.2  # of the day's most
 _SPIKE = (0.4, 0.6)  # of the run
 
 
 def _spike(done: float) -> float:
     return 1.0 if _SPIKE[0] <= done < _SPIKE[1] else _CALM
+
+
+def _daily(done: float) -> float:
+    """A day from midnight on: least at four in the morning, most at four in the afternoon."""
+    hour = done * 24
+    wave = (1 - math.cos(2 * math.pi * (hour - 4) / 24)) / 2
+    return _NIGHT + (1 - _NIGHT) * wave
 
 
 def _step(done: float) -> float:
@@ -29,13 +37,15 @@ SHAPES: dict[str, Callable[[float], float]] = {
     "ramp": lambda done: min(1.0, done / _RAMP),
     "spike": _spike,
     "step": _step,
+    "daily": _daily,
 }
-"""The share of all users at each point of a run, which goes from 0 to 1:
+"""The share of the most load at each point of a run, which goes from 0 to 1:
 
-steady: all of them from start to end.
-ramp: from one user to all of them, in a straight line over four fifths of the run.
-spike: a tenth, but all of them in the fifth in the middle.
+steady: all of it from start to end.
+ramp: from nothing (one user) to all of it, in a straight line over four fifths of the run.
+spike: a tenth, but all of it in the fifth in the middle.
 step: a quarter, a half, three quarters, all.
+daily: a day in the time of the run: a fifth at four in the morning, all of it at four in the afternoon.
 """
 
 

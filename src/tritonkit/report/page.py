@@ -16,10 +16,10 @@ from tritonkit.report.rows import figure
 from tritonkit.report.sections import section
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["Machine", "render", "this_machine"]
+__all__ = ["Machine", "environment", "render", "this_machine"]
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,16 @@ def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> st
         machine: the one that measured.
         written: when, for people.
     """
-    return _template().render(
-        sections=[section(report) for report in reports],
-        machine=machine,
-        written=written,
-        version=tritonkit.__version__,
-        tools=_tools(reports),
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            sections=[section(report) for report in reports],
+            machine=machine,
+            written=written,
+            version=tritonkit.__version__,
+            tools=_tools(reports),
+        )
     )
 
 
@@ -71,18 +75,20 @@ def _tools(reports: Sequence[ModelReport]) -> dict[str, str]:
 
 
 @cache
-def _template() -> Template:
+def environment(folder: Path | None = None) -> Environment:
+    """What pages are written with: the templates of this room, and those of a folder beside them."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    own = Path(__file__).parent / "templates"
+    made = Environment(
+        loader=FileSystemLoader([own] if folder is None else [folder, own]),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "figure": figure, "percent": _percent}
-    return environment.get_template("report.html.j2")
+    made.filters |= {"breakable": _breakable, "figure": figure, "percent": _percent}
+    return made
 
 
 def _breakable(variant: str) -> Markup:

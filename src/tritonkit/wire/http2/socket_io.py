@@ -41,6 +41,10 @@ class SocketIO:
         self.unsent: _Out = []
         """What the socket had no room for; only the thread that sends changes it."""
 
+    def fileno(self) -> int:
+        """The socket's."""
+        return self._sock.fileno()
+
     def pending(self) -> bool:
         """Whether there is something to send that came from no caller."""
         return bool(self.unsent) or (self._tls is not None and self._tls.pending)

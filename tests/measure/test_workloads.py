@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.workloads import prepare
 from tests.conftest import WriteModel
 from tritonkit.client import Client
 from tritonkit.errors import UsageError
+from tritonkit.measure.workloads import prepare
 from tritonkit.testing import FakeModel, MemoryTransport
 
 NET = (

@@ -11,7 +11,13 @@ from tritonkit.errors import InferenceError, UsageError
 from tritonkit.export import load_hook
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.samples import batches
-from tritonkit.measure import Request, Workload, expect_embedding, expect_label, expect_like
+from tritonkit.measure.workload import (
+    Request,
+    Workload,
+    expect_embedding,
+    expect_label,
+    expect_like,
+)
 from tritonkit.spec import load, read_example
 
 if TYPE_CHECKING:
@@ -147,7 +153,7 @@ def prepare(name: str, root: Path, client: Client) -> Workload:
 def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
     """`WORKLOADS` of the project's loadtest/workloads.py, where it has one."""
     file = root / "loadtest" / "workloads.py"
-    if not file.is_file() or file.samefile(__file__):
+    if not file.is_file():
         return {}
     own: dict[str, Any] = runpy.run_path(str(file))
     found = own.get("WORKLOADS")

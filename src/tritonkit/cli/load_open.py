@@ -1,0 +1,215 @@
+"""`tritonkit load MODEL --rate`: requests that leave at their moments, whatever the server does."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.errors import UsageError
+from tritonkit.machine import cores
+
+if TYPE_CHECKING:
+    from tritonkit.measure.openloop import (
+        Generator,
+        OpenLoad,
+        OpenReport,
+        RateSearch,
+        Slo,
+        Times,
+        Trial,
+    )
+    from tritonkit.measure.openloop.arrivals import Kind
+
+__all__ = ["OpenOptions", "run_open"]
+
+_INTERRUPTED = 130
+_DURATION_S, _TRIAL_S = 20.0, 5.0
+_LOOPBACK = ("127.", "localhost", "[::1]")
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What the command line asks for; seconds are whole microseconds over a million."""
+
+    models: tuple[str, ...]
+    rate_per_s: float | None
+    find: bool
+    duration_s: float | None
+    slo: tuple[str, ...]
+    arrivals: str
+    cv: float
+    shape: str
+    warm_s: float
+    processes: int | None
+    seed: int
+    report: Path | None
+    as_json: bool
+
+
+def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> None:
+    """Run the load or the search, print what it showed, write the reports; `typer.Exit` with 1 where a target
+    is missed or the run is not valid, with 130 after an interrupt."""
+    from tritonkit.measure.openloop import Generator, Slo, parse_slo
+
+    slo = parse_slo(options.slo) if options.slo else Slo({})
+    load = open_load(options, slo)
+    search: RateSearch | None = None
+    note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
+    with Generator(project, options.models, addresses) as generator:
+        if options.find:
+            search = _find(generator, slo, options)
+            report = search.report
+        else:
+            said = "the trace" if load.trace is not None else f"{load.rate_per_s:g} requests/s"
+            note(f"{said} for {load.duration_s:g} s ...")
+            report = generator.run(load)
+    if options.report is not None:
+        _write(options.report, report, search, slo, options, addresses)
+    if options.as_json:
+        shown = search or report
+        print_json(({} if shown is None else shown.to_dict()) | {"slo": str(slo)})
+    else:
+        if search:
+            print_line(search.summary)
+        if report:
+            _print(report)
+    _end(report, search, slo)
+
+
+def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
+    """The run that the options ask for.
+
+    Raises:
+        UsageError: a trace file that cannot be read, or an option that does not go with it.
+    """
+    from tritonkit.measure.openloop import Arrivals, OpenLoad, read_trace
+    from tritonkit.measure.openloop.arrivals import KINDS
+
+    trace, kind, duration_s = None, options.arrivals, options.duration_s
+    if kind not in KINDS:
+        trace, kind = read_trace(Path(options.arrivals)), "poisson"
+        if options.rate_per_s is not None:
+            own_per_s = len(trace) / max(float(trace[-1]), 1e-3)
+            trace = trace * (own_per_s / options.rate_per_s)
+        whole_s = float(trace[-1]) + 1e-3
+        duration_s = whole_s if duration_s is None else min(duration_s, whole_s)
+    cv = options.cv if kind == "bursty" else 1.0
+    arrivals = Arrivals(cast("Kind", kind), cv, options.shape, options.seed)
+    return OpenLoad(
+        options.rate_per_s or 1.0, duration_s or _DURATION_S, options.warm_s, arrivals, trace,
+        options.processes, slo,
+    )  # fmt: skip
+
+
+def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch:
+    from tritonkit.measure.openloop import find_rate
+
+    load = open_load(options, slo)
+    note(f"looking for the highest rate that holds {slo} ...")
+    return find_rate(
+        generator, slo, start_per_s=options.rate_per_s, trial_s=options.duration_s or _TRIAL_S,
+        arrivals=load.arrivals, processes=options.processes, say=_say,
+    )  # fmt: skip
+
+
+def _say(trial: Trial) -> None:
+    tail = "no right answer" if trial.tail_ms is None else f"{trial.tail_ms:.2f} ms"
+    verdict = "holds" if trial.holds else "missed"
+    late = "" if trial.valid else " (the generator was late)"
+    note(f"  {trial.rate_per_s:9.1f}/s: {tail}: {verdict}{late}")
+
+
+def _end(report: OpenReport | None, search: RateSearch | None, slo: Slo) -> None:
+    """Say what was missed, and the exit code."""
+    from tritonkit.measure.openloop import INTERRUPTED
+
+    if search:
+        if search.ended == INTERRUPTED:
+            raise typer.Exit(_INTERRUPTED)
+        if search.ended:
+            note(f"ended early: {search.ended}")
+        raise typer.Exit(0 if search.rate_per_s and not search.ended else 1)
+    assert report is not None  # noqa: S101
+    for line in report.missed:
+        note(f"missed: {line}")
+    for line in report.invalid:
+        note(f"not valid: {line}")
+    if report.ended == INTERRUPTED:
+        note("interrupted: the figures are of what was sent")
+        raise typer.Exit(_INTERRUPTED)
+    if report.ended:
+        note(f"ended early: {report.ended}")
+    if report.missed or report.invalid or report.ended:
+        raise typer.Exit(1)
+    if slo.percentiles:
+        note(f"the target {slo} holds")
+
+
+def _print(report: OpenReport) -> None:
+    rows = []
+    for series in report.series:
+        head = [
+            series.model, f"{series.offered_per_s:.1f}", f"{series.rate_per_s:.1f}",
+            str(series.failures),
+        ]  # fmt: skip
+        for name, times in (("due", series.latency), ("sent", series.service)):
+            rows.append([*head, name, *_cells(times)])
+            head = [""] * 4
+    points = [f"p{p:g}" for p in (report.series[0].latency or report.lag).percentiles]
+    columns = ["model", "due/s", "right/s", "failed", "from", *points, "largest"]
+    print_table(f"Open-loop load, {report.duration_s:.1f} s; ms", columns, rows)
+    shares = ", ".join(f"{share:.0%}" for share in report.cpu_shares)
+    lag = report.lag
+    print_line(
+        f"generator: sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; {shares} of a core"
+    )
+    for series in report.series:
+        for words, count in sorted(series.words.items(), key=lambda pair: -pair[1])[:5]:
+            note(f"{series.model}: {count} failed: {words}")
+
+
+def _cells(times: Times | None) -> list[str]:
+    if times is None:
+        return ["-"] * 6
+    return [*(f"{each.value:.2f}" for each in times.percentiles.values()), f"{times.largest:.2f}"]
+
+
+def _write(
+    folder: Path, report: OpenReport | None, search: RateSearch | None, slo: Slo,
+    options: OpenOptions, addresses: Sequence[str],
+) -> None:  # fmt: skip
+    """report.html, report.json, seconds.csv and counters.csv."""
+    from tritonkit.measure.openloop import counters_csv, page, seconds_csv
+    from tritonkit.report import this_machine
+
+    if report is None:
+        return
+    title = f"{', '.join(options.models)} under open-loop load"
+    files = {
+        "report.html": page(
+            report, this_machine(cores()), datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+            title=title, slo=slo if slo.percentiles else None, search=search,
+            command=shlex.join(["tritonkit", *sys.argv[1:]]),
+            local=all(address.startswith(_LOOPBACK) for address in addresses),
+        ),
+        "report.json": json.dumps(search.to_dict() if search else report.to_dict(), indent=1) + "\n",
+        "seconds.csv": seconds_csv(report),
+        "counters.csv": counters_csv(report),
+    }  # fmt: skip
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        found = f"it cannot be written: {error.strerror}"
+        raise UsageError(f"--report {folder}", found=found, wanted="a folder") from None
+    note(f"reports: {folder}")

@@ -1,0 +1,39 @@
+"""Open-loop load: requests leave at their moments, whatever the server does.
+
+from tritonkit.measure.openloop import Generator, OpenLoad, find_rate, parse_slo
+
+with Generator(root, ("digits",), ("127.0.0.1:8001",)) as generator:
+    report = generator.run(OpenLoad(rate_per_s=500, duration_s=30))
+    report.series[0].latency.at(99)  # ms
+    find_rate(generator, parse_slo(["p99=20ms"])).rate_per_s
+"""
+
+from tritonkit.measure.openloop.arrivals import Arrivals, draw, read_trace
+from tritonkit.measure.openloop.find_rate import RateSearch, Trial, find_rate
+from tritonkit.measure.openloop.page import counters_csv, page, seconds_csv
+from tritonkit.measure.openloop.results import Interval, OpenReport, OpenSeries, Second, Times
+from tritonkit.measure.openloop.run import Generator, OpenLoad
+from tritonkit.measure.openloop.sender import INTERRUPTED
+from tritonkit.measure.openloop.slo import Slo, parse_slo
+
+__all__ = [
+    "INTERRUPTED",
+    "Arrivals",
+    "Generator",
+    "Interval",
+    "OpenLoad",
+    "OpenReport",
+    "OpenSeries",
+    "RateSearch",
+    "Second",
+    "Slo",
+    "Times",
+    "Trial",
+    "counters_csv",
+    "draw",
+    "find_rate",
+    "page",
+    "parse_slo",
+    "read_trace",
+    "seconds_csv",
+]

@@ -1,0 +1,250 @@
+"""The highest rate that holds a target: found by bisection, held by repeats, given with an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tritonkit.errors import ClientError
+from tritonkit.machine import cores
+from tritonkit.measure.openloop.arrivals import Arrivals
+from tritonkit.measure.openloop.results import OpenReport
+from tritonkit.measure.openloop.run import Generator, OpenLoad
+from tritonkit.measure.openloop.sender import INTERRUPTED
+from tritonkit.measure.openloop.slo import Slo
+
+__all__ = ["RateSearch", "Trial", "find_rate"]
+
+_PROBE_PER_S, _PROBE_S = 10.0, 2.0
+_LEAST_PER_S = 0.5
+_TAIL = 5
+"""Answers above the target's percentile that a trial should see, at its rate."""
+_LONGEST = 6
+"""Times the usual length that a trial may take for that."""
+_MOST_TRIALS = 40
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: its rate, whether it held the target, and what was seen."""
+
+    rate_per_s: float
+    duration_s: float
+    holds: bool
+    tail_ms: float | None
+    """At the target's highest percentile, of the slowest model."""
+    error_rate: float
+    valid: bool
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """What the search found.
+
+    Args:
+        rate_per_s: the highest rate at which most runs held the target; 0 where none did.
+        low: the highest at which all did. high: the lowest above at which none did; None where no run missed.
+        limited_by: "target", or "generator" where its requests were late at `high`.
+        trials: all runs, in order.
+        ended: why the search ended early, if so.
+        report: of the last run at `rate_per_s` that held.
+    """
+
+    slo: Slo
+    rate_per_s: float
+    low: float
+    high: float | None
+    limited_by: str
+    trials: tuple[Trial, ...]
+    ended: str = ""
+    report: OpenReport | None = None
+
+    @property
+    def summary(self) -> str:
+        """The result in a sentence."""
+        if not self.rate_per_s:
+            return f"No rate from {_LEAST_PER_S:g}/s on held {self.slo}."
+        text = f"{self.rate_per_s:.1f} requests/s hold {self.slo}"
+        if self.high is None:
+            text += "; no higher rate was missed"
+        else:
+            text += f"; all runs held at {self.low:.1f}/s and none at {self.high:.1f}/s"
+        if self.limited_by == "generator":
+            text += ". Above that the load generator was late: it, or the cores that it shares, is what limits"
+        return text + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "slo": str(self.slo),
+            "rate_per_s": self.rate_per_s,
+            "low": self.low,
+            "high": self.high,
+            "limited_by": self.limited_by,
+            "ended": self.ended,
+            "trials": [asdict(trial) for trial in self.trials],
+            "report": None if self.report is None else self.report.to_dict(),
+        }
+
+
+class _Ended(Exception):
+    """The search is over before its end; its text says why."""
+
+
+class _Search:
+    """Trials so far, and how the next is run."""
+
+    def __init__(
+        self, generator: Generator, slo: Slo, load: OpenLoad, say: Callable[[Trial], None]
+    ) -> None:
+        self.generator, self.slo, self.say = generator, slo, say
+        self.load = replace(load, slo=slo, give_up=True)
+        self.trials: list[Trial] = []
+        self.reports: dict[float, OpenReport] = {}
+
+    def holds(self, rate: float) -> bool:
+        """Run one trial, at one more process where the generator was what limited."""
+        if len(self.trials) >= _MOST_TRIALS:
+            raise _Ended(
+                f"{_MOST_TRIALS} trials were not enough: the server's speed changes too much"
+            )
+        report = self._run(rate)
+        while report.missed and report.invalid and (more := self._more_processes()):
+            self.load = replace(self.load, processes=more)
+            report = self._run(rate)
+        return not report.missed
+
+    def _run(self, rate: float) -> OpenReport:
+        percent = self.slo.tightest[0]
+        wanted_s = _TAIL / (1 - percent / 100) / rate
+        duration_s = min(max(self.load.duration_s, wanted_s), _LONGEST * self.load.duration_s)
+        arrivals = replace(self.load.arrivals, seed=self.load.arrivals.seed + 7 * len(self.trials))
+        load = replace(self.load, rate_per_s=rate, duration_s=duration_s, arrivals=arrivals)
+        report = self.generator.run(load)
+        if report.ended == INTERRUPTED:
+            raise _Ended(INTERRUPTED)
+        tails = [s.latency.at(percent) for s in report.series if s.latency]
+        trial = Trial(
+            rate, report.duration_s, not report.missed, max(tails, default=None),
+            max(s.error_rate for s in report.series), not report.invalid, report.missed,
+        )  # fmt: skip
+        self.trials.append(trial)
+        self.say(trial)
+        if trial.holds:
+            self.reports[rate] = report
+        return report
+
+    def _more_processes(self) -> int | None:
+        now = self.load.processes or 1
+        return now + 1 if now < cores() else None
+
+
+def find_rate(
+    generator: Generator,
+    slo: Slo,
+    *,
+    start_per_s: float | None = None,
+    trial_s: float = 5.0,
+    repeats: int = 3,
+    precision: float = 0.05,
+    arrivals: Arrivals | None = None,
+    processes: int | None = None,
+    say: Callable[[Trial], None] = lambda _: None,
+) -> RateSearch:
+    """Double or halve until the target is met once and missed once, halve that range until it is as narrow as
+    `precision`, then repeat at its lower end, and go down by `precision` while most repeats miss.
+
+    A trial ends as soon as it is certain that it misses. An interrupt gives what was found so far.
+
+    Args:
+        start_per_s: the first rate; by default half of what one caller gets.
+        trial_s: how long a trial lasts, up to 6 times as long where few requests come.
+        repeats: runs at the rate that is given.
+        precision: the relative width of the range.
+        say: called with each trial.
+
+    Raises:
+        ClientError: the server does not answer, or the target is missed at any rate.
+    """
+    load = OpenLoad(1.0, trial_s, arrivals=arrivals or Arrivals(), processes=processes)
+    search = _Search(generator, slo, load, say)
+    low, high, ended = 0.0, None, ""
+    try:
+        low, high = _bracket(search, start_per_s or _start(search), precision)
+        if low:
+            low, high = _confirmed(search, low, high, repeats, precision)
+    except _Ended as why:
+        ended = str(why)
+    return _result(search, ended)
+
+
+def _start(search: _Search) -> float:
+    """Half of the rate of one caller."""
+    load = replace(
+        search.load, rate_per_s=_PROBE_PER_S, duration_s=_PROBE_S, give_up=False,
+        arrivals=Arrivals("constant"), warm_s=0.5,
+    )  # fmt: skip
+    report = search.generator.run(load)
+    if report.ended:
+        raise _Ended(report.ended)
+    means = [s.service.mean for s in report.series if s.service]
+    if not means:
+        words = next((word for s in report.series for word in s.words), "no answer")
+        raise ClientError("the first requests", found=words, wanted="a right answer")
+    return max(_LEAST_PER_S, 500.0 / (sum(means) / len(means)))
+
+
+def _bracket(search: _Search, rate: float, precision: float) -> tuple[float, float | None]:
+    """A rate that held the target and one that missed it, close to each other; 0 where none held."""
+    low, high = 0.0, None
+    while high is None or not low:
+        if search.holds(rate):
+            low, rate = rate, (rate * 2 if high is None else rate)
+        else:
+            high, rate = rate, (rate / 2 if not low else rate)
+            if not low and rate < _LEAST_PER_S:
+                return 0.0, high
+    while high / low > 1 + precision:
+        middle = math.sqrt(low * high)
+        if search.holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low, high
+
+
+def _confirmed(
+    search: _Search, low: float, high: float | None, repeats: int, precision: float
+) -> tuple[float, float | None]:
+    """The first rate from `low` down at which most runs hold."""
+    while low >= _LEAST_PER_S:
+        runs = [trial.holds for trial in search.trials if trial.rate_per_s == low]
+        while len(runs) < repeats:
+            runs.append(search.holds(low))
+        if 2 * sum(runs) > len(runs):
+            return low, high
+        low, high = low / (1 + precision), low
+    return 0.0, high
+
+
+def _result(search: _Search, ended: str) -> RateSearch:
+    """The interval, of all trials that there were."""
+    by_rate: dict[float, list[bool]] = {}
+    for trial in search.trials:
+        by_rate.setdefault(trial.rate_per_s, []).append(trial.holds)
+    most = [rate for rate, held in by_rate.items() if 2 * sum(held) > len(held)]
+    missed = sorted(rate for rate, held in by_rate.items() if not any(held))
+    # What was met once above a rate that missed was luck.
+    if missed and (fair := [rate for rate in most if rate < missed[-1]]):
+        most = fair
+    rate = max(most, default=0.0)
+    sure = [each for each, held in by_rate.items() if all(held) and each <= rate]
+    high = next((each for each in missed if each > rate), None)
+    late = any(not trial.valid for trial in search.trials if trial.rate_per_s == high)
+    return RateSearch(
+        search.slo, rate, max(sure, default=0.0), high, "generator" if late else "target",
+        tuple(search.trials), ended, search.reports.get(rate),
+    )  # fmt: skip

@@ -1,0 +1,179 @@
+"""The process that sends: `python -m tritonkit.measure.openloop.generator`, told what by lines of JSON.
+
+It makes the requests once, with their known answers, and forks for each run as many senders as are
+wanted: a child begins with all of it in memory, and what it counts comes back in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tritonkit.client import Client
+from tritonkit.client.inputs import Inputs
+from tritonkit.errors import TritonkitError
+from tritonkit.measure.openloop.sender import Prepared, Record, Sender, Stop
+from tritonkit.measure.workload import Workload
+from tritonkit.measure.workloads import prepare
+from tritonkit.wire.request import Prepared as Encoder
+
+__all__ = ["load_record", "main"]
+
+_AHEAD_S: Final = 0.25
+"""Between the fork and the first request: connections are made meanwhile."""
+_FAILED: Final = 70
+
+
+def main() -> None:
+    """Answer each line of standard input with one on standard output, until there is none."""
+    # What a project's own code prints must not stand between the lines.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests: list[Prepared] = []
+    models: list[str] = []
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if asked["do"] == "prepare":
+                models, requests = _prepare(asked)
+                said: dict[str, Any] = {"models": models, "requests": len(requests)}
+            else:
+                said = _run(asked, requests)
+        except TritonkitError as error:
+            said = {"error": error.to_dict()}
+        print(json.dumps(said), file=out, flush=True)
+
+
+def _prepare(asked: dict[str, Any]) -> tuple[list[str], list[Prepared]]:
+    """The requests of all models, and the model of each."""
+    root = Path(asked["root"])
+    models: list[str] = []
+    requests: list[Prepared] = []
+    with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
+        for model in asked["models"]:
+            made = _encoded(prepare(model, root, client), client)
+            models += [model] * len(made)
+            requests += made
+    return models, requests
+
+
+def _encoded(workload: Workload, client: Client) -> list[Prepared]:
+    signature = client.model(workload.model).signature
+    encoder, inputs = Encoder(signature, "", None), Inputs(signature)
+    return [
+        Prepared(tuple(encoder.encode(inputs.checked(request.inputs)[0])), request.check)
+        for request in workload.requests
+    ]
+
+
+def _run(asked: dict[str, Any], requests: Sequence[Prepared]) -> dict[str, Any]:
+    """Fork the senders of a run and wait for them."""
+    folder = Path(asked["folder"])
+    start = time.monotonic() + _AHEAD_S
+    children = {_fork(asked, requests, folder, k, start): k for k in range(asked["processes"])}
+    codes: dict[int, int] = {}
+
+    def pass_on(signum: int, _: Any) -> None:
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+    signal.signal(signal.SIGINT, pass_on)
+    try:
+        for pid, k in children.items():
+            _, status, _ = os.wait4(pid, 0)
+            codes[k] = os.waitstatus_to_exitcode(status)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for k, code in codes.items():
+        if code:
+            file = folder / f"{k}.error"
+            if file.is_file():
+                return {"error": json.loads(file.read_text())}
+            raise TritonkitError("the load generator", found=f"a process ended with {code}")
+    return {"start": start}
+
+
+def _fork(
+    asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float
+) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # threads of BLAS, which children do not use
+        pid = os.fork()
+    if pid:
+        return pid
+    code = _FAILED
+    try:
+        _send(asked, requests, folder, k, start)
+        code = 0
+    except TritonkitError as error:
+        (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _send(
+    asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float
+) -> None:
+    """One process's share of a run: every `processes`-th request."""
+    interrupted = False
+
+    def interrupt(*_: Any) -> None:
+        nonlocal interrupted
+        interrupted = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    plan = np.load(folder / "plan.npz")
+    sender = Sender(
+        asked["addresses"],
+        requests,
+        asked["timeout_s"],
+        Stop(**asked["stop"]),
+        lambda: interrupted,
+    )
+    step = asked["processes"]
+    record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)
+    _save(record, folder / f"{k}.npz")
+
+
+def _save(record: Record, file: Path) -> None:
+    np.savez(
+        file,
+        intended=record.intended,
+        sent=record.sent,
+        answered=record.answered,
+        outcome=record.outcome,
+        facts=np.array(
+            json.dumps({"failures": record.failures, "cpu_s": record.cpu_s, "ended": record.ended})
+        ),
+    )
+
+
+def load_record(file: Path) -> Record:
+    """Read what a sender has saved."""
+    with np.load(file, allow_pickle=False) as saved:
+        facts = json.loads(str(saved["facts"]))
+        return Record(
+            saved["intended"], saved["sent"], saved["answered"], saved["outcome"],
+            tuple(facts["failures"]), facts["cpu_s"], facts["ended"],
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Open-loop runs against servers that are there: a generator process, the servers' counters, a report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritonkit import errors
+from tritonkit.client import Client
+from tritonkit.errors import ClientError, TritonkitError, UsageError
+from tritonkit.machine import cores
+from tritonkit.measure.openloop.arrivals import Arrivals, Moments, draw
+from tritonkit.measure.openloop.counters import Counters, involved
+from tritonkit.measure.openloop.results import (
+    OpenReport,
+    judge_slo,
+    series_of,
+    times_of,
+    why_invalid,
+)
+from tritonkit.measure.openloop.sender import Record, Stop
+from tritonkit.measure.openloop.slo import Slo
+
+__all__ = ["Generator", "OpenLoad"]
+
+PER_PROCESS = 4000
+"""Requests a second that one process of the generator is given: about half of what it can send."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_MARGIN_S = 120.0
+
+
+@dataclass(frozen=True)
+class OpenLoad:
+    """One run.
+
+    Args:
+        rate_per_s: requests in a second, or the most where `arrivals.shape` changes it; with `trace` not used.
+        duration_s: that counts.
+        warm_s: before that, at the first rate of the run, which does not count.
+        arrivals: how they arrive.
+        trace: moments to send at instead.
+        processes: of the generator; None: as the rate wants.
+        slo: what is asked of each model.
+        give_up: whether the run ends as soon as it is certain that `slo` is missed.
+    """
+
+    rate_per_s: float
+    duration_s: float
+    warm_s: float = 1.0
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    trace: Moments | None = None
+    processes: int | None = None
+    slo: Slo | None = None
+    give_up: bool = False
+
+
+class Generator:
+    """The load generator's process, with its requests made; a context manager.
+
+    Args:
+        root: the project.
+        models: names of models of it that the servers serve; requests are drawn evenly among them.
+        addresses: gRPC addresses of servers, which get requests in turns.
+        timeout_s: after which a request has failed.
+
+    Raises:
+        UsageError: a model without requests to send.
+        ClientError: a server does not answer, or does not serve a model.
+    """
+
+    def __init__(
+        self, root: Path, models: Sequence[str], addresses: Sequence[str], timeout_s: float = 10.0
+    ) -> None:
+        self.models, self.addresses = tuple(models), tuple(addresses)
+        self._root, self._timeout_s = root, timeout_s
+
+    def __enter__(self) -> Generator:
+        self._looked_at = self._look()
+        self._folder = tempfile.TemporaryDirectory(prefix="tritonkit-load-")
+        # One thread for numpy: the cores are the server's.
+        env = os.environ | dict.fromkeys(_THREADS, "1")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tritonkit.measure.openloop.generator"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=self._root,
+        )  # fmt: skip
+        try:
+            said = self._ask(
+                do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
+                timeout_s=self._timeout_s,
+            )  # fmt: skip
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        self._model_of = np.array([self.models.index(name) for name in said["models"]])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        process = self._process
+        assert process.stdin is not None  # noqa: S101
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(2.0 if error is None else 0.5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None  # noqa: S101
+        process.stdout.close()
+        self._folder.cleanup()
+
+    def run(self, load: OpenLoad) -> OpenReport:
+        """Send for the run's time, and wait for the answers.
+
+        An interrupt (Ctrl-C) ends it early: the report is of what was sent.
+
+        Raises:
+            UsageError: too many requests for the memory.
+            ClientError: a server does not answer.
+        """
+        moments, warm = _moments(load)
+        processes = load.processes or _processes(moments)
+        choice = self._choices(len(moments), load.arrivals.seed)
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
+            folder = Path(name)
+            np.savez(folder / "plan.npz", moments=moments, choice=choice)
+            stop = _stop(load, warm, int((moments >= warm).sum()))
+            with Counters(self.addresses, self._looked_at) as counters:
+                said = self._ask(
+                    do="run", folder=name, processes=processes, addresses=self.addresses,
+                    timeout_s=self._timeout_s, stop=asdict(stop),
+                )  # fmt: skip
+            records = [_load(folder / f"{k}.npz") for k in range(processes)]
+        chosen = [choice[k::processes] for k in range(processes)]
+        return self._report(load, warm, records, chosen, counters.seconds(said["start"] + warm))
+
+    def _report(
+        self, load: OpenLoad, warm: float, records: Sequence[Record],
+        chosen: Sequence[NDArray[np.int64]], counters: tuple[dict[str, Any], ...],
+    ) -> OpenReport:  # fmt: skip
+        record = _joined(records)
+        choice = np.concatenate(chosen)
+        span_s = max(float(np.nanmax(record.sent, initial=0.0)), 1e-3)
+        counted = (record.intended >= warm) & ((record.outcome >= 0) | (not record.ended))
+        record = replace(
+            record, intended=record.intended - warm, sent=record.sent - warm,
+            answered=record.answered - warm,
+        )  # fmt: skip
+        duration_s = max(span_s - warm, 1e-3) if record.ended else load.duration_s
+        model_of = self._model_of[choice]
+        series = tuple(
+            series_of(name, record, counted & (model_of == k), duration_s, load.slo)
+            for k, name in enumerate(self.models)
+        )
+        lag = times_of(1e3 * (record.sent - record.intended)[counted & ~np.isnan(record.sent)])
+        if lag is None:
+            raise ClientError("the run", found="it ended before a request was counted")
+        shares = tuple(each.cpu_s / span_s for each in records)
+        worst = max((s.latency.at(99.0) for s in series if s.latency), default=None)
+        missed = [line for each in series if load.slo for line in judge_slo(each, load.slo)]
+        return OpenReport(
+            duration_s, series, lag, shares, why_invalid(lag, worst, shares), tuple(missed),
+            record.ended, counters,
+        )  # fmt: skip
+
+    def _choices(self, count: int, seed: int) -> NDArray[np.int64]:
+        """Which request is sent each time: models evenly, and evenly each one's requests."""
+        rng = np.random.default_rng((seed, 1))
+        chosen = np.empty(count, np.int64)
+        model = rng.integers(len(self.models), size=count)
+        for k in range(len(self.models)):
+            own = np.flatnonzero(self._model_of == k)
+            here = model == k
+            chosen[here] = own[rng.integers(len(own), size=int(here.sum()))]
+        return chosen
+
+    def _look(self) -> list[str]:
+        """See that all servers serve the models; all Triton models that have a part in them."""
+        found: list[str] = []
+        for address in self.addresses:
+            with Client(address, timeout_s=self._timeout_s, retry=None, breaker=None) as client:
+                found += [each for model in self.models for each in involved(client, model)]
+        return list(dict.fromkeys(found))
+
+    def _ask(self, **asked: Any) -> dict[str, Any]:
+        process = self._process
+        assert process.stdin is not None  # noqa: S101
+        assert process.stdout is not None  # noqa: S101
+        try:
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            line = _uninterrupted(process.stdout.readline)
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise TritonkitError(
+                "the load generator", found=f"it ended with exit code {process.wait()}"
+            )
+        said: dict[str, Any] = json.loads(line)
+        if "error" in said:
+            raise _error(said["error"])
+        return said
+
+
+def _uninterrupted(read: Callable[[], str]) -> str:
+    """A first interrupt reaches the generator, too, which ends the run: its report is waited for."""
+    try:
+        return read()
+    except KeyboardInterrupt:
+        return read()
+
+
+def _moments(load: OpenLoad) -> tuple[Moments, float]:
+    """All moments of a run, and where those begin that count."""
+    if load.trace is not None:
+        return load.trace[load.trace < load.duration_s], 0.0
+    counted = draw(load.arrivals, load.rate_per_s, load.duration_s)
+    if not len(counted):
+        raise UsageError(
+            f"a rate of {load.rate_per_s:g}/s for {load.duration_s:g} s",
+            found="no request falls into it",
+            todo="a longer --duration",
+        )
+    head = counted[counted < max(load.duration_s / 10, counted[0] + 1e-9)]
+    first_per_s = len(head) / max(load.duration_s / 10, float(counted[0]) + 1e-9)
+    steady = replace(load.arrivals, shape="steady", seed=load.arrivals.seed + 1)
+    before = draw(steady, min(first_per_s, load.rate_per_s), load.warm_s)
+    return np.concatenate([before, counted + load.warm_s]), load.warm_s
+
+
+def _processes(moments: Moments) -> int:
+    span = max(float(moments[-1] - moments[0]), 1.0)
+    wanted = -(-len(moments) // int(PER_PROCESS * span))
+    return max(1, min(wanted, cores()))
+
+
+def _stop(load: OpenLoad, warm: float, count: int) -> Stop:
+    """From how many late answers on it is certain that the target is missed."""
+    if load.slo is None or not load.give_up:
+        return Stop()
+    percent, ms = load.slo.tightest
+    return Stop(ms, int(count * (1 - percent / 100 + load.slo.error_rate)) + 1, warm)
+
+
+def _load(file: Path) -> Record:
+    from tritonkit.measure.openloop.generator import load_record
+
+    return load_record(file)
+
+
+def _joined(records: Sequence[Record]) -> Record:
+    """The records of several processes as one."""
+    words: dict[str, int] = {}
+    outcomes = []
+    for record in records:
+        codes = [words.setdefault(word, len(words)) + 1 for word in record.failures]
+        table = np.array([0, *codes, -1], np.int32)  # -1 is the last
+        outcomes.append(table[record.outcome])
+    return Record(
+        np.concatenate([r.intended for r in records]),
+        np.concatenate([r.sent for r in records]),
+        np.concatenate([r.answered for r in records]),
+        np.concatenate(outcomes),
+        tuple(words),
+        sum(r.cpu_s for r in records),
+        next((r.ended for r in records if r.ended), ""),
+    )
+
+
+def _error(facts: dict[str, str]) -> TritonkitError:
+    """An error of the generator's process, as one of this."""
+    kind = getattr(errors, facts["error"], TritonkitError)
+    made: TritonkitError = kind(
+        facts.get("where", ""), found=facts.get("found", ""), wanted=facts.get("wanted", ""),
+        todo=facts.get("do", ""), details=facts.get("details", ""),
+    )  # fmt: skip
+    return made

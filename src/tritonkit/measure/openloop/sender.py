@@ -1,0 +1,331 @@
+"""Sending requests at moments that are given, whatever the server does, and noting when answers come.
+
+One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs
+as much as the request. Answers are checked while nothing is due, so that checking delays no request.
+"""
+
+from __future__ import annotations
+
+import gc
+import select
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritonkit.errors import ClientError, InferenceError, ServerUnavailable
+from tritonkit.measure.openloop.arrivals import Moments
+from tritonkit.measure.workload import Check
+from tritonkit.wire.answer import decode
+from tritonkit.wire.http2.call import Call
+from tritonkit.wire.http2.polled_connection import PolledConnection
+from tritonkit.wire.http2.status import answer_of
+from tritonkit.wire.transport import Body
+
+__all__ = ["INTERRUPTED", "MISSED", "Prepared", "Record", "Sender", "Stop"]
+
+_CONNECT_S: Final = 2.0
+_AGAIN_S: Final = 0.25
+"""Before a server that is not there is tried again."""
+_GONE_S: Final = 5.0
+"""A server that is not there for so long ends the run."""
+_CHECKED_AT_ONCE: Final = 4
+"""Before the sockets are looked at again."""
+_UNCHECKED: Final = 5000
+"""Answers that may wait for their check: their memory is finite, so beyond that requests are late."""
+_LATEST_S: Final = 0.1
+"""How long the loop sleeps at most, for deadlines."""
+_METHOD: Final = "ModelInfer"
+
+INTERRUPTED: Final = "interrupted"
+MISSED: Final = "the target is missed"
+"""Why runs end early, beside a server that is gone."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request as it is sent: one message, and the check of its answer."""
+
+    body: Body
+    check: Check
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run is over before its end.
+
+    Args:
+        late_ms: answers that took longer, and failures, are counted,
+        most_late: and the run ends when there are more than so many; None: never.
+        from_s: requests due before this moment of the run are not counted.
+    """
+
+    late_ms: float = 0.0
+    most_late: int | None = None
+    from_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of each request of a run, in the order of their moments; times in seconds from its start.
+
+    Args:
+        intended: float64 [n], when it was to be sent.
+        sent: float64 [n], when it was; NaN where it was not.
+        answered: float64 [n], when its answer or failure came; NaN where none did.
+        outcome: int32 [n]: 0 right, above 0 a failure (`failures[outcome - 1]`), -1 not sent.
+        failures: their words.
+        cpu_s: processor time of the run.
+        ended: why it ended early, if so.
+    """
+
+    intended: NDArray[np.float64]
+    sent: NDArray[np.float64]
+    answered: NDArray[np.float64]
+    outcome: NDArray[np.int32]
+    failures: tuple[str, ...]
+    cpu_s: float
+    ended: str = ""
+
+
+class Sender:
+    """Sends one run's requests.
+
+    Args:
+        addresses: of the servers, which get requests in turns.
+        requests: what may be sent.
+        timeout_s: after which a request has failed.
+        stop: see `Stop`.
+        interrupted: asked now and then: whether to send no more.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        requests: Sequence[Prepared],
+        timeout_s: float,
+        stop: Stop,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self._requests, self._timeout_s, self._stop = requests, timeout_s, stop
+        self._interrupted = interrupted
+        self._addresses = addresses
+        self._connections: list[PolledConnection | None] = [
+            PolledConnection(address, time.monotonic() + _CONNECT_S) for address in addresses
+        ]
+        self._retry_at = [0.0] * len(addresses)
+        self._gone_since: float | None = None
+        self._under_way: dict[Call, int] = {}
+        """The request of each call, in the order in which they began."""
+        self._backlog: deque[int] = deque()
+        """Requests whose server takes no more calls at once."""
+        self._unchecked: deque[tuple[int, memoryview]] = deque()
+        self._words: dict[str, int] = {}
+        self._late = 0
+        self._ended = ""
+
+    def run(self, moments: Moments, choice: NDArray[np.int64], start: float) -> Record:
+        """Send request `choice[k]` at `start + moments[k]`, on the monotonic clock, and wait for the answers."""
+        count = len(moments)
+        self._choice = array("q", choice.astype(np.int64).tobytes())
+        self._due = array("d", (moments + start).tobytes())
+        self._count_from = start + self._stop.from_s
+        self._sent = array("d", [np.nan]) * count
+        self._answered = array("d", [np.nan]) * count
+        self._outcome = array("i", [-1]) * count
+        cpu = time.process_time()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        try:
+            self._loop()
+        finally:
+            gc.enable()
+        while self._unchecked:
+            self._check_some()
+        used_s = time.process_time() - cpu
+        for connection in self._connections:
+            if connection is not None:
+                connection.close()
+        return Record(
+            moments,
+            np.array(self._sent) - start,
+            np.array(self._answered) - start,
+            np.array(self._outcome, np.int32),
+            tuple(self._words),
+            used_s,
+            self._ended,
+        )
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        next_at, count, due = 0, len(self._due), self._due
+        while True:
+            now = time.monotonic()
+            while next_at < count and due[next_at] <= now:
+                self._begin(next_at, now)
+                next_at += 1
+            self._flush()
+            if next_at < count and (self._ended or self._interrupted()):
+                self._ended = self._ended or INTERRUPTED
+                count = next_at
+            if next_at >= count and not (self._under_way or self._backlog):
+                return
+            wait_s = due[next_at] - time.monotonic() if next_at < count else _LATEST_S
+            if self._unchecked and (wait_s > 0 or len(self._unchecked) > _UNCHECKED):
+                self._check_some()
+                wait_s = 0.0
+            self._read(min(max(wait_s, 0.0), _LATEST_S))
+            self._send_backlog()
+            self._expire()
+
+    def _begin(self, index: int, now: float) -> None:
+        """Send a request whose moment has come."""
+        self._sent[index] = now
+        at = index % len(self._connections)
+        connection = self._connections[at] or self._connected(at, now)
+        if connection is None:
+            return self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
+        if connection.full():
+            self._backlog.append(index)
+        else:
+            self._open(index, connection)
+        return None
+
+    def _open(self, index: int, connection: PolledConnection) -> None:
+        body = self._requests[self._choice[index]].body
+        left = self._due[index] + self._timeout_s - time.monotonic()
+        try:
+            call = connection.begin(_METHOD, body, max(left, 0.001))
+        except ServerUnavailable as error:
+            self._fail(index, _words(error))
+        else:
+            self._under_way[call] = index
+
+    def _flush(self) -> None:
+        for connection in self._connections:
+            if connection is not None:
+                connection.flush()
+
+    def _read(self, seconds: float) -> None:
+        """Wait for answers at most so long, and note when they came."""
+        there = [each for each in self._connections if each is not None]
+        blocked = [each for each in there if each.blocked]
+        if not there:
+            time.sleep(seconds)
+            return
+        # Microseconds: `poll` and `epoll` of Python's standard library know milliseconds alone.
+        readable, _, _ = select.select(there, blocked, (), seconds)
+        for connection in readable:
+            ended = connection.read()
+            now = time.monotonic()
+            for call in ended:
+                self._end(call, connection, now)
+            if connection.lost:
+                self._lose(connection, now)
+
+    def _send_backlog(self) -> None:
+        while self._backlog:
+            connection = self._connections[self._backlog[0] % len(self._connections)]
+            if connection is not None and connection.full():
+                return
+            index = self._backlog.popleft()
+            if connection is None:
+                self._fail(index, "ServerUnavailable: the connection was lost")
+            else:
+                self._open(index, connection)
+
+    # -- ends
+
+    def _end(self, call: Call, connection: PolledConnection, now: float) -> None:
+        index = self._under_way.pop(call, None)
+        if index is None:
+            return
+        answer = answer_of(call)
+        if answer is None:
+            body = self._requests[self._choice[index]].body
+            error = connection.error(call, _METHOD, body, self._timeout_s)
+            self._fail(index, _words(error), now)
+            return
+        self._answered[index] = now
+        self._unchecked.append((index, answer))
+        if 1e3 * (now - self._due[index]) > self._stop.late_ms:
+            self._count_late(index)
+
+    def _fail(self, index: int, words: str, now: float | None = None) -> None:
+        self._answered[index] = time.monotonic() if now is None else now
+        self._outcome[index] = self._words.setdefault(words, len(self._words)) + 1
+        self._count_late(index)
+
+    def _count_late(self, index: int) -> None:
+        most = self._stop.most_late
+        if most is not None and self._due[index] >= self._count_from:
+            self._late += 1
+            if self._late > most:
+                self._ended = self._ended or MISSED
+
+    def _check_some(self) -> None:
+        """Check answers that have come."""
+        for _ in range(min(_CHECKED_AT_ONCE, len(self._unchecked))):
+            index, answer = self._unchecked.popleft()
+            try:
+                wrong = self._requests[self._choice[index]].check(decode(answer).outputs)
+            except InferenceError as error:
+                wrong = _words(error)
+            except Exception as error:  # a check of the user's own
+                wrong = f"the check failed: {type(error).__name__}: {error}"
+            if wrong:
+                self._outcome[index] = self._words.setdefault(wrong, len(self._words)) + 1
+            else:
+                self._outcome[index] = 0
+
+    def _expire(self) -> None:
+        """Fail requests whose time is up: the oldest come first."""
+        if self._under_way:
+            now = time.monotonic()
+            while self._under_way:
+                call, index = next(iter(self._under_way.items()))
+                if self._due[index] + self._timeout_s > now:
+                    break
+                del self._under_way[call]
+                self._fail(index, f"DeadlineExceeded: no answer within {self._timeout_s:g} s", now)
+                connection = self._connections[index % len(self._connections)]
+                if connection is not None:
+                    connection.cancel(call)
+        for connection in self._connections:
+            if connection is not None:
+                connection.reset_cancelled()
+
+    # -- a server that is not there
+
+    def _lose(self, connection: PolledConnection, now: float) -> None:
+        at = self._connections.index(connection)
+        connection.close()
+        self._connections[at] = None
+        self._retry_at[at] = now
+
+    def _connected(self, at: int, now: float) -> PolledConnection | None:
+        """A new connection, tried now and then; the run ends where no server is there for long."""
+        if now < self._retry_at[at]:
+            return None
+        try:
+            made = PolledConnection(self._addresses[at], now + _AGAIN_S)
+        except ServerUnavailable as error:
+            self._retry_at[at] = time.monotonic() + _AGAIN_S
+            self._gone_since = self._gone_since or now
+            if now - self._gone_since > _GONE_S and not any(self._connections):
+                self._ended = self._ended or f"{error.where}: {error.found}"
+            return None
+        self._gone_since = None
+        self._connections[at] = made
+        return made
+
+
+def _words(error: ClientError) -> str:
+    return f"{type(error).__name__}: {error.where}: {error.found}"
