@@ -11,6 +11,7 @@ from bench import (
     container,
     flags,
     gpu,
+    loadgen,
     locust,
     overhead,
     pipeline,
@@ -31,6 +32,7 @@ BENCHES = {
     "spinning": spinning.run,
     "container": container.run,
     "locust": locust.run,
+    "loadgen": loadgen.run,
     "client": client.run,
     "variants": variants.run,
     "gpu": gpu.run,
@@ -98,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=[],
         metavar="A,B",
-        help="of `peers` and `serving`: these models alone",
+        help="of `peers`, `serving` and `loadgen`: these models alone",
     )
     return parser
 

@@ -7,7 +7,6 @@ with a prefix before each message, and HTTP/1.1 with `Body.http`.
 from __future__ import annotations
 
 import re
-import resource
 import shutil
 import struct
 import subprocess
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.processor import children_s
 from tritonkit.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ def h2load(
             warmed, sent = warmed + taken, sent + number
             rate = _rate(log)
             number = max(callers, round(rate * max(warm_seconds - warmed, 2 * _SHORTEST_S)))
-        used_s = _children_s()
+        used_s = children_s()
         taken, log = run.send(max(2 * callers, round(rate * seconds)))
-    return _load(log, sent + len(log), (_children_s() - used_s) / taken)
+    return _load(log, sent + len(log), (children_s() - used_s) / taken)
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,6 @@ def _target(address: str, path: str) -> list[str]:
     if address.startswith("unix:"):
         return [f"--base-uri={address}", f"http://localhost{path}"]
     return [f"http://{address}{path}"]
-
-
-def _children_s() -> float:
-    """Processor time of this process's children that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _check(what: str, printed: str, number: int, body: Body) -> None:

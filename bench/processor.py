@@ -1,11 +1,12 @@
-"""Processor time of a process, from /proc."""
+"""Processor time of a process, from /proc, and of children that have ended."""
 
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
-__all__ = ["cpu_s"]
+__all__ = ["children_s", "cpu_s"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -15,3 +16,9 @@ def cpu_s(pid: int) -> float:
     # The name in brackets may hold anything, brackets and spaces too.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def children_s() -> float:
+    """Processor time of this process's children that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

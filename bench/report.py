@@ -98,7 +98,9 @@ def write_json(report: Report, path: Path) -> None:
 
 
 def _limit(ratio: Ratio) -> str:
-    if ratio.at_most is not None:
+    if ratio.at_most is not None and ratio.at_least is not None:
+        text = f"{ratio.at_least:.2f} to {ratio.at_most:.2f}"
+    elif ratio.at_most is not None:
         text = f"at most {ratio.at_most:.2f}"
     elif ratio.at_least is not None:
         text = f"at least {ratio.at_least:.2f}"

@@ -51,6 +51,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "spinning",
         "container",
         "locust",
+        "loadgen",
         "client",
         "variants",
         "gpu",

@@ -171,7 +171,7 @@ def command(
 
 def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None:
     """Check what can be checked before a server is started, then send."""
-    from tritonkit.measure.openloop import Slo, parse_slo
+    from tritonkit.measure.openloop import Slo, moments_of, parse_slo
     from tritonkit.spec import load_all
 
     if options.find and not options.slo:
@@ -180,7 +180,9 @@ def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None
         raise UsageError(
             "--find-rate", found="a rate that changes, or a trace", wanted="a steady rate"
         )
-    open_load(options, parse_slo(options.slo) if options.slo else Slo({}))
+    load = open_load(options, parse_slo(options.slo) if options.slo else Slo({}))
+    if not options.find:
+        moments_of(load)
     load_all(project, options.models)
     folder = project / "model_repository"
     first, *others = (address or "").split(",")

@@ -106,7 +106,7 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
     arrivals = Arrivals(cast("Kind", kind), cv, options.shape, options.seed)
     return OpenLoad(
         options.rate_per_s or 1.0, duration_s or _DURATION_S, options.warm_s, arrivals, trace,
-        options.processes, slo,
+        options.processes, slo=slo,
     )  # fmt: skip
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tritonkit.client import Client
     from tritonkit.spec import Spec
 
-__all__ = ["PAIRS", "SHIPPED", "prepare"]
+__all__ = ["IMAGES", "PAIRS", "SHIPPED", "prepare"]
 
-_IMAGES = 360  # the held-out fifth
+IMAGES = 360  # the held-out fifth
 _RIGHT = 0.97
 _SAMPLES = 16  # batches of a network's own samples
 
@@ -70,7 +70,7 @@ def digits(root: Path, client: Client) -> Workload:
     does not answer; InferenceError if it misreads too many.
     """
     hook = load_hook(load(root / "models" / "digits", root), "data:held_out_images", "load test")
-    images: list[tuple[bytes, str]] = hook(_IMAGES)
+    images: list[tuple[bytes, str]] = hook(IMAGES)
     model = client.model("digits")
     size = max(1, model.signature.max_batch_size)
     parts = [images[start : start + size] for start in range(0, len(images), size)]

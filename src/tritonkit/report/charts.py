@@ -13,6 +13,8 @@ __all__ = ["Columns", "Drawn", "Line", "Lines", "columns", "lines"]
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 14.0, 42.0
 _CHARACTER, _LINE = 7.0, 14.0
 _MOST_TICKS = 8
+_LEAST = 1e-9
+"""A shorter axis has no round numbers."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def lines(
 
 def _from_zero(low: float, high: float, start: float, end: float) -> Axis:
     """From exactly `low` to exactly `high`, with round numbers between."""
-    high = high if high > low else low + 1.0
+    high = high if high - low > _LEAST else low + 1.0
     rough = (high - low) / _MOST_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))

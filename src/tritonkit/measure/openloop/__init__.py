@@ -12,7 +12,7 @@ from tritonkit.measure.openloop.arrivals import Arrivals, draw, read_trace
 from tritonkit.measure.openloop.find_rate import RateSearch, Trial, find_rate
 from tritonkit.measure.openloop.page import counters_csv, page, seconds_csv
 from tritonkit.measure.openloop.results import Interval, OpenReport, OpenSeries, Second, Times
-from tritonkit.measure.openloop.run import Generator, OpenLoad
+from tritonkit.measure.openloop.run import Generator, OpenLoad, moments_of
 from tritonkit.measure.openloop.sender import INTERRUPTED
 from tritonkit.measure.openloop.slo import Slo, parse_slo
 
@@ -32,6 +32,7 @@ __all__ = [
     "counters_csv",
     "draw",
     "find_rate",
+    "moments_of",
     "page",
     "parse_slo",
     "read_trace",

@@ -45,8 +45,8 @@ class ServerSecond:
 
 
 def involved(client: Client, model: str) -> list[str]:
-    """A model and, of an ensemble, what it is made of."""
-    return list(dict.fromkeys([model, *(step.model for step in steps_of(client, model))]))
+    """The models that run for a request: those that an ensemble is made of, which never runs itself."""
+    return list(dict.fromkeys(step.model for step in steps_of(client, model))) or [model]
 
 
 class Counters:

@@ -33,7 +33,7 @@ from tritonkit.measure.openloop.results import (
 from tritonkit.measure.openloop.sender import Record, Stop
 from tritonkit.measure.openloop.slo import Slo
 
-__all__ = ["Generator", "OpenLoad"]
+__all__ = ["Generator", "OpenLoad", "moments_of"]
 
 PER_PROCESS = 4000
 """Requests a second that one process of the generator is given: about half of what it can send."""
@@ -52,6 +52,7 @@ class OpenLoad:
         arrivals: how they arrive.
         trace: moments to send at instead.
         processes: of the generator; None: as the rate wants.
+        in_turn: whether requests are sent in their order, not drawn.
         slo: what is asked of each model.
         give_up: whether the run ends as soon as it is certain that `slo` is missed.
     """
@@ -62,6 +63,7 @@ class OpenLoad:
     arrivals: Arrivals = field(default_factory=Arrivals)
     trace: Moments | None = None
     processes: int | None = None
+    in_turn: bool = False
     slo: Slo | None = None
     give_up: bool = False
 
@@ -131,9 +133,9 @@ class Generator:
             UsageError: too many requests for the memory.
             ClientError: a server does not answer.
         """
-        moments, warm = _moments(load)
+        moments, warm = moments_of(load)
         processes = load.processes or _processes(moments)
-        choice = self._choices(len(moments), load.arrivals.seed)
+        choice = self._choices(len(moments), load)
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)
             np.savez(folder / "plan.npz", moments=moments, choice=choice)
@@ -176,9 +178,11 @@ class Generator:
             record.ended, counters,
         )  # fmt: skip
 
-    def _choices(self, count: int, seed: int) -> NDArray[np.int64]:
+    def _choices(self, count: int, load: OpenLoad) -> NDArray[np.int64]:
         """Which request is sent each time: models evenly, and evenly each one's requests."""
-        rng = np.random.default_rng((seed, 1))
+        if load.in_turn:
+            return np.arange(count) % len(self._model_of)
+        rng = np.random.default_rng((load.arrivals.seed, 1))
         chosen = np.empty(count, np.int64)
         model = rng.integers(len(self.models), size=count)
         for k in range(len(self.models)):
@@ -223,8 +227,12 @@ def _uninterrupted(read: Callable[[], str]) -> str:
         return read()
 
 
-def _moments(load: OpenLoad) -> tuple[Moments, float]:
-    """All moments of a run, and where those begin that count."""
+def moments_of(load: OpenLoad) -> tuple[Moments, float]:
+    """All moments of a run, and where those begin that count.
+
+    Raises:
+        UsageError: too many requests for the memory, or none.
+    """
     if load.trace is not None:
         return load.trace[load.trace < load.duration_s], 0.0
     counted = draw(load.arrivals, load.rate_per_s, load.duration_s)

@@ -247,6 +247,9 @@ class Sender:
         index = self._under_way.pop(call, None)
         if index is None:
             return
+        if call.refused and not connection.lost:  # the server surely did nothing for it
+            self._backlog.append(index)
+            return
         answer = answer_of(call)
         if answer is None:
             body = self._requests[self._choice[index]].body

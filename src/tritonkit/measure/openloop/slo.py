@@ -67,7 +67,7 @@ def _milliseconds(text: str, where: str) -> float:
     except ValueError as error:
         raise UsageError(where, found=str(error), wanted=_WANTED) from None
     if not found:
-        raise UsageError(where, found=f"a target of {text}", wanted="more than no time")
+        raise UsageError(where, found=f"a target of {text}", wanted=_WANTED)
     return found
 
 

@@ -1,0 +1,45 @@
+"""Options of `tritonkit load` that do not go together, or say nothing that can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed, tritonkit_here
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--slo", "p99=20ms"], "--slo: it does not go with the other options"),
+        (["--cv", "2"], "wanted: --rate or --find-rate"),
+        (["--rate", "5", "--users", "3"], "--users: it does not go with the other options"),
+        (["--rate", "5", "--tier", "batch"], "wanted: a closed loop"),
+        (["--rate", "fast"], "wanted: requests a second"),
+        (["--rate", "-3"], "wanted: requests a second"),
+        (["--rate", "5", "--duration", "5"], "wanted a number and one of us, ms, s, min"),
+        (["--rate", "5", "--slo", "p99"], "such as p99=20ms"),
+        (["--find-rate"], "--find-rate: no --slo"),
+        (["--find-rate", "--slo", "p99=1ms", "--shape", "daily"], "wanted: a steady rate"),
+        (["--arrivals", "none.csv"], "--arrivals none.csv: it cannot be read"),
+        (["--rate", "1000000", "--duration", "60min"], "at most 50,000,000 in one run"),
+        (["--rate", "0.01", "--duration", "1ms"], "no request falls into it"),
+    ],
+)
+def test_one_message_and_exit_code_2(options: list[str], said: str) -> None:
+    """Before a server is started or a request made."""
+    assert said in failed(tritonkit_here("load", "digits", *options), 2)
+
+
+def test_a_bad_line_of_a_trace(tmp_path: Path) -> None:
+    """File and line."""
+    file = tmp_path / "trace.csv"
+    file.write_text("0.1\noops\n")
+    done = tritonkit_here("load", "digits", "--arrivals", str(file))
+    assert f"{file}:2" in failed(done, 2)
+
+
+def test_a_model_that_is_not_there() -> None:
+    """Named, with what is near."""
+    assert "digit" in failed(tritonkit_here("load", "digit", "--rate", "5"), 2)

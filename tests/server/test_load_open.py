@@ -1,0 +1,182 @@
+"""Open-loop load on a real Triton: rates that are kept, stalls that show, a search, an interrupt."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed, tritonkit
+from tests.conftest import PROJECT
+from tests.waiting import PATIENCE_S
+from tritonkit.errors import ModelNotFound
+from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, Slo, find_rate, parse_slo
+from tritonkit.serve import Endpoint, serve
+
+
+@pytest.fixture
+def generator(digits_server: Endpoint) -> Iterator[Generator]:
+    """For digits and sentences on the session's server."""
+    with Generator(PROJECT, ("digits", "sentences"), (digits_server.grpc,)) as made:
+        yield made
+
+
+def test_every_request_that_was_due_is_sent_and_answered_right(generator: Generator) -> None:
+    """By two processes, of both models; the server counted the same, in batches or not."""
+    load = OpenLoad(60.0, 3.0, warm_s=0.5, arrivals=Arrivals("constant"), processes=2)
+    report = generator.run(load)
+    assert not report.ended
+    assert [each.model for each in report.series] == ["digits", "sentences"]
+    assert sum(each.requests for each in report.series) == 180
+    for each in report.series:
+        assert each.failures == 0, each.words
+        assert each.latency
+        assert each.service
+        assert each.latency.mean >= each.service.mean
+        assert len(each.histogram) == each.right == each.requests
+        assert sum(second.due for second in each.seconds) == each.requests
+    assert len(report.cpu_shares) == 2
+    counted = {c["model"] for c in report.counters}
+    assert {"digits_network", "sentences_tokenize"} <= counted
+    ran = sum(c["items"] for c in report.counters if c["model"] == "digits_network")
+    assert 0 < ran <= report.series[0].requests + 60
+
+
+def test_a_stall_shows_in_the_latency_of_all_that_was_due(shipped_repository: Path) -> None:
+    """A server stopped for a second under 50 requests/s: some 50 requests wait, half of them over half of it.
+
+    Callers who wait for their answer would have sent a single request meanwhile, and p90 would show nothing.
+    """
+    with serve(
+        shipped_repository, models=("digits",), grpc_port=0, metrics_port=0, root=PROJECT
+    ) as endpoint:
+
+        def stall() -> None:
+            os.kill(endpoint.pid, signal.SIGSTOP)
+            time.sleep(1.0)
+            os.kill(endpoint.pid, signal.SIGCONT)
+
+        with Generator(PROJECT, ("digits",), (endpoint.grpc,)) as generator:
+            timer = threading.Timer(2.0, stall)
+            timer.start()
+            report = generator.run(OpenLoad(50.0, 5.0, warm_s=0, arrivals=Arrivals("constant")))
+            timer.join()
+    (found,) = report.series
+    assert found.failures == 0, found.words
+    assert found.latency
+    assert found.latency.largest > 900
+    slow = sum(count for lower, _, count in found.histogram.edges() if lower > 500)
+    assert slow >= 20
+
+
+def test_the_highest_rate_lies_between_one_that_holds_and_one_that_does_not(
+    generator: Generator,
+) -> None:
+    """Of a target that any machine holds at a few requests a second, and none at a hundred thousand."""
+    slo = parse_slo(["p50=400ms"])
+    found = find_rate(generator, slo, start_per_s=32, trial_s=1.0, repeats=1, precision=0.5)
+    assert found.trials
+    if not found.rate_per_s:  # beside much other load
+        assert not any(trial.holds for trial in found.trials if trial.rate_per_s < 1)
+        return
+    held = [trial.rate_per_s for trial in found.trials if trial.holds]
+    missed = [trial.rate_per_s for trial in found.trials if not trial.holds]
+    assert found.rate_per_s in held
+    assert found.low <= found.rate_per_s
+    assert found.high is None or found.high in missed
+    assert found.report
+    assert not found.report.missed
+
+
+def test_a_target_that_nothing_meets(generator: Generator) -> None:
+    """The search says so, with the latency at the lowest rate."""
+    found = find_rate(generator, Slo({50.0: 0.001}), start_per_s=1, trial_s=1.0, repeats=1)
+    assert found.rate_per_s == found.low == 0
+    assert found.summary.startswith("No rate")
+    assert all(not trial.holds for trial in found.trials)
+    assert found.trials[-1].tail_ms
+
+
+def test_a_model_that_is_not_served(digits_server: Endpoint) -> None:
+    """Said before a request is sent."""
+    with (
+        pytest.raises(ModelNotFound),
+        Generator(PROJECT, ("resnet50",), (digits_server.grpc,)),
+    ):
+        pass
+
+
+def test_the_command_reports_what_it_saw(digits_server: Endpoint, tmp_path: Path) -> None:
+    """Table, JSON, a page and two CSV files; a target that nothing meets is exit code 1 with a line."""
+    folder = tmp_path / "out"
+    rate = [
+        "load", "digits", "--rate", "20", "--duration", "2s", "--warm-up", "500ms", "--address",
+        digits_server.grpc, "--report", str(folder),
+    ]  # fmt: skip
+    done = tritonkit(*rate, "--slo", "p50=1us", "--json")
+    assert done.returncode == 1
+    assert "missed: digits: p50" in done.stderr
+    facts = json.loads(done.stdout)
+    assert json.loads((folder / "report.json").read_text()).items() <= facts.items()
+    (series,) = facts["series"]
+    assert series["failures"] == 0
+    assert series["requests"] == sum(count for _, count in series["histogram"]["counts"])
+    page = (folder / "report.html").read_text()
+    assert "Missed: digits: p50" in page
+    assert "--slo p50=1us" in page
+    rows = list(csv.DictReader((folder / "seconds.csv").read_text().splitlines()))
+    assert sum(int(row["due"]) for row in rows) == series["requests"]
+    counters = list(csv.DictReader((folder / "counters.csv").read_text().splitlines()))
+    assert {"digits_network", "digits_top_k"} <= {row["model"] for row in counters}
+    done = tritonkit(*rate, "--slo", "p50=1min", "--arrivals", "bursty", "--shape", "daily")
+    assert "missed" not in done.stderr
+    assert done.stdout.splitlines()[2].split()[0] == "digits"
+
+
+def test_a_trace_is_sent_as_it_was_recorded(digits_server: Endpoint, tmp_path: Path) -> None:
+    """As many requests as it has lines; at another rate it is stretched."""
+    file = tmp_path / "trace.csv"
+    file.write_text("time_s\n" + "".join(f"{k / 20}\n" for k in range(31)))
+    command = ["load", "digits", "--arrivals", str(file), "--address", digits_server.grpc, "--json"]
+    facts = json.loads(tritonkit(*command).stdout)
+    assert facts["series"][0]["right"] == 31
+    assert facts["duration_s"] == pytest.approx(1.501)
+    facts = json.loads(tritonkit(*command, "--rate", "10").stdout)
+    assert facts["series"][0]["right"] == 31
+    assert facts["duration_s"] == pytest.approx(3.1, abs=0.1)
+
+
+def test_an_interrupt_reports_what_was_sent(digits_server: Endpoint) -> None:
+    """Ctrl-C once: the figures so far, and the exit code of an interrupt."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tritonkit.cli", "load", "digits", "--rate", "50", "--duration",
+         "300s", "--address", digits_server.grpc, "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stderr
+        while "for 300 s" not in process.stderr.readline():
+            pass
+        time.sleep(3)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    facts = json.loads(out)
+    assert facts["ended"] == "interrupted"
+    assert facts["series"][0]["right"] == facts["series"][0]["requests"] > 0
+
+
+def test_a_server_that_is_not_there() -> None:
+    """One message, and the exit code of the network."""
+    done = tritonkit("load", "digits", "--rate", "10", "--address", "127.0.0.1:9")
+    assert "127.0.0.1:9" in failed(done, 5)
