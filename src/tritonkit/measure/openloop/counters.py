@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -61,12 +62,10 @@ class Counters:
         self, addresses: Sequence[str], models: Sequence[str], every_s: float = 1.0
     ) -> None:
         self._models, self._every_s = models, every_s
-        self._clients = [
-            Client(address, timeout_s=_TIMEOUT_S, retry=None, breaker=None) for address in addresses
-        ]
+        self._client = Client(addresses, timeout_s=_TIMEOUT_S, retry=None, breaker=None)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tritonkit-counters", daemon=True)
-        self._seen: list[tuple[float, dict[str, ModelStatistics]]] = []
+        self._seen: list[tuple[float, dict[str, Sequence[ModelStatistics]]]] = []
 
     def __enter__(self) -> Counters:
         self._look()
@@ -79,8 +78,7 @@ class Counters:
         self._end.set()
         self._thread.join()
         self._look()
-        for client in self._clients:
-            client.close()
+        self._client.close()
 
     def seconds(self, start: float) -> tuple[dict[str, Any], ...]:
         """What was counted, from the run's start on, a moment of the monotonic clock."""
@@ -89,11 +87,10 @@ class Counters:
             if after_at <= start or after_at - before_at < self._every_s / 4:
                 continue
             for model in self._models:
-                if model in before and model in after:
-                    second = _difference(
-                        model, before_at - start, after_at - start, before[model], after[model]
-                    )
-                    found.append(asdict(second))
+                second = _difference(
+                    model, before_at - start, after_at - start, before[model], after[model]
+                )
+                found.append(asdict(second))
         return tuple(found)
 
     def _watch(self) -> None:
@@ -103,32 +100,19 @@ class Counters:
             self._look()
 
     def _look(self) -> None:
-        summed: dict[str, ModelStatistics] = {}
         at = time.monotonic()
-        for client in self._clients:
-            for model in self._models:
-                try:
-                    for each in client.statistics(model):
-                        summed[model] = _sum(summed[model], each) if model in summed else each
-                except ClientError:
-                    return  # a look that lacks a part would show its counters falling
-        self._seen.append((at, summed))
-
-
-def _sum(one: ModelStatistics, other: ModelStatistics) -> ModelStatistics:
-    counted = {
-        name: getattr(one, name) + getattr(other, name)
-        for name in ModelStatistics.__slots__
-        if name not in ("name", "version")
-    }
-    return ModelStatistics(one.name, one.version, **counted)
+        # All versions of a model on all servers; a look that lacks a part would show its counters falling.
+        with contextlib.suppress(ClientError):
+            self._seen.append((at, {m: self._client.statistics(m) for m in self._models}))
 
 
 def _difference(
-    model: str, at_s: float, until_s: float, before: ModelStatistics, after: ModelStatistics
-) -> ServerSecond:
+    model: str, at_s: float, until_s: float,
+    before: Sequence[ModelStatistics], after: Sequence[ModelStatistics],
+) -> ServerSecond:  # fmt: skip
     def more(name: str) -> Any:
-        return max(0, getattr(after, name) - getattr(before, name))
+        sums = (sum(getattr(each, name) for each in stats) for stats in (after, before))
+        return max(0, next(sums) - next(sums))
 
     requests, items, runs = (
         more(f"{name}_count") for name in ("success", "inference", "execution")
