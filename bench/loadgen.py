@@ -6,8 +6,6 @@ import base64
 import statistics
 import struct
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from bench.report import Ratio, Report
 from bench.setting import chosen, served
 from tritonkit.client import Client
 from tritonkit.export import load_hook
+from tritonkit.measure.closed_loop import closed_loop
 from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, OpenReport, draw
 from tritonkit.measure.workloads import IMAGES, PAIRS
 from tritonkit.spec import load
@@ -123,18 +122,9 @@ def _data(model: str) -> list[dict[str, Any]]:
 
 def _closed_loop(setting: Setting, address: str, model: str) -> float:
     """Answers a second that `CALLERS` get, each of them waiting."""
-    items = _items(model)
-    with Client(address) as client, ThreadPoolExecutor(CALLERS) as pool:
-        callee, until = client.model(model), time.monotonic() + setting.seconds
-
-        def call(caller: int) -> int:
-            count = 0
-            while time.monotonic() < until:
-                callee.predict(inputs={INPUTS[model]: items[(caller + count) % len(items)]})
-                count += 1
-            return count
-
-        return sum(pool.map(call, range(CALLERS))) / setting.seconds
+    items = [{INPUTS[model]: item} for item in _items(model)]
+    with Client(address) as client:
+        return len(closed_loop(client, model, items, CALLERS, setting.seconds)) / setting.seconds
 
 
 def _ratios(case: _Case, pairs: Sequence[_Pair]) -> list[Ratio]:

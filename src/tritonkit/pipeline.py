@@ -31,7 +31,13 @@ from tritonkit.render.plan import plan_models
 from tritonkit.render.values import Target
 from tritonkit.spec import Spec, load_all, load_every
 
-__all__ = ["Repository", "build_repository", "check_repository", "default_out"]
+__all__ = [
+    "Repository",
+    "build_repository",
+    "check_repository",
+    "default_out",
+    "render_models",
+]
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def build_repository(
             artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
             if artifact is not None:
                 served[spec.name] = artifact.variant
-                rendered += _render(spec, artifact, root, target, cores or machine_cores())
+                rendered += render_models(spec, artifact, root, target, cores or machine_cores())
         _refuse_duplicates(rendered)
         if not dry_run:
             progress.publishing()
@@ -113,7 +119,7 @@ def check_repository(
         for spec in load_all(root, tuple(names)):
             artifact = choose(spec, _make_variants(spec, root, (), progress))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
-            rendered += _render(spec, artifact, root, target, count)
+            rendered += render_models(spec, artifact, root, target, count)
     _refuse_duplicates(rendered)
     return drift(out, rendered, all_specs=not names, keep=_not_default(root))
 
@@ -147,7 +153,7 @@ def _cached_artifact(spec: Spec, results: Sequence[Result]) -> Artifact | None:
     return next((r.artifact for r in results if r.variant in (serving, PYTHON)), None)
 
 
-def _render(
+def render_models(
     spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int
 ) -> list[Rendered]:
     """The Triton models of a spec: its pipeline's steps, the network, the ensemble."""

@@ -21,8 +21,6 @@ _PROBE_PER_S, _PROBE_S = 10.0, 2.0
 _LEAST_PER_S = 0.5
 _TAIL = 5
 """Answers above the target's percentile that a trial should see, at its rate."""
-_LONGEST = 6
-"""Times the usual length that a trial may take for that."""
 _MOST_TRIALS = 40
 
 
@@ -98,9 +96,15 @@ class _Search:
     """Trials so far, and how the next is run."""
 
     def __init__(
-        self, generator: Generator, slo: Slo, load: OpenLoad, say: Callable[[Trial], None]
+        self,
+        generator: Generator,
+        slo: Slo,
+        load: OpenLoad,
+        longest_s: float,
+        say: Callable[[Trial], None],
     ) -> None:
         self.generator, self.slo, self.say = generator, slo, say
+        self.longest_s = longest_s
         self.load = replace(load, slo=slo, give_up=True)
         self.trials: list[Trial] = []
         self.reports: dict[float, OpenReport] = {}
@@ -120,7 +124,7 @@ class _Search:
     def _run(self, rate: float) -> OpenReport:
         percent = self.slo.tightest[0]
         wanted_s = _TAIL / (1 - percent / 100) / rate
-        duration_s = min(max(self.load.duration_s, wanted_s), _LONGEST * self.load.duration_s)
+        duration_s = min(max(self.load.duration_s, wanted_s), self.longest_s)
         arrivals = replace(self.load.arrivals, seed=self.load.arrivals.seed + 7 * len(self.trials))
         load = replace(self.load, rate_per_s=rate, duration_s=duration_s, arrivals=arrivals)
         report = self.generator.run(load)
@@ -148,6 +152,7 @@ def find_rate(
     *,
     start_per_s: float | None = None,
     trial_s: float = 5.0,
+    longest_s: float | None = None,
     repeats: int = 3,
     precision: float = 0.05,
     arrivals: Arrivals | None = None,
@@ -161,7 +166,7 @@ def find_rate(
 
     Args:
         start_per_s: the first rate; by default half of what one caller gets.
-        trial_s: how long a trial lasts, up to 6 times as long where few requests come.
+        trial_s: how long a trial lasts; up to `longest_s`, six times as long by default, where few requests come.
         repeats: runs at the rate that is given.
         precision: the relative width of the range.
         say: called with each trial.
@@ -170,7 +175,7 @@ def find_rate(
         ClientError: the server does not answer, or the target is missed at any rate.
     """
     load = OpenLoad(1.0, trial_s, arrivals=arrivals or Arrivals(), processes=processes)
-    search = _Search(generator, slo, load, say)
+    search = _Search(generator, slo, load, longest_s or 6 * trial_s, say)
     low, high, ended = 0.0, None, ""
     try:
         low, high = _bracket(search, start_per_s or _start(search), precision)

@@ -1,0 +1,398 @@
+"""The search for the way of serving that meets a target best: a model of the batcher ranks, measurement decides.
+
+1. What runs cost is measured for each variant and each number of instances and threads: some seconds each.
+2. The batcher is simulated with these costs for all points: which rate would hold the target.
+3. The way that is served now is measured; then, from the most promising on, every other has to hold the target
+   at a rate a little above the best so far. Most miss that within a second or two, and are out.
+4. The best and the one that is served now are measured again, at their rates, as a validation.
+
+A proposer that learns from trials alone (optuna's, say) would spend most of its trials on finding out what the
+simulation knows; there are some hundreds of points, so all of them can be simulated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritonkit.errors import ClientError, PublishError, RenderError, ServerError
+from tritonkit.measure.openloop import (
+    INTERRUPTED,
+    Arrivals,
+    Generator,
+    OpenLoad,
+    OpenReport,
+    Slo,
+    draw,
+    find_rate,
+)
+from tritonkit.measure.openloop.find_rate import Trial
+from tritonkit.tune.server import Served
+from tritonkit.tune.simulation import Costs, highest_rate
+from tritonkit.tune.space import Group, Point, Space
+
+__all__ = ["Evaluation", "Listener", "Outcome", "Search", "Stage"]
+
+Stage: TypeAlias = Literal["costs", "current", "race", "validation"]
+
+_ABOVE = 1.05
+"""How much above the best a point is tried at first."""
+_CLIMB = 1.15
+_PRECISION = 0.05
+_SIMULATED = 1000
+_SAME = 0.02
+"""Points whose predictions are closer to each other than that do the same."""
+_DOUBT = 1.3
+"""A point is still tried if the model, corrected by what was measured, promises 1 / 1.3 of the best."""
+_IN_VAIN = 8
+"""Tries in a row without a better one, after which the search is over."""
+_FAILURES = (ClientError, ServerError, RenderError, PublishError)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of one point: the rate it held, and all its trials.
+
+    `problem`: why it could not be served, if so.
+    """
+
+    point: Point
+    stage: Stage
+    predicted_per_s: float
+    rate_per_s: float
+    tail_ms: float | None
+    trials: tuple[Trial, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search found.
+
+    Args:
+        best, current: the best point and the one that is served now, as validated.
+        evaluations: all points that were measured, in order.
+        costs: of each group. predicted: of each point.
+        measurements: runs under load.
+        ended: why the search ended early, if so.
+        report: of the best point's validation.
+    """
+
+    slo: Slo
+    best: Evaluation | None
+    current: Evaluation | None
+    evaluations: tuple[Evaluation, ...]
+    costs: Mapping[Group, Costs]
+    predicted: Mapping[Point, float]
+    measurements: int
+    seconds: float
+    ended: str = ""
+    report: OpenReport | None = None
+
+
+class Listener:
+    """What a search tells as it goes on; all of it does nothing here."""
+
+    def stage(self, stage: Stage, text: str) -> None:
+        """Something begins."""
+
+    def trial(self, point: Point, trial: Trial) -> None:
+        """A run under load is over."""
+
+    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """A point is known."""
+
+
+class _Over(Exception):
+    """The budget is used up, or somebody interrupted; its text says which."""
+
+
+@dataclass
+class Search:
+    """One search; `run` does it.
+
+    Args:
+        served: the server.
+        generator: of the load.
+        slo: the target.
+        space: what can be chosen.
+        now: the point that is served today.
+        items: requests by input name, for the costs.
+        budget_s: the time for all of it.
+        trial_s: how long a run under load lasts.
+        repeats: runs of a validation.
+        known: evaluations of an earlier search of the same model and target, which are not made again.
+        costs: what runs cost, of the same.
+    """
+
+    served: Served
+    generator: Generator
+    slo: Slo
+    space: Space
+    now: Point
+    items: Sequence[Mapping[str, Any]]
+    budget_s: float
+    trial_s: float = 4.0
+    repeats: int = 3
+    listener: Listener = field(default_factory=Listener)
+    known: Sequence[Evaluation] = ()
+    costs: dict[Group, Costs] = field(default_factory=dict)
+
+    def run(self) -> Outcome:
+        """Search until nothing better is to be expected, the budget is used up, or an interrupt."""
+        self._began = time.monotonic()
+        self._measurements = 0
+        self._evaluations: list[Evaluation] = list(self.known)
+        self._predicted: dict[Point, float] = {}
+        self._best = max(self._evaluations, key=_rate, default=None)
+        self._report: OpenReport | None = None
+        current: Evaluation | None = None
+        ended = ""
+        try:
+            self._measure_costs()
+            self._predict()
+            current = self._current()
+            self._race()
+            best, current = self._validated(current)
+        except _Over as why:
+            ended, best = str(why), self._best
+        except KeyboardInterrupt:
+            ended, best = INTERRUPTED, self._best
+        if best is not None and not best.rate_per_s:
+            best = None
+        return Outcome(
+            self.slo, best, current, tuple(self._evaluations), dict(self.costs),
+            dict(self._predicted), self._measurements, time.monotonic() - self._began, ended,
+            self._report,
+        )  # fmt: skip
+
+    # -- 1 and 2: costs, and what they promise
+
+    def _measure_costs(self) -> None:
+        groups = sorted({self.now.group, *self.space.groups}, key=lambda g: g != self.now.group)
+        for number, group in enumerate(groups, 1):
+            if group in self.costs:
+                continue
+            self._check_time(share=0.5)
+            self.listener.stage(
+                "costs", f"what runs cost, {number} of {len(groups)}: {_words(group)}"
+            )
+            most = max((p.max_batch_size for p in self.space.points(group)), default=1)
+            try:
+                self.served.serve(Point(group, most))
+                self.costs[group] = self.served.costs(self.items)
+            except _FAILURES as error:
+                point = Point(group, most)
+                self._keep(Evaluation(point, "costs", 0.0, 0.0, None, problem=str(error)))
+
+    def _predict(self) -> None:
+        """The rate that each point would hold, by simulation."""
+        percent, target_ms = self.slo.tightest
+        for group, costs in self.costs.items():
+            for point in {
+                *self.space.points(group),
+                *([self.now] if group == self.now.group else []),
+            }:
+                self._predicted[point] = highest_rate(
+                    point.batcher, costs, percent, target_ms, self._moments,
+                    requests=_SIMULATED, precision=_PRECISION,
+                )  # fmt: skip
+
+    @staticmethod
+    def _moments(rate: float, seconds: float) -> NDArray[np.float64]:
+        return draw(Arrivals(), rate, seconds)
+
+    # -- 3: measurements
+
+    def _current(self) -> Evaluation | None:
+        """The way that is served now, unless it is known."""
+        for known in self._evaluations:
+            if known.point == self.now and known.stage != "costs":
+                return known
+        self.listener.stage("current", f"as it is served now: {self.now}")
+        found = self._evaluate(self.now, "current")
+        return found if found.rate_per_s else None
+
+    def _race(self) -> None:
+        """The others, the most promising first."""
+        in_vain = 0
+        for point in self._candidates():
+            if in_vain >= _IN_VAIN:
+                return
+            if any(e.point == point for e in self._evaluations):
+                continue
+            promised = self._predicted[point] * self._correction(point.group)
+            best = self._best.rate_per_s if self._best else 0.0
+            if promised * _DOUBT < best:
+                continue
+            self.listener.stage("race", f"{point} (the model says {promised:.0f}/s)")
+            found = self._evaluate(point, "race")
+            in_vain = 0 if found is self._best else in_vain + 1
+
+    def _candidates(self) -> list[Point]:
+        """Points by what they promise; of those that promise the same, the simplest."""
+        ordered = sorted(
+            self._predicted, key=lambda p: (-self._predicted[p], p.delay_us, len(p.preferred), p)
+        )
+        kept: list[Point] = []
+        for point in ordered:
+            same = [
+                other for other in kept if other.group == point.group
+                and self._predicted[other] <= self._predicted[point] * (1 + _SAME)
+            ]  # fmt: skip
+            if not same:
+                kept.append(point)
+        # One of each group goes first: their costs are what the model knows least of.
+        firsts = {point.group: point for point in reversed(kept)}
+        return [*sorted(firsts.values(), key=kept.index), *kept]
+
+    def _correction(self, group: Group) -> float:
+        """What was measured over what the model said, of this group or of all."""
+
+        def ratios(evaluations: Sequence[Evaluation]) -> list[float]:
+            return [
+                e.rate_per_s / e.predicted_per_s for e in evaluations
+                if e.rate_per_s and e.predicted_per_s
+            ]  # fmt: skip
+
+        own = ratios([e for e in self._evaluations if e.point.group == group])
+        found = own or ratios(self._evaluations)
+        return float(np.median(found)) if found else 1.0
+
+    def _evaluate(self, point: Point, stage: Stage) -> Evaluation:
+        """Serve a point and find the rate it holds; only whether it beats the best, in a race."""
+        predicted = self._predicted.get(point, 0.0)
+        try:
+            self.served.serve(point)
+            if stage == "race" and self._best is not None:
+                rate, trials = self._beat(point, self._best.rate_per_s)
+            else:
+                rate, trials = self._search_rate(point, predicted)
+            found = Evaluation(point, stage, predicted, rate, _tail(trials, rate), tuple(trials))
+        except _FAILURES as error:
+            found = Evaluation(point, stage, predicted, 0.0, None, problem=str(error))
+        return self._keep(found)
+
+    def _keep(self, found: Evaluation) -> Evaluation:
+        self._evaluations.append(found)
+        if found.rate_per_s > (self._best.rate_per_s if self._best else 0.0):
+            self._best = found
+        self.listener.evaluated(found, self._best)
+        return found
+
+    def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[Trial]]:
+        """The highest rate of one point, from what the model says on."""
+        found = find_rate(
+            self.generator, self.slo, start_per_s=predicted * 0.8 or None, trial_s=self.trial_s,
+            longest_s=2 * self.trial_s, repeats=2, precision=_PRECISION, say=lambda trial: self._saw(point, trial),
+        )  # fmt: skip
+        if found.ended == INTERRUPTED:
+            raise KeyboardInterrupt
+        return found.low, list(found.trials)
+
+    def _beat(self, point: Point, best: float) -> tuple[float, list[Trial]]:
+        """The rate of a point that holds more than the best; 0 of one that does not."""
+        trials: list[Trial] = []
+        low, high, rate = 0.0, 0.0, best * _ABOVE
+        while not high or (low and high / low > 1 + _PRECISION):
+            trial = self._try(point, rate)
+            trials.append(trial)
+            if trial.holds:
+                low = rate
+            elif not low:
+                return 0.0, trials
+            else:
+                high = rate
+            rate = (low * high) ** 0.5 if high else low * _CLIMB
+        # What held once may have been luck.
+        while low > best:
+            trials.append(self._try(point, low))
+            if trials[-1].holds:
+                return low, trials
+            low /= 1 + _PRECISION
+        return 0.0, trials
+
+    def _try(
+        self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True
+    ) -> Trial:
+        seed = self._measurements
+        load = OpenLoad(
+            rate, seconds or self.trial_s, warm_s=0.5, arrivals=Arrivals(seed=seed), slo=self.slo,
+            give_up=give_up,
+        )  # fmt: skip
+        report = self.generator.run(load)
+        if report.ended == INTERRUPTED:
+            raise KeyboardInterrupt
+        percent = self.slo.tightest[0]
+        (series,) = report.series
+        trial = Trial(
+            rate, report.duration_s, not report.missed,
+            series.latency.at(percent) if series.latency else None, series.error_rate,
+            not report.invalid, report.missed,
+        )  # fmt: skip
+        self._saw(point, trial)
+        if trial.holds:
+            self._report = report
+        return trial
+
+    def _saw(self, point: Point, trial: Trial) -> None:
+        self._measurements += 1
+        self.listener.trial(point, trial)
+        self._check_time()
+
+    # -- 4: validation
+
+    def _validated(self, current: Evaluation | None) -> tuple[Evaluation | None, Evaluation | None]:
+        """Best and current in turns, each at its rate or the next below that it holds in every run."""
+        best = self._best
+        chosen = {e.point: e for e in (best, current) if e is not None and e.rate_per_s}
+        sure = {point: self._hold(e) for point, e in chosen.items()}
+        return (
+            None if best is None else sure.get(best.point),
+            None if current is None else sure.get(current.point, current),
+        )
+
+    def _hold(self, evaluation: Evaluation) -> Evaluation:
+        """The rate, 3 % lower each time, at which the target holds in all of some longer runs."""
+        point, rate = evaluation.point, evaluation.rate_per_s
+        trials: list[Trial] = []
+        self.listener.stage("validation", f"{point}, in longer runs")
+        self.served.serve(point)
+        while rate > evaluation.rate_per_s / 2:
+            runs: list[Trial] = []
+            while len(runs) < self.repeats and all(run.holds for run in runs):
+                runs.append(self._try(point, rate, seconds=2 * self.trial_s))
+            trials += runs
+            if all(run.holds for run in runs):
+                break
+            rate *= 0.97
+        tails = [run.tail_ms for run in runs if run.tail_ms is not None]
+        return replace(
+            evaluation, stage="validation", rate_per_s=rate, tail_ms=max(tails, default=None),
+            trials=tuple(trials),
+        )  # fmt: skip
+
+    def _check_time(self, share: float = 1.0) -> None:
+        if time.monotonic() - self._began > self.budget_s * share:
+            raise _Over("the budget is used up")
+
+
+def _rate(evaluation: Evaluation) -> float:
+    return evaluation.rate_per_s
+
+
+def _tail(trials: Sequence[Trial], rate: float) -> float | None:
+    """The largest tail of the trials that held at this rate."""
+    tails = [
+        t.tail_ms for t in trials if t.holds and t.rate_per_s == rate and t.tail_ms is not None
+    ]
+    return max(tails, default=None)
+
+
+def _words(group: Group) -> str:
+    return f"{group.variant}, {group.instances} x {group.threads} threads"

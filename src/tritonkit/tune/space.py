@@ -1,0 +1,173 @@
+"""What can be chosen of how a model is served, as points; and a spec with the choice made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
+from tritonkit.render.values import ModelPlan
+from tritonkit.spec import Spec
+from tritonkit.spec.serving import DynamicBatching, Instances, Serving
+from tritonkit.tune.simulation import Batcher
+
+__all__ = ["Group", "Point", "Space", "current", "space_of", "tuned"]
+
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_DELAYS_US = (0, 500, 1000, 2000, 5000)
+_MOST_CORES = 8
+"""Numbers of instances and threads above that are tried in doublings alone."""
+
+
+@dataclass(frozen=True, order=True)
+class Group:
+    """What a run costs depends on: the variant, and how many instances with how many threads share the cores."""
+
+    variant: str
+    instances: int
+    threads: int
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """One way to serve a model.
+
+    Args:
+        group: see `Group`.
+        max_batch_size: the largest batch.
+        preferred: sizes at which a batch leaves at once; none: whatever waits.
+        delay_us: how long a request may wait for others.
+    """
+
+    group: Group
+    max_batch_size: int
+    preferred: tuple[int, ...] = ()
+    delay_us: int = 0
+
+    @property
+    def batcher(self) -> Batcher:
+        """The same for the simulation."""
+        return Batcher(
+            self.group.instances, self.max_batch_size, self.preferred, self.delay_us / 1e6
+        )
+
+    def __str__(self) -> str:
+        group = self.group
+        preferred = f", preferred {','.join(map(str, self.preferred))}" if self.preferred else ""
+        delay = f", delay {self.delay_us / 1000:g} ms" if self.delay_us else ""
+        return (
+            f"{group.variant}, {group.instances} x {group.threads} threads,"
+            f" batches up to {self.max_batch_size}{preferred}{delay}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Point:
+        """Read what `to_dict` gave."""
+        return cls(
+            Group(**facts["group"]), facts["max_batch_size"], tuple(facts["preferred"]),
+            facts["delay_us"],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Space:
+    """All points: each group with each of the others."""
+
+    groups: tuple[Group, ...]
+    batches: tuple[int, ...]
+    delays_us: tuple[int, ...] = _DELAYS_US
+
+    def points(self, group: Group) -> Iterator[Point]:
+        """Those of one group that differ from each other in what they do.
+
+        A preferred size without a delay cuts what waits into such sizes; with one it sends a batch
+        off before its time is over.
+        """
+        padded = "openvino" in group.variant
+        batches = [b for b in self.batches if not padded or b <= PADDED_MAX_BATCH_SIZE]
+        for most in batches:
+            yield Point(group, most)
+            for delay in self.delays_us[1:] if most > 1 else ():
+                yield Point(group, most, (), delay)
+                yield from (
+                    Point(group, most, (size,), delay) for size in batches if 1 < size < most
+                )
+
+
+def space_of(
+    network: ModelPlan, variants: Sequence[str], cores: int, most_batch: int = _BATCHES[-1]
+) -> Space:
+    """What can be chosen for a network.
+
+    Args:
+        network: its plan as the spec has it.
+        variants: those that may be served.
+        cores: there are; instances x threads never exceed them.
+        most_batch: the largest batch that is tried.
+    """
+    counts = [k for k in range(1, cores + 1) if k <= _MOST_CORES or cores % k == 0]
+    pairs = [(count, cores // count) for count in counts if cores // count]
+    if cores > 1:
+        pairs.append((1, 1))  # leaves cores to the steps around it
+    groups = tuple(
+        Group(variant, count, threads)
+        for variant in variants
+        for count, threads in sorted(dict.fromkeys(pairs))
+    )
+    batches = tuple(size for size in _BATCHES if size <= most_batch)
+    return Space(groups, batches if network.max_batch_size else (0,))
+
+
+def current(spec: Spec, network: ModelPlan, variant: str) -> Point:
+    """The point at which the spec is now, with its defaults resolved."""
+    group = Group(variant, _instances(network), _threads(network))
+    batching = network.dynamic_batching
+    if batching is None:
+        return Point(group, min(network.max_batch_size, 1))
+    return Point(
+        group, network.max_batch_size, batching.preferred_batch_size, batching.max_queue_delay
+    )
+
+
+def tuned(spec: Spec, point: Point) -> Spec:
+    """The spec served in this way; what the point does not say stays."""
+    return replace(spec, model=spec.model.model_copy(update={"serving": _serving(spec, point)}))
+
+
+def _serving(spec: Spec, point: Point) -> Serving:
+    serving = spec.model.serving
+    batching: DynamicBatching | bool | None = serving.dynamic_batching
+    if point.max_batch_size > 1:
+        base = batching if isinstance(batching, DynamicBatching) else DynamicBatching()
+        batching = base.model_copy(
+            update={"preferred_batch_size": point.preferred, "max_queue_delay": point.delay_us}
+        )
+    elif point.max_batch_size:
+        batching = False
+    groups = serving.instance_group or (Instances(),)
+    return serving.model_copy(
+        update={
+            "variant": point.group.variant,
+            "max_batch_size": point.max_batch_size,
+            "dynamic_batching": batching,
+            "instance_group": (groups[0].model_copy(update={"count": point.group.instances}),),
+            "threads": point.group.threads,
+        }
+    )
+
+
+def _instances(network: ModelPlan) -> int:
+    return sum(group.count or 1 for group in network.instances) or 1
+
+
+def _threads(network: ModelPlan) -> int:
+    own = network.parameters.get("intra_op_thread_count")
+    shared = network.parameters.get("INFERENCE_NUM_THREADS")
+    if shared is not None:
+        return max(1, int(shared) // _instances(network))
+    return int(own or 1)
