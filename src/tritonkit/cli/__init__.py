@@ -29,6 +29,7 @@ from tritonkit.cli import (
     report,
     serve,
     server,
+    tune,
     verify,
 )
 from tritonkit.cli.output import print_error, print_line
@@ -45,6 +46,7 @@ app.command("call")(call.command)
 app.command("models")(models.command)
 app.command("reload")(reload.command)
 app.command("load")(load.command)
+app.command("tune")(tune.command)
 app.command("profile")(profile.command)
 app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)

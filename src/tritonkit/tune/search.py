@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -36,15 +36,17 @@ from tritonkit.tune.server import Served
 from tritonkit.tune.simulation import Costs, highest_rate
 from tritonkit.tune.space import Group, Point, Space
 
-__all__ = ["Evaluation", "Listener", "Outcome", "Search", "Stage"]
+__all__ = ["HOPELESS", "Evaluation", "Listener", "Outcome", "Search", "Stage"]
 
 Stage: TypeAlias = Literal["costs", "current", "race", "validation"]
 
 _ABOVE = 1.05
 """How much above the best a point is tried at first."""
-_CLIMB = 1.15
+_CLIMB, _QUICK = 1.15, 1.6
 _PRECISION = 0.05
 _SIMULATED = 1000
+HOPELESS = 0.7
+"""Of the best prediction: what lies below is not simulated closely, and not tried."""
 _SAME = 0.02
 """Points whose predictions are closer to each other than that do the same."""
 _DOUBT = 1.3
@@ -75,7 +77,8 @@ class Outcome:
     """What the search found.
 
     Args:
-        best, current: the best point and the one that is served now, as validated.
+        now: the point that is served today.
+        best, current: the best point and that one, as validated.
         evaluations: all points that were measured, in order.
         costs: of each group. predicted: of each point.
         measurements: runs under load.
@@ -84,6 +87,7 @@ class Outcome:
     """
 
     slo: Slo
+    now: Point
     best: Evaluation | None
     current: Evaluation | None
     evaluations: tuple[Evaluation, ...]
@@ -93,6 +97,28 @@ class Outcome:
     seconds: float
     ended: str = ""
     report: OpenReport | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "slo": str(self.slo),
+            "best": None if self.best is None else asdict(self.best),
+            "current": None if self.current is None else asdict(self.current),
+            "gain": self.gain,
+            "evaluations": [asdict(each) for each in self.evaluations],
+            "costs": [asdict(group) | asdict(each) for group, each in self.costs.items()],
+            "measurements": self.measurements,
+            "seconds": self.seconds,
+            "ended": self.ended,
+            "report": None if self.report is None else self.report.to_dict(),
+        }
+
+    @property
+    def gain(self) -> float | None:
+        """The best rate over that of the way that is served now; None where either is not known."""
+        if self.best is None or self.current is None or not self.current.rate_per_s:
+            return None
+        return self.best.rate_per_s / self.current.rate_per_s
 
 
 class Listener:
@@ -143,13 +169,16 @@ class Search:
     known: Sequence[Evaluation] = ()
     costs: dict[Group, Costs] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.evaluations: list[Evaluation] = list(self.known)
+
     def run(self) -> Outcome:
         """Search until nothing better is to be expected, the budget is used up, or an interrupt."""
         self._began = time.monotonic()
         self._measurements = 0
-        self._evaluations: list[Evaluation] = list(self.known)
+        self._checked = self.now.group.variant
         self._predicted: dict[Point, float] = {}
-        self._best = max(self._evaluations, key=_rate, default=None)
+        self._best = max(self.evaluations, key=_rate, default=None)
         self._report: OpenReport | None = None
         current: Evaluation | None = None
         ended = ""
@@ -166,7 +195,7 @@ class Search:
         if best is not None and not best.rate_per_s:
             best = None
         return Outcome(
-            self.slo, best, current, tuple(self._evaluations), dict(self.costs),
+            self.slo, self.now, best, current, tuple(self.evaluations), dict(self.costs),
             dict(self._predicted), self._measurements, time.monotonic() - self._began, ended,
             self._report,
         )  # fmt: skip
@@ -174,7 +203,9 @@ class Search:
     # -- 1 and 2: costs, and what they promise
 
     def _measure_costs(self) -> None:
-        groups = sorted({self.now.group, *self.space.groups}, key=lambda g: g != self.now.group)
+        groups = sorted(
+            {self.now.group, *self.space.groups}, key=lambda g: (g != self.now.group, g)
+        )
         for number, group in enumerate(groups, 1):
             if group in self.costs:
                 continue
@@ -191,17 +222,24 @@ class Search:
                 self._keep(Evaluation(point, "costs", 0.0, 0.0, None, problem=str(error)))
 
     def _predict(self) -> None:
-        """The rate that each point would hold, by simulation."""
+        """The rate that each point would hold, by simulation; 0 of those far below the best."""
         percent, target_ms = self.slo.tightest
-        for group, costs in self.costs.items():
-            for point in {
+        points = {
+            point
+            for group in self.costs
+            for point in (
                 *self.space.points(group),
                 *([self.now] if group == self.now.group else []),
-            }:
-                self._predicted[point] = highest_rate(
-                    point.batcher, costs, percent, target_ms, self._moments,
-                    requests=_SIMULATED, precision=_PRECISION,
-                )  # fmt: skip
+            )
+        }
+        best = 0.0
+        for point in sorted(points, key=lambda p: (-self.costs[p.group].capacity(p.batcher), p)):
+            self._predicted[point] = highest_rate(
+                point.batcher, self.costs[point.group], percent, target_ms, self._moments,
+                at_least=0.0 if point == self.now else best * HOPELESS,
+                requests=_SIMULATED, precision=_PRECISION,
+            )  # fmt: skip
+            best = max(best, self._predicted[point])
 
     @staticmethod
     def _moments(rate: float, seconds: float) -> NDArray[np.float64]:
@@ -211,7 +249,7 @@ class Search:
 
     def _current(self) -> Evaluation | None:
         """The way that is served now, unless it is known."""
-        for known in self._evaluations:
+        for known in self.evaluations:
             if known.point == self.now and known.stage != "costs":
                 return known
         self.listener.stage("current", f"as it is served now: {self.now}")
@@ -224,7 +262,7 @@ class Search:
         for point in self._candidates():
             if in_vain >= _IN_VAIN:
                 return
-            if any(e.point == point for e in self._evaluations):
+            if any(e.point == point for e in self.evaluations):
                 continue
             promised = self._predicted[point] * self._correction(point.group)
             best = self._best.rate_per_s if self._best else 0.0
@@ -237,7 +275,8 @@ class Search:
     def _candidates(self) -> list[Point]:
         """Points by what they promise; of those that promise the same, the simplest."""
         ordered = sorted(
-            self._predicted, key=lambda p: (-self._predicted[p], p.delay_us, len(p.preferred), p)
+            (point for point, rate in self._predicted.items() if rate),
+            key=lambda p: (-self._predicted[p], p.delay_us, len(p.preferred), p),
         )
         kept: list[Point] = []
         for point in ordered:
@@ -260,15 +299,15 @@ class Search:
                 if e.rate_per_s and e.predicted_per_s
             ]  # fmt: skip
 
-        own = ratios([e for e in self._evaluations if e.point.group == group])
-        found = own or ratios(self._evaluations)
+        own = ratios([e for e in self.evaluations if e.point.group == group])
+        found = own or ratios(self.evaluations)
         return float(np.median(found)) if found else 1.0
 
     def _evaluate(self, point: Point, stage: Stage) -> Evaluation:
         """Serve a point and find the rate it holds; only whether it beats the best, in a race."""
         predicted = self._predicted.get(point, 0.0)
         try:
-            self.served.serve(point)
+            self._serve(point)
             if stage == "race" and self._best is not None:
                 rate, trials = self._beat(point, self._best.rate_per_s)
             else:
@@ -278,8 +317,14 @@ class Search:
             found = Evaluation(point, stage, predicted, 0.0, None, problem=str(error))
         return self._keep(found)
 
+    def _serve(self, point: Point) -> None:
+        self.served.serve(point)
+        if point.group.variant != self._checked:  # whose answers are the known ones
+            self.generator.prepare()
+            self._checked = point.group.variant
+
     def _keep(self, found: Evaluation) -> Evaluation:
-        self._evaluations.append(found)
+        self.evaluations.append(found)
         if found.rate_per_s > (self._best.rate_per_s if self._best else 0.0):
             self._best = found
         self.listener.evaluated(found, self._best)
@@ -308,7 +353,7 @@ class Search:
                 return 0.0, trials
             else:
                 high = rate
-            rate = (low * high) ** 0.5 if high else low * _CLIMB
+            rate = (low * high) ** 0.5 if high else low * self._climb(point, low)
         # What held once may have been luck.
         while low > best:
             trials.append(self._try(point, low))
@@ -316,6 +361,10 @@ class Search:
                 return low, trials
             low /= 1 + _PRECISION
         return 0.0, trials
+
+    def _climb(self, point: Point, rate: float) -> float:
+        """How far to go up from a rate that was held: quickly where the model promises far more."""
+        return _QUICK if self._predicted.get(point, 0.0) > 2 * rate else _CLIMB
 
     def _try(
         self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True
@@ -362,7 +411,7 @@ class Search:
         point, rate = evaluation.point, evaluation.rate_per_s
         trials: list[Trial] = []
         self.listener.stage("validation", f"{point}, in longer runs")
-        self.served.serve(point)
+        self._serve(point)
         while rate > evaluation.rate_per_s / 2:
             runs: list[Trial] = []
             while len(runs) < self.repeats and all(run.holds for run in runs):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.client import BatchRuns, Client
+from tritonkit.client import Client
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import ClientError, ServerError
 from tritonkit.export import Artifact
@@ -27,9 +27,9 @@ from tritonkit.tune.space import Point, tuned
 
 __all__ = ["Embedded", "Served"]
 
-_CALLERS = (1, 2, 8, 32)
+_CALLERS = (1, 4, 16)
+"""For each instance: all are busy, with batches of one to many."""
 _BURST_S = 0.6
-_LEAST_RUNS = 3
 _ROUNDS = 3
 _LOAD_S = 120.0
 
@@ -76,6 +76,12 @@ class Embedded:
         assert self._server is not None  # noqa: S101
         return self._server.endpoint.grpc
 
+    @property
+    def pid(self) -> int:
+        """The process's now; another after a restart."""
+        assert self._server is not None  # noqa: S101
+        return self._server.endpoint.pid
+
     def __enter__(self) -> Embedded:
         self._folder = tempfile.TemporaryDirectory(prefix="tritonkit-tune-")
         self._repository = Path(self._folder.name) / "model_repository"
@@ -114,20 +120,23 @@ class Embedded:
             self._restart()  # a load that failed half way
 
     def costs(self, items: Sequence[Mapping[str, Any]]) -> Costs:
-        """Loads of a few callers to many: what runs of each size took, by Triton's own counters."""
+        """By callers who keep all instances busy: what a run of each size must have taken for their rate."""
         network = self._spec.network_name
+        sizes, seconds = [], []
         with Client(self.address, retry=None, breaker=None) as client:
-            before = _runs(client, network)
-            alone = closed_loop(client, self._spec.name, items, _CALLERS[0], _BURST_S)
-            single_s = _mean(_difference(before, _runs(client, network)), 1)
-            for callers in _CALLERS[1:]:
-                closed_loop(client, self._spec.name, items, callers, _BURST_S)
-            runs = _difference(before, _runs(client, network))
-        counted = [run for run in runs if run.count >= _LEAST_RUNS] or list(runs)
-        # Those alone on the machine are faster than they will be, so larger ones speak where there are any.
-        sizes = [run.size for run in counted]
-        fixed_s, item_s = fit(sizes, [run.compute_s / run.count for run in counted])
-        around_s = max(0.0, float(np.median(alone)) - (single_s or fixed_s + item_s))
+            alone = closed_loop(client, self._spec.name, items, 1, _BURST_S)
+            for times in _CALLERS:
+                before = _counts(client, network)
+                callers = times * self._point.group.instances
+                taken = closed_loop(client, self._spec.name, items, callers, _BURST_S)
+                ran, runs = _counts(client, network)
+                sizes.append((ran - before[0]) / max(1, runs - before[1]))
+                # Of all that the cores do, the steps around the network and the callers included: what a
+                # run costs here, not what it would cost alone.
+                per_s = callers / taken.mean()
+                seconds.append(self._point.group.instances * sizes[-1] / per_s)
+        fixed_s, item_s = fit(sizes, seconds)
+        around_s = max(0.0, float(alone.mean()) - fixed_s - item_s)
         weights, spread = _weights(alone, len(items))
         return Costs(fixed_s, item_s, around_s, spread, weights)
 
@@ -176,21 +185,7 @@ def _weights(seconds: NDArray[np.float64], items: int) -> tuple[tuple[float, ...
     return tuple(float(w) for w in weights), float(np.clip(spread, 0.05, 0.5))
 
 
-def _runs(client: Client, model: str) -> dict[int, BatchRuns]:
-    return {run.size: run for each in client.statistics(model) for run in each.runs}
-
-
-def _difference(
-    before: Mapping[int, BatchRuns], after: Mapping[int, BatchRuns]
-) -> tuple[BatchRuns, ...]:
-    """Runs since, of each size."""
-    found = []
-    for size, run in sorted(after.items()):
-        was = before.get(size, BatchRuns(size, 0, 0.0))
-        if run.count > was.count:
-            found.append(BatchRuns(size, run.count - was.count, run.compute_s - was.compute_s))
-    return tuple(found)
-
-
-def _mean(runs: Sequence[BatchRuns], size: int) -> float | None:
-    return next((run.compute_s / run.count for run in runs if run.size == size), None)
+def _counts(client: Client, model: str) -> tuple[int, int]:
+    """Items and runs so far."""
+    found = client.statistics(model)
+    return sum(s.inference_count for s in found), sum(s.execution_count for s in found)

@@ -168,10 +168,12 @@ def highest_rate(
     target_ms: float,
     arrivals: Callable[[float, float], NDArray[np.float64]],
     *,
+    at_least: float = 0.0,
     requests: int = 2000,
     precision: float = 0.03,
 ) -> float:
-    """The highest rate at which this percentile of the latency stays within the target; 0 where none does.
+    """The highest rate at which this percentile of the latency stays within the target; 0 where none from
+    `at_least` on does.
 
     Args:
         arrivals: makes moments at a rate for so many seconds.
@@ -185,6 +187,9 @@ def highest_rate(
         return simulate(moments, batcher, costs).percentile_ms(percent) <= target_ms
 
     low, high = 0.0, costs.capacity(batcher)
+    if at_least >= high or (at_least and not holds(at_least)):
+        return 0.0
+    low = at_least
     if holds(high):
         return high
     least = high / 256

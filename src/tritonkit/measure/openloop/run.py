@@ -98,15 +98,24 @@ class Generator:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=self._root,
         )  # fmt: skip
         try:
-            said = self._ask(
-                do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
-                timeout_s=self._timeout_s,
-            )  # fmt: skip
+            self.prepare()
         except BaseException:
             self.__exit__(None, None, None)
             raise
-        self._model_of = np.array([self.models.index(name) for name in said["models"]])
         return self
+
+    def prepare(self) -> None:
+        """Make the requests, with the answers that the server gives now: again, where another variant of a
+        model answers in its own way.
+
+        Raises:
+            ClientError: it does not answer, or wrongly.
+        """
+        said = self._ask(
+            do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
+            timeout_s=self._timeout_s,
+        )  # fmt: skip
+        self._model_of = np.array([self.models.index(name) for name in said["models"]])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -60,7 +60,7 @@ class Stop:
     """When a run is over before its end.
 
     Args:
-        late_ms: answers that took longer, and failures, are counted,
+        late_ms: requests that take longer, whether their answer has come or not, and failures are counted,
         most_late: and the run ends when there are more than so many; None: never.
         from_s: requests due before this moment of the run are not counted.
     """
@@ -126,7 +126,7 @@ class Sender:
         """Requests whose server takes no more calls at once."""
         self._unchecked: deque[tuple[int, memoryview]] = deque()
         self._words: dict[str, int] = {}
-        self._late = 0
+        self._late = self._looked_at = 0
         self._ended = ""
 
     def run(self, moments: Moments, choice: NDArray[np.int64], start: float) -> Record:
@@ -172,6 +172,7 @@ class Sender:
                 self._begin(next_at, now)
                 next_at += 1
             self._flush()
+            self._count_late(next_at)
             if next_at < count and (self._ended or self._interrupted()):
                 self._ended = self._ended or INTERRUPTED
                 count = next_at
@@ -258,20 +259,29 @@ class Sender:
             return
         self._answered[index] = now
         self._unchecked.append((index, answer))
-        if 1e3 * (now - self._due[index]) > self._stop.late_ms:
-            self._count_late(index)
 
     def _fail(self, index: int, words: str, now: float | None = None) -> None:
         self._answered[index] = time.monotonic() if now is None else now
         self._outcome[index] = self._words.setdefault(words, len(self._words)) + 1
-        self._count_late(index)
-
-    def _count_late(self, index: int) -> None:
-        most = self._stop.most_late
-        if most is not None and self._due[index] >= self._count_from:
+        late_at = self._due[index] + self._stop.late_ms / 1e3
+        if self._answered[index] <= late_at and self._due[index] >= self._count_from:
             self._late += 1
-            if self._late > most:
-                self._ended = self._ended or MISSED
+
+    def _count_late(self, sent: int) -> None:
+        """End the run where too many of the first `sent` requests have waited for too long."""
+        most = self._stop.most_late
+        if most is None:
+            return
+        late_s = self._stop.late_ms / 1e3
+        now = time.monotonic()
+        while self._looked_at < sent and (late_at := self._due[self._looked_at] + late_s) < now:
+            index = self._looked_at
+            self._looked_at += 1
+            # A failure in time was counted when it came; no answer yet compares with nothing.
+            if not self._answered[index] <= late_at and self._due[index] >= self._count_from:
+                self._late += 1
+        if self._late > most:
+            self._ended = self._ended or MISSED
 
     def _check_some(self) -> None:
         """Check answers that have come."""

@@ -1,0 +1,228 @@
+"""`tritonkit tune`: how a model is to be served so that it holds a latency target at the highest rate."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.errors import UsageError
+from tritonkit.machine import cores
+from tritonkit.text import printable
+
+if TYPE_CHECKING:
+    from tritonkit.measure.openloop.find_rate import Trial
+    from tritonkit.spec import Spec
+    from tritonkit.tune import Evaluation, Outcome, Point
+
+__all__ = ["command"]
+
+_INTERRUPTED = 130
+_SHOWN = 8
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
+    slo: Annotated[
+        list[str],
+        typer.Option(metavar="p99=50ms", help="The target; percentiles, and errors=0.1%."),
+    ],
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variants",
+            metavar="NAME",
+            help="Also try these, of the gate's; `spec`, `all`. May be repeated; by default the one that is served.",
+        ),
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="For all of it.")] = "10min",
+    trial: Annotated[
+        str, typer.Option(metavar="TIME", help="How long a run under load lasts.")
+    ] = "4s",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the choice into model.yaml.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what an earlier search found.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for report.html and report.json.")
+    ] = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Find how a model is to be served: variant, instances x threads, batch limit, preferred sizes, queue delay.
+
+    A simulation of Triton's batcher, fitted to this machine, ranks all ways; the promising ones are
+    measured under an open loop on a server of their own. Ctrl-C gives the best so far; the same command goes on later.
+    0 if a way holds the target, 1 if none does.
+
+    Example: tritonkit tune sentences --slo p99=50ms --variants spec
+    """
+    from tritonkit.measure.openloop import INTERRUPTED, parse_slo
+    from tritonkit.tune import changed_text, difference
+    from tritonkit.tune.run import TunePlan, tune
+
+    project = project_folder(root)
+    plan = TunePlan(
+        project, name, parse_slo(slo), tuple(variants or ()), _seconds("--budget", budget),
+        _seconds("--trial", trial), fresh,
+    )  # fmt: skip
+    with _watching(plan.budget_s, str(plan.slo)) as listener:
+        spec, outcome = tune(plan, listener)
+    text = changed_text(spec, outcome.best.point, outcome.now) if outcome.best else ""
+    diff = difference(spec, text) if text else ""
+    if as_json:
+        print_json(outcome.to_dict() | {"diff": diff})
+    else:
+        _print(outcome, diff)
+    if report is not None:
+        _write(report, spec, outcome, diff)
+    if outcome.ended:
+        note(f"ended early: {outcome.ended}; the same command goes on from here")
+    if apply and diff:
+        spec.file.write_text(text, encoding="utf-8")
+        note(f"written: {spec.file}; now: tritonkit build {spec.name}")
+    if outcome.ended == INTERRUPTED:
+        raise typer.Exit(_INTERRUPTED)
+    if outcome.best is None:
+        note(f"no way of serving holds {plan.slo}")
+        raise typer.Exit(1)
+
+
+def _seconds(option: str, text: str) -> float:
+    from tritonkit.spec.units import parse_duration
+
+    try:
+        seconds = parse_duration(text) / 1e6
+    except ValueError as error:
+        raise UsageError(option, found=str(error)) from None
+    if seconds < 1:
+        raise UsageError(option, found=text, wanted="at least 1s")
+    return seconds
+
+
+def _print(outcome: Outcome, diff: str) -> None:
+    for name, found in (("now", outcome.current), ("best", outcome.best)):
+        if found is not None:
+            tail = "" if found.tail_ms is None else f", worst tail {found.tail_ms:.1f} ms"
+            print_line(
+                f"{name:5} {found.rate_per_s:8.1f} requests/s hold {outcome.slo}{tail}: {found.point}"
+            )
+    if outcome.gain is not None:
+        print_line(
+            f"{outcome.gain:.2f} times the rate, {outcome.measurements} runs, {outcome.seconds:.0f} s"
+        )
+    if diff:
+        print_line()
+        print_line(diff.rstrip("\n"))
+    elif outcome.best is not None:
+        print_line("model.yaml says so already")
+
+
+def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str) -> None:
+    import json
+
+    from tritonkit.report import this_machine
+    from tritonkit.tune.page import page
+
+    written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    command = shlex.join(["tritonkit", *sys.argv[1:]])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.html").write_text(
+            page(spec.name, outcome, this_machine(cores()), written, diff=diff, command=command),
+            encoding="utf-8",
+        )
+        (folder / "report.json").write_text(json.dumps(outcome.to_dict(), indent=1) + "\n")
+    except OSError as error:
+        found = f"it cannot be written: {error.strerror}"
+        raise UsageError(f"--report {folder}", found=found, wanted="a folder") from None
+    note(f"reports: {folder}")
+
+
+@contextlib.contextmanager
+def _watching(budget_s: float, slo: str) -> Iterator[Any]:
+    """What tells of the search: a table that changes on a terminal, lines elsewhere."""
+    from tritonkit.tune import Listener
+
+    class Lines(Listener):
+        """A line for each thing that happens."""
+
+        def stage(self, stage: str, text: str) -> None:
+            note(f"{stage}: {text}")
+
+        def trial(self, point: Point, trial: Trial) -> None:
+            note(f"  {_words(trial)}")
+
+        def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+            if evaluation.problem:
+                note(f"  cannot be served: {evaluation.problem.splitlines()[0]}")
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    view = _View(budget_s, slo)
+
+    class Shown(Listener):
+        """The same into the view."""
+
+        def stage(self, stage: str, text: str) -> None:
+            view.at, view.last = f"{stage}: {text}", ""
+
+        def trial(self, point: Point, trial: Trial) -> None:
+            view.last = _words(trial)
+
+        def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+            view.done.append(evaluation)
+            view.best = best
+
+    with Live(view, console=console, refresh_per_second=4, transient=True):
+        yield Shown()
+
+
+def _words(trial: Trial) -> str:
+    tail = "no right answer" if trial.tail_ms is None else f"{trial.tail_ms:.1f} ms"
+    late = "" if trial.valid else " (the generator was late)"
+    return f"{trial.rate_per_s:.1f}/s: {tail}: {'holds' if trial.holds else 'missed'}{late}"
+
+
+class _View:
+    """The search as a rich renderable: what it is at, the best, the last points."""
+
+    def __init__(self, budget_s: float, slo: str) -> None:
+        self.began, self.budget_s, self.slo = time.monotonic(), budget_s, slo
+        self.at = self.last = ""
+        self.best: Evaluation | None = None
+        self.done: list[Evaluation] = []
+
+    def __rich__(self) -> Table:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        spent = time.monotonic() - self.began
+        head = (
+            f"tuning for {self.slo}: {spent:.0f} of {self.budget_s:.0f} s, {len(self.done)} points"
+        )
+        table.add_row(Text(head, "bold"))
+        if self.best is not None:
+            best = f"best {self.best.rate_per_s:.1f}/s: {self.best.point}"
+            table.add_row(Text(printable(best, lines=False), "green"))
+        for each in self.done[-_SHOWN:]:
+            rate = f"{each.rate_per_s:8.1f}/s" if each.rate_per_s else "  no better"
+            table.add_row(Text(printable(f"  {rate}  {each.point}", lines=False), "dim"))
+        table.add_row(Text(printable(self.at, lines=False)))
+        table.add_row(Text(printable(f"  {self.last}", lines=False)))
+        return table

@@ -1,0 +1,39 @@
+"""Finding how a model is to be served so that it holds a latency target at the highest rate.
+
+`simulation` is Triton's batcher in a few lines, `space` what can be chosen, `server` a server that is served in
+another way from trial to trial, `search` the search, `state` what it knows on disk, `apply` the choice in model.yaml.
+"""
+
+from tritonkit.tune.apply import changed_text, difference
+from tritonkit.tune.search import Evaluation, Listener, Outcome, Search
+from tritonkit.tune.server import Embedded, Served
+from tritonkit.tune.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
+from tritonkit.tune.space import Group, Point, Space, current, space_of, tuned
+from tritonkit.tune.state import Known, load_state, save_state, state_file
+
+__all__ = [
+    "Batcher",
+    "Costs",
+    "Embedded",
+    "Evaluation",
+    "Group",
+    "Known",
+    "Listener",
+    "Outcome",
+    "Point",
+    "Search",
+    "Served",
+    "Simulated",
+    "Space",
+    "changed_text",
+    "current",
+    "difference",
+    "fit",
+    "highest_rate",
+    "load_state",
+    "save_state",
+    "simulate",
+    "space_of",
+    "state_file",
+    "tuned",
+]

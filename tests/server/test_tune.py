@@ -1,0 +1,109 @@
+"""Tuning on a real Triton: a choice that holds, an interrupt, a server that dies, what is known kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed, tritonkit
+from tests.conftest import PROJECT
+from tests.waiting import PATIENCE_S
+from tritonkit.measure.openloop import parse_slo
+from tritonkit.spec import load
+from tritonkit.tune import Embedded, Listener
+from tritonkit.tune.run import TunePlan, tune
+
+
+@pytest.fixture
+def project(root: Path) -> Path:
+    """A project with digits, whose artifacts are built."""
+    shutil.copytree(PROJECT / "models" / "digits", root / "models" / "digits", dirs_exist_ok=True)
+    (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
+    (root / ".tritonkit").mkdir()
+    (root / ".tritonkit" / "cache").symlink_to(PROJECT / ".tritonkit" / "cache")
+    return root
+
+
+def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Path) -> None:
+    """JSON, a page, and model.yaml with the choice; a second search knows what the first found."""
+    command = [
+        "tune", "digits", "--slo", "p50=500ms", "--budget", "60s", "--trial", "1s", "--json",
+        "--root", str(project),
+    ]  # fmt: skip
+    done = tritonkit(*command, "--report", str(tmp_path / "out"), "--apply")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["best"]["rate_per_s"] > 0
+    assert facts["measurements"] >= sum(len(each["trials"]) for each in facts["evaluations"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "requests/s hold the target" in page
+    text = (project / "models" / "digits" / "model.yaml").read_text()
+    assert "# it changes nothing" in text
+    if facts["diff"]:
+        assert "written:" in done.stderr
+        point = facts["best"]["point"]
+        serving = load(project / "models" / "digits", project).model.serving
+        if point["max_batch_size"] != 64:
+            assert serving.max_batch_size == point["max_batch_size"]
+    state = json.loads((project / ".tritonkit" / "tune" / "digits.json").read_text())
+    assert len(state["evaluations"]) == len(facts["evaluations"])
+
+
+def test_an_interrupt_gives_what_there_is(project: Path) -> None:
+    """Ctrl-C amid a run: exit code 130, JSON, no traceback, and no server left."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tritonkit.cli", "tune", "digits", "--slo", "p50=500ms", "--json",
+         "--root", str(project)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stderr
+        while "/s: " not in process.stderr.readline():
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert json.loads(out)["ended"] == "interrupted"
+    left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, check=False)
+    assert not left.stdout
+
+
+def test_a_server_that_dies_costs_a_point_and_not_the_search(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed as the first other point is about to be measured."""
+    servers: list[Embedded] = []
+    entered = Embedded.__enter__
+    monkeypatch.setattr(Embedded, "__enter__", lambda self: servers.append(self) or entered(self))
+
+    class Killing(Listener):
+        killed = 0
+
+        def stage(self, stage: str, text: str) -> None:
+            if stage == "race" and not self.killed:
+                self.killed = servers[0].pid
+                os.kill(self.killed, signal.SIGKILL)
+
+    listener = Killing()
+    plan = TunePlan(project, "digits", parse_slo(["p50=500ms"]), budget_s=60.0, trial_s=1.0)
+    _, outcome = tune(plan, listener)
+    assert listener.killed
+    assert outcome.best
+    assert servers[0].pid != listener.killed
+    assert len(outcome.evaluations) > 1
+
+
+def test_what_cannot_be_tuned(project: Path) -> None:
+    """A model that is not there, a target that is none, a budget that is none."""
+    where = ("--root", str(project))
+    assert "digit" in failed(tritonkit("tune", "digit", "--slo", "p99=5ms", *where), 2)
+    assert "such as p99=20ms" in failed(tritonkit("tune", "digits", "--slo", "fast", *where), 2)
+    options = ("--slo", "p99=5ms", "--budget", "1ms")
+    assert "at least 1s" in failed(tritonkit("tune", "digits", *options, *where), 2)
