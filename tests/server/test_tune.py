@@ -34,7 +34,7 @@ def project(root: Path) -> Path:
 def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Path) -> None:
     """JSON, a page, and model.yaml with the choice; a second search knows what the first found."""
     command = [
-        "tune", "digits", "--slo", "p50=500ms", "--budget", "60s", "--trial", "1s", "--json",
+        "tune", "digits", "--slo", "p50=100ms", "--budget", "45s", "--trial", "1s", "--json",
         "--root", str(project),
     ]  # fmt: skip
     done = tritonkit(*command, "--report", str(tmp_path / "out"), "--apply")
@@ -71,33 +71,35 @@ def test_an_interrupt_gives_what_there_is(project: Path) -> None:
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert json.loads(out)["ended"] == "interrupted"
-    left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, check=False)
-    assert not left.stdout
+    with pytest.raises(ProcessLookupError):  # nobody of its group is left
+        os.killpg(process.pid, 0)
 
 
 def test_a_server_that_dies_costs_a_point_and_not_the_search(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is killed as the first other point is about to be measured."""
+    """It is killed after the first run under load."""
     servers: list[Embedded] = []
     entered = Embedded.__enter__
     monkeypatch.setattr(Embedded, "__enter__", lambda self: servers.append(self) or entered(self))
 
     class Killing(Listener):
         killed = 0
+        after = 0
 
-        def stage(self, stage: str, text: str) -> None:
-            if stage == "race" and not self.killed:
+        def trial(self, point: object, trial: object) -> None:
+            if not self.killed:
                 self.killed = servers[0].pid
                 os.kill(self.killed, signal.SIGKILL)
+            else:
+                self.after += 1
 
     listener = Killing()
-    plan = TunePlan(project, "digits", parse_slo(["p50=500ms"]), budget_s=60.0, trial_s=1.0)
+    plan = TunePlan(project, "digits", parse_slo(["p50=100ms"]), budget_s=45.0, trial_s=1.0)
     _, outcome = tune(plan, listener)
-    assert listener.killed
-    assert outcome.best
     assert servers[0].pid != listener.killed
-    assert len(outcome.evaluations) > 1
+    assert listener.after
+    assert outcome.best
 
 
 def test_what_cannot_be_tuned(project: Path) -> None:
