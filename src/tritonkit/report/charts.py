@@ -27,7 +27,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A line where it is drawn: each part as the attribute `points` of a polyline; its name at its end."""
+    """A line where it is drawn: each part as the attribute `points` of a polyline; its name at the end of the
+    axis, or beside it where it is a single point."""
 
     name: str
     number: int
@@ -116,8 +117,10 @@ def _drawn(number: int, line: Line, x: Axis, y: Axis, logarithmic: bool) -> Draw
 
 
 def _apart(drawn: Sequence[Drawn], right: float, top: float, bottom: float) -> tuple[Drawn, ...]:
-    """The names beside the plot, moved apart where lines end close to each other."""
-    ordered = sorted(drawn, key=lambda each: each.label[1])
+    """The names beside the plot, moved apart where lines end close to each other; of single points beside them."""
+    ordered = sorted(
+        (each for each in drawn if not _is_point(each)), key=lambda each: each.label[1]
+    )
     places = [max(each.label[1], top) for each in ordered]
     for k in range(1, len(places)):
         places[k] = max(places[k], places[k - 1] + _LINE)
@@ -126,10 +129,13 @@ def _apart(drawn: Sequence[Drawn], right: float, top: float, bottom: float) -> t
         places[-1] -= over
         for k in range(len(places) - 2, -1, -1):
             places[k] = min(places[k], places[k + 1] - _LINE)
-    at = {each.number: place for each, place in zip(ordered, places, strict=True)}
-    return tuple(
-        Drawn(e.name, e.number, e.parts, e.dots, (right + 6, at[e.number] + 4)) for e in drawn
-    )
+    at = {each.number: (right + 6, p + 4) for each, p in zip(ordered, places, strict=True)}
+    at |= {e.number: (e.dots[0][0] + 8, e.dots[0][1] + 4) for e in drawn if _is_point(e)}
+    return tuple(Drawn(e.name, e.number, e.parts, e.dots, at[e.number]) for e in drawn)
+
+
+def _is_point(drawn: Drawn) -> bool:
+    return len(drawn.dots) == 1 and not drawn.parts
 
 
 @dataclass(frozen=True)

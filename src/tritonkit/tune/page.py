@@ -39,8 +39,10 @@ def page(
     plot = lines(
         [
             Line("front", front),
+            # A gap after each, so that no line joins them.
+            Line("runs", [place for rate, tail, _ in trials for place in ((rate, tail), (rate, None))]),
             Line("best", _of(outcome.best)),
-            Line("now", _of(outcome.current)),
+            *([Line("now", _of(outcome.current))] if outcome.best != outcome.current else []),
         ],
         width=_WIDTH, height=320, logarithmic=True, limits=[(ms, f"target {ms:g} ms")],
     )  # fmt: skip

@@ -1,0 +1,38 @@
+"""The page about a search: the choice, what each way holds, and nothing from outside as markup."""
+
+from __future__ import annotations
+
+from tests.tune.test_search import NOW, SLO, Machine, search
+from tritonkit.report import Machine as Host
+from tritonkit.tune.page import importance, page
+
+HOST = Host("a processor", 2, "Linux")
+
+
+def test_the_page_says_what_was_chosen() -> None:
+    """Both rates, the diff as text, the plot, all points, what matters, and how to search again."""
+    outcome = search(Machine(broken="onnx-int8"))
+    text = page("net", outcome, HOST, "today", diff="+  threads: 1 <b>", command="tritonkit tune")
+    assert "requests/s hold the target" in text
+    assert "times the rate" in text
+    assert "threads: 1 &lt;b&gt;" in text
+    assert "it does not load" in text
+    assert text.count("<svg") == 1
+    assert "tritonkit tune" in text
+    assert str(NOW) in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_a_search_that_found_nothing_has_a_page() -> None:
+    """It says so."""
+    outcome = search(Machine(), budget_s=0.0)
+    text = page("net", outcome, HOST, "today", diff="", command="")
+    assert "No way of serving that was tried holds the target" in text
+    assert f"for {SLO}" in text
+
+
+def test_what_matters_is_what_the_best_choice_gains() -> None:
+    """The variant is faster; a choice that changes nothing has a ratio of 1."""
+    found = dict(importance(search(Machine())))
+    assert found["variant"] > 1.2
+    assert min(found.values()) >= 1.0

@@ -1,0 +1,46 @@
+"""What a search knows, on disk: the same again for the same question, nothing for another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import WriteModel
+from tests.tune.test_search import SLO, Machine, search
+from tritonkit.measure.openloop import Slo
+from tritonkit.spec import Spec, load
+from tritonkit.tune import Known, load_state, save_state, state_file
+
+HASHES = {"onnx-fp32": "abc"}
+
+
+@pytest.fixture
+def spec(root: Path, write_model: WriteModel) -> Spec:
+    """Of a small model."""
+    write_model("name: net\nnetwork: {onnx: model.onnx}\n", model__onnx="")
+    return load(root / "models" / "net", root)
+
+
+def test_what_was_saved_is_known_again(root: Path, spec: Spec) -> None:
+    """Costs, points and their runs."""
+    outcome = search(Machine())
+    file = state_file(root, spec)
+    save_state(file, spec, SLO, HASHES, outcome.costs, outcome.evaluations)
+    known = load_state(file, spec, SLO, HASHES)
+    assert known.costs == outcome.costs
+    assert tuple(known.evaluations) == outcome.evaluations
+
+
+def test_another_question_begins_anew(root: Path, spec: Spec) -> None:
+    """Another target, other files, a file that is damaged or not there."""
+    outcome = search(Machine(interrupt_after=5))
+    file = state_file(root, spec)
+    assert load_state(file, spec, SLO, HASHES) == Known()
+    save_state(file, spec, SLO, HASHES, outcome.costs, outcome.evaluations)
+    assert load_state(file, spec, Slo({99.0: 10.0}), HASHES) == Known()
+    assert load_state(file, spec, SLO, {"onnx-fp32": "other"}) == Known()
+    text = file.read_text()
+    for damaged in (text[:-20], "[]", text.replace('"instances"', '"x"')):
+        file.write_text(damaged)
+        assert load_state(file, spec, SLO, HASHES) == Known()
