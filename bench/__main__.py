@@ -17,6 +17,7 @@ from bench import (
     pipeline,
     serving,
     spinning,
+    tune,
     variants,
 )
 from bench.peers import compare
@@ -33,6 +34,7 @@ BENCHES = {
     "container": container.run,
     "locust": locust.run,
     "loadgen": loadgen.run,
+    "tune": tune.run,
     "client": client.run,
     "variants": variants.run,
     "gpu": gpu.run,
@@ -100,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=[],
         metavar="A,B",
-        help="of `peers`, `serving` and `loadgen`: these models alone",
+        help="of `peers`, `serving`, `loadgen` and `tune`: these models alone",
     )
     return parser
 

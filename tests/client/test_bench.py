@@ -52,6 +52,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "container",
         "locust",
         "loadgen",
+        "tune",
         "client",
         "variants",
         "gpu",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ from tritonkit.render.values import ModelPlan
 from tritonkit.spec import Spec, load
 from tritonkit.tune.search import Evaluation, Listener, Outcome, Search
 from tritonkit.tune.server import Embedded
-from tritonkit.tune.space import current, space_of
+from tritonkit.tune.space import Point, Space, current, space_of
 from tritonkit.tune.state import load_state, save_state, state_file
 
-__all__ = ["TunePlan", "tune"]
+__all__ = ["Ready", "TunePlan", "prepared", "tune"]
 
 _MOST_BATCH = 32
 _ENGINES = ("onnxruntime", "openvino")
@@ -54,6 +55,20 @@ class TunePlan:
     fresh: bool = False
 
 
+@dataclass(frozen=True)
+class Ready:
+    """What a search runs on."""
+
+    spec: Spec
+    server: Embedded
+    generator: Generator
+    space: Space
+    now: Point
+    items: Sequence[Mapping[str, Any]]
+    hashes: Mapping[str, str]
+    """Of the variants' artifacts."""
+
+
 class _Saving(Listener):
     """Hands on, and keeps what is known on disk after each point."""
 
@@ -77,7 +92,28 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         BuildError: the variant that is served cannot be made or is not good enough.
         ServerError: there is no server, or it does not start as the model is served now.
     """
-    listener = listener or Listener()
+    with prepared(plan) as ready:
+        file = state_file(plan.root, ready.spec)
+        if plan.fresh:
+            file.unlink(missing_ok=True)
+        known = load_state(file, ready.spec, plan.slo, ready.hashes)
+        search = Search(
+            ready.server, ready.generator, plan.slo, ready.space, ready.now, ready.items,
+            plan.budget_s, plan.trial_s, known=known.evaluations, costs=known.costs,
+        )  # fmt: skip
+
+        def save() -> None:
+            save_state(file, ready.spec, plan.slo, ready.hashes, search.costs, search.evaluations)
+
+        search.listener = _Saving(listener or Listener(), save)
+        outcome = search.run()
+        save()
+    return ready.spec, outcome
+
+
+@contextlib.contextmanager
+def prepared(plan: TunePlan) -> Iterator[Ready]:
+    """A server with the model as it is served now, and a load generator for it; errors as `tune`."""
     spec = load(plan.root / "models" / plan.model, plan.root)
     _refuse(spec)
     artifacts, served = _artifacts(spec, plan)
@@ -85,26 +121,12 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
     now = current(spec, network, served)
     space = space_of(network, list(artifacts), cores(), max(_MOST_BATCH, now.max_batch_size))
     hashes = {name: artifact.source_hash for name, artifact in artifacts.items()}
-    file = state_file(plan.root, spec)
-    if plan.fresh:
-        file.unlink(missing_ok=True)
-    known = load_state(file, spec, plan.slo, hashes)
     with (
         Embedded(plan.root, spec, artifacts, now) as server,
         Generator(plan.root, (spec.name,), (server.address,)) as generator,
     ):
-        search = Search(
-            server, generator, plan.slo, space, now, _items(spec, plan.root, server.address),
-            plan.budget_s, plan.trial_s, known=known.evaluations, costs=known.costs,
-        )  # fmt: skip
-
-        def save() -> None:
-            save_state(file, spec, plan.slo, hashes, search.costs, search.evaluations)
-
-        search.listener = _Saving(listener, save)
-        outcome = search.run()
-        save()
-    return spec, outcome
+        items = _items(spec, plan.root, server.address)
+        yield Ready(spec, server, generator, space, now, items, hashes)
 
 
 def _refuse(spec: Spec) -> None:

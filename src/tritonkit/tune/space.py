@@ -76,11 +76,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """All points: each group with each of the others."""
+    """All points: each group with each of the others; `preferred` sizes among them or not."""
 
     groups: tuple[Group, ...]
     batches: tuple[int, ...]
     delays_us: tuple[int, ...] = _DELAYS_US
+    preferred: bool = True
 
     def points(self, group: Group) -> Iterator[Point]:
         """Those of one group that differ from each other in what they do.
@@ -95,7 +96,9 @@ class Space:
             for delay in self.delays_us[1:] if most > 1 else ():
                 yield Point(group, most, (), delay)
                 yield from (
-                    Point(group, most, (size,), delay) for size in batches if 1 < size < most
+                    Point(group, most, (size,), delay)
+                    for size in batches
+                    if self.preferred and 1 < size < most
                 )
 
 
