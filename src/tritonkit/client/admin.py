@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.status import (
-    BatchRuns,
     ModelStatistics,
     ModelStatus,
     ServerInfo,
@@ -163,25 +162,14 @@ def unconfigured(where: str, what: str, todo: str) -> Unsupported:
     )
 
 
-def _runs_added(one: tuple[BatchRuns, ...], other: tuple[BatchRuns, ...]) -> tuple[BatchRuns, ...]:
-    """Those of each batch size together."""
-    sums: dict[int, BatchRuns] = {}
-    for each in (*one, *other):
-        so_far = sums.get(each.size, BatchRuns(each.size, 0, 0.0))
-        sums[each.size] = BatchRuns(
-            each.size, so_far.count + each.count, so_far.compute_s + each.compute_s
-        )
-    return tuple(sums[size] for size in sorted(sums))
-
-
 def _added(found: Iterable[ModelStatistics]) -> tuple[ModelStatistics, ...]:
     """One value for each version: the sums over servers."""
     sums: dict[tuple[str, str], ModelStatistics] = {}
-    counters = [field.name for field in fields(ModelStatistics)][2:-1]
+    counters = [field.name for field in fields(ModelStatistics)][2:]
     for each in found:
         so_far = sums.get((each.name, each.version))
         if so_far is not None:
             added = {name: getattr(so_far, name) + getattr(each, name) for name in counters}
-            each = replace(each, **added, runs=_runs_added(so_far.runs, each.runs))
+            each = replace(each, **added)
         sums[each.name, each.version] = each
     return tuple(sums[key] for key in sorted(sums, key=lambda key: (key[0], len(key[1]), key[1])))

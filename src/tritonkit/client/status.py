@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "BatchRuns",
     "ModelStatistics",
     "ModelStatus",
     "ServerInfo",
@@ -37,15 +36,6 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRuns:
-    """Runs of one batch size: how many, and the seconds that they computed together."""
-
-    size: int
-    count: int
-    compute_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class ModelStatistics:
     """Counters of one model version since it was loaded; times are sums over requests.
 
@@ -65,8 +55,6 @@ class ModelStatistics:
     compute_output_s: float
     success_s: float = 0.0
     """From a request's arrival to its answer, of those that succeeded."""
-    runs: tuple[BatchRuns, ...] = ()
-    """By batch size, smallest first; none of a server without Triton's statistics of batches."""
 
 
 def statuses_from(response: Any) -> tuple[ModelStatus, ...]:
@@ -104,10 +92,6 @@ def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
             success_count=entry.inference_stats.success.count,
             failure_count=entry.inference_stats.fail.count,
             **{f"{name}_s": getattr(entry.inference_stats, name).ns / 1e9 for name in times},
-            runs=tuple(
-                BatchRuns(each.batch_size, each.compute_infer.count, each.compute_infer.ns / 1e9)
-                for each in sorted(entry.batch_stats, key=lambda each: each.batch_size)
-            ),
         )
         for entry in response.model_stats
     )
