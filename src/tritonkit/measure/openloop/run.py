@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ from tritonkit.measure.openloop.results import (
     times_of,
     why_invalid,
 )
-from tritonkit.measure.openloop.sender import Record, Stop
+from tritonkit.measure.openloop.sender import INTERRUPTED, Record, Stop
 from tritonkit.measure.openloop.slo import Slo
 
 __all__ = ["Generator", "OpenLoad", "moments_of"]
@@ -87,6 +88,7 @@ class Generator:
     ) -> None:
         self.models, self.addresses = tuple(models), tuple(addresses)
         self._root, self._timeout_s = root, timeout_s
+        self._interrupted = False
 
     def __enter__(self) -> Generator:
         self._looked_at = self._look()
@@ -163,6 +165,8 @@ class Generator:
         chosen: Sequence[NDArray[np.int64]], counters: tuple[dict[str, Any], ...],
     ) -> OpenReport:  # fmt: skip
         record = _joined(records)
+        if self._interrupted:  # perhaps as the last answer came
+            self._interrupted, record = False, replace(record, ended=INTERRUPTED)
         choice = np.concatenate(chosen)
         span_s = max(float(np.nanmax(record.sent, initial=0.0)), 1e-3)
         counted = (record.intended >= warm) & ((record.outcome >= 0) | (not record.ended))
@@ -208,14 +212,25 @@ class Generator:
                 found += [each for model in self.models for each in involved(client, model)]
         return list(dict.fromkeys(found))
 
+    def _answer(self, process: subprocess.Popen[str], running: bool) -> str:
+        """A line; the first interrupt amid a run ends the run, whose figures are waited for."""
+        assert process.stdout is not None  # noqa: S101
+        try:
+            return process.stdout.readline()
+        except KeyboardInterrupt:
+            if not running:
+                raise
+        self._interrupted = True
+        process.send_signal(signal.SIGINT)
+        return process.stdout.readline()
+
     def _ask(self, **asked: Any) -> dict[str, Any]:
         process = self._process
         assert process.stdin is not None  # noqa: S101
-        assert process.stdout is not None  # noqa: S101
         try:
             process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()
-            line = _uninterrupted(process.stdout.readline)
+            line = self._answer(process, asked["do"] == "run")
         except BrokenPipeError:
             line = ""
         if not line:
@@ -226,14 +241,6 @@ class Generator:
         if "error" in said:
             raise _error(said["error"])
         return said
-
-
-def _uninterrupted(read: Callable[[], str]) -> str:
-    """A first interrupt reaches the generator, too, which ends the run: its report is waited for."""
-    try:
-        return read()
-    except KeyboardInterrupt:
-        return read()
 
 
 def moments_of(load: OpenLoad) -> tuple[Moments, float]:
