@@ -1,0 +1,36 @@
+"""What keeps a server from being faster: its bottleneck by name, with evidence, what to change and what that would bring.
+
+from tritonkit.diagnose import Observer, diagnose, evidence_of
+
+with Observer(["127.0.0.1:8001"], "digits") as observer:
+    observer.wait(5)
+    diagnosis = diagnose(evidence_of(observer.observation()))
+diagnosis.verdict  # "queue-delay-too-long", or "healthy"
+diagnosis.findings[0].evidence
+"""
+
+from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence, evidence_of
+from tritonkit.diagnose.finding import HEALTHY, Diagnosis, Finding
+from tritonkit.diagnose.observe import Observer, plain_inputs
+from tritonkit.diagnose.rules import RULES, TARGET_MS, diagnose
+from tritonkit.diagnose.snapshot import Look, MachineLook, ModelFacts, Observation, Probe
+
+__all__ = [
+    "HEALTHY",
+    "RULES",
+    "TARGET_MS",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Look",
+    "MachineLook",
+    "ModelEvidence",
+    "ModelFacts",
+    "Observation",
+    "Observer",
+    "Probe",
+    "ServerEvidence",
+    "diagnose",
+    "evidence_of",
+    "plain_inputs",
+]
