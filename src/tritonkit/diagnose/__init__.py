@@ -1,4 +1,4 @@
-"""What keeps a server from being faster: its bottleneck by name, with evidence, what to change and what that would bring.
+"""What keeps a server from being faster: its bottleneck by name, the evidence, what to change, what that brings.
 
 from tritonkit.diagnose import Observer, diagnose, evidence_of
 

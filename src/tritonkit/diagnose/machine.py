@@ -33,9 +33,14 @@ def find_server(port: int, proc: Path = _PROC) -> int | None:
         with contextlib.suppress(OSError):
             for link in (folder / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    if os.readlink(link) in inodes:
-                        return int(folder.name)
+                    if str(link.readlink()) in inodes:
+                        return int(folder.name) if _is_triton(folder) else None
     return None
+
+
+def _is_triton(folder: Path) -> bool:
+    """A proxy listens in the place of a server, too, and its threads would say nothing of that."""
+    return (folder / "comm").read_text().strip() == "tritonserver"
 
 
 def _listeners(port: int, proc: Path) -> Iterator[str]:

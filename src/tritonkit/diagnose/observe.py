@@ -6,7 +6,9 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -100,11 +102,11 @@ class Observer:
         except BaseException:
             self._close()
             raise
-        tasks = [(self._watch, (a,)) for a in self._addresses]
-        tasks += [(self._send, (a,)) for a in self._addresses]
+        tasks: list[Callable[[], None]] = [self._count]
+        for address in self._addresses:
+            tasks += [partial(self._watch, address), partial(self._send, address)]
         self._threads = [
-            threading.Thread(target=task, args=given, name="tritonkit-diagnose", daemon=True)
-            for task, given in [*tasks, (self._count, ())]
+            threading.Thread(target=task, name="tritonkit-diagnose", daemon=True) for task in tasks
         ]
         for thread in self._threads:
             thread.start()
@@ -258,8 +260,6 @@ def _local(address: str) -> int | None:
 
 def _together(versions: Sequence[ModelStatistics]) -> dict[str, ModelStatistics]:
     """Counters by model, its versions added up."""
-    from dataclasses import fields, replace
-
     counters = [field.name for field in fields(ModelStatistics)][2:]
     found: dict[str, ModelStatistics] = {}
     for each in versions:

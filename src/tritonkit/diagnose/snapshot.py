@@ -1,4 +1,4 @@
-"""One look at a server and its machine, as plain values: what the room's rules work on was read once and is then pure."""
+"""One look at a server and its machine, as plain values: all that follows works on these and reads nothing."""
 
 from __future__ import annotations
 

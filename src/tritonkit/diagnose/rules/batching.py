@@ -21,7 +21,7 @@ _LEAST_DELAY_MS = 5.0
 _IDLE = 0.5
 
 
-def queue_delay_too_long(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def queue_delay_too_long(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Requests wait for the batcher's delay, not for an instance: those are idle over half of the time,
     the wait is 40 % of the delay or more, and a third of the request's time.
 
@@ -97,7 +97,7 @@ def delay_too_short(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def serial_callers(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def serial_callers(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A model that batches always has one request, never two: each is sent when the one before is answered.
 
     In every interval there is between 0.6 and 1.3 of a request in the server on average, and at least 0.75 in
@@ -107,13 +107,13 @@ def serial_callers(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  
         least, most = model.in_flight_range
         if not (model.facts.batches and runs_alone(model)) or waits(model):
             continue
-        if not (0.75 <= model.in_flight and least >= 0.6 and most <= 1.3):
+        if not (model.in_flight >= 0.75 and least >= 0.6 and most <= 1.3):
             continue
         rate, run = model.rate_per_s, model.compute_ms or 0.0
         size = model.facts.max_batch_size
         yield Finding(
             "serial-callers", model.name, 1 - 1 / size,
-            (*_alone(model), f"{model.in_flight:.2f} requests are in the server at a time, from {least:.2f} to {most:.2f}",
+            (*_alone(model), f"{model.in_flight:.2f} requests are in it at a time, from {least:.2f} to {most:.2f}",
              f"{rate:.1f} requests/s of {run:.1f} ms each: the next comes when the one before is answered"),
             "send requests at the same time: AsyncClient, `predict_many`, several threads, or a batch in one request",
             f"up to {size} times the rate, if a run of {size} takes no longer than one of 1 (the bound)",

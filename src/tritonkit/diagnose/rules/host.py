@@ -23,7 +23,7 @@ def _machines(evidence: Evidence) -> Iterator[tuple[str, MachineEvidence]]:
             yield server.address, server.machine
 
 
-def throttled(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def throttled(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """The container's CPU quota is used up in a tenth of its periods or more.
 
     In each such period (100 ms) all threads stand still until the next: a tenth is what reaches p90.
@@ -49,7 +49,7 @@ def _without(share: float) -> float:
     return 1 / max(1 - share, 0.1)
 
 
-def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """The container runs into its memory limit while it serves, or the machine has no memory left.
 
     At its limit the kernel reclaims memory within the calls of the server; ten times in the window are no
@@ -79,7 +79,7 @@ def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: 
             )  # fmt: skip
 
 
-def shared_memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def shared_memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Less than a tenth of /dev/shm is free.
 
     Each instance of a Python model has a region there which grows with the largest batch and never shrinks;
@@ -100,7 +100,7 @@ def shared_memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  #
         )  # fmt: skip
 
 
-def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Of the time in which the server's threads could run they wait for a core at least 35 %, half a
     thread of them on average, and half as many threads as there are cores want more than there are.
 

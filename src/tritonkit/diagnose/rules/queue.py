@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tritonkit.diagnose.evidence import Evidence, ModelEvidence
 from tritonkit.diagnose.finding import Finding
+from tritonkit.diagnose.machine_evidence import MachineEvidence
 from tritonkit.diagnose.rules.common import full, grows, may_add, parts, waits
 
 __all__ = ["erlang_wait_ms", "rate_above_capacity", "too_few_instances"]
@@ -26,7 +27,7 @@ def erlang_wait_ms(rate_per_s: float, run_ms: float, instances: int) -> float:
     return last / (total + last) * run_ms / (instances - offered)
 
 
-def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """All instances run nearly all the time, requests wait, and there are cores for more instances.
 
     "Nearly all" is 85 % (see `FULL`), "wait" 30 % of a run and 5 ms.
@@ -40,13 +41,13 @@ def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]
         more = model.facts.instances + 1 if machine is None else machine.cores
         yield Finding(
             "too-few-instances", model.name, _queue_share(model),
-            (*_queue(model), _cores(machine and machine.server_cores, machine and machine.cores)),
+            (*_queue(model), _cores(machine)),
             f"more instances: serving.instances {more} in its spec (instance_group count)",
             _gain(model, more),
         )  # fmt: skip
 
 
-def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """All instances run nearly all the time, the queue grows, and no core is left for more of them."""
     for server, model in parts(evidence):
         if not (full(model) and waits(model) and grows(model)):
@@ -81,10 +82,10 @@ def _queue(model: ModelEvidence) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _cores(used: float | None, cores: int | None) -> str:
-    if used is None or cores is None:
+def _cores(machine: MachineEvidence | None) -> str:
+    if machine is None:
         return "the cores of its machine are not seen from here"
-    return f"the server uses {used:.2f} of {cores} cores"
+    return f"the server uses {machine.server_cores:.2f} of {machine.cores} cores"
 
 
 def _queue_share(model: ModelEvidence) -> float:

@@ -16,7 +16,7 @@ _GIL_CORES, _GIL_RUNNABLE, _GIL_THREADS = 0.5, 1.6, 2
 _HITS, _LOOKUPS = 0.2, 10
 
 
-def cold_start(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def cold_start(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A model that has just been loaded ran five times as long at first as it does now, and 20 ms longer.
 
     "Just" is under 100 runs before the window. Compilation, memory and caches are what first runs wait for;
@@ -64,7 +64,7 @@ def gil(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """The response cache is on, and at most a fifth of ten lookups or more hit, before runs of 5 ms or more."""
     for _, model in parts(evidence):
         if (

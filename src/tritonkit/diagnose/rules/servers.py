@@ -15,7 +15,7 @@ _FAILED = 0.1
 _WAY_MS, _WAY_SHARE = 5.0, 0.5
 
 
-def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """One of several servers does not answer while another does, fails a tenth of its requests while others
     do not, or takes three times as long as the median of the others, and 20 ms longer."""
     if len(evidence.servers) < 2:
@@ -63,7 +63,7 @@ def _count(others: list[ServerEvidence]) -> str:
     return f"{sum(not each.error for each in others)} of {len(others)} others"
 
 
-def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]:  # noqa: ARG001
+def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Half of what a caller waits, and 5 ms or more, goes by outside of the server: the way there and back, timed
     with calls that run no model, or this process' own checking and encoding.
 
