@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tritonkit.diagnose.evidence import Evidence, ModelEvidence
 from tritonkit.diagnose.finding import Finding
-from tritonkit.diagnose.rules.common import at_stake, parts, runs_alone, waits
+from tritonkit.diagnose.rules.common import BUSY, at_stake, parts, runs_alone, waits
 
 __all__ = [
     "delay_too_short",
@@ -48,12 +48,12 @@ def shapes_differ(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Requests wait together in the queue of a model that batches, and still each runs alone.
 
     The batcher takes all that wait and fit when an instance is free; only those of one shape fit. It fires
-    where inputs have open axes, and `allow_ragged_batch` is off.
+    where inputs have open axes, `allow_ragged_batch` is off, and instances are busy 70 % of the time.
     """
     for _, model in parts(evidence):
         if not (model.facts.batches and model.facts.open_axes and runs_alone(model)):
             continue
-        if waits(model) and at_stake(model, target_ms):
+        if waits(model) and model.utilization >= BUSY:
             yield Finding(
                 "shapes-differ", model.name, _left(model),
                 (*_alone(model), f"the shape of {', '.join(model.facts.open_axes)} may differ from request to request"),
@@ -64,11 +64,14 @@ def shapes_differ(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def no_dynamic_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Requests wait for a model that takes batches and runs one request at a time, for want of a batcher."""
+    """Requests wait for a model that takes batches and runs one request at a time, for want of a batcher.
+
+    It fires where instances are busy 70 % of the time or more: only then are runs what requests wait for.
+    """
     for _, model in parts(evidence):
         if model.facts.batches or not runs_alone(model):
             continue
-        if waits(model) and at_stake(model, target_ms):
+        if waits(model) and model.utilization >= BUSY:
             yield Finding(
                 "no-dynamic-batching", model.name, _left(model),
                 (*_alone(model), f"max_batch_size is {model.facts.max_batch_size}, and there is no dynamic_batching"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence
 
-__all__ = ["at_stake", "full", "grows", "may_add", "parts", "runs_alone", "waits"]
+__all__ = ["BUSY", "at_stake", "full", "grows", "may_add", "parts", "runs_alone", "waits"]
 
 BUSY = 0.7
 """Of the instances' time: in a queue with one server (M/M/1) requests wait more than twice a run from here on."""
