@@ -18,6 +18,7 @@ from tritonkit.cli import (
     call,
     compose,
     demo,
+    diagnose,
     doctor,
     inspect,
     load,
@@ -46,6 +47,7 @@ app.command("models")(models.command)
 app.command("reload")(reload.command)
 app.command("load")(load.command)
 app.command("profile")(profile.command)
+app.command("diagnose")(diagnose.command)
 app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -216,38 +216,42 @@ def _shared_memory(pid: int, proc: Path) -> dict[str, Any]:
     return {"shm_free_mib": found.f_bavail * scale, "shm_mib": found.f_blocks * scale}
 
 
-@dataclass
 class RunnableThreads:
     """Counts, look by look, how many threads run or wait for a core.
 
     A thread's state is R for both, so the mean over many looks less the CPU that was used is what waited. The
     kernel's own sums of that (`schedstat`) are not compiled into every kernel.
+
+    Args:
+        kept: looks that count, the latest ones.
     """
 
-    proc: Path = _PROC
-    looks: int = 0
-    everywhere: int = 0
-    sums: dict[int, int] = field(default_factory=dict)
+    def __init__(self, kept: int, proc: Path = _PROC) -> None:
+        self._proc = proc
+        self._seen: deque[tuple[dict[int, int], int]] = deque(maxlen=kept)
 
-    def look(self, pids: Iterator[int] | tuple[int, ...]) -> None:
+    def look(self, pids: Iterable[int]) -> None:
         """Count once."""
-        self.looks += 1
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            running = (self.proc / "loadavg").read_text().split()[3].partition("/")[0]
-            self.everywhere += max(0, int(running) - 1)  # not the thread that reads
-        for pid in pids:
-            self.sums[pid] = self.sums.get(pid, 0) + self._running(pid)
+        try:
+            running = (self._proc / "loadavg").read_text().split()[3].partition("/")[0]
+        except (OSError, IndexError):
+            return
+        # Without the thread that reads.
+        self._seen.append(({pid: self._running(pid) for pid in pids}, max(0, int(running) - 1)))
 
     def _running(self, pid: int) -> int:
         count = 0
         with contextlib.suppress(OSError):
-            for task in (self.proc / str(pid) / "task").iterdir():
+            for task in (self._proc / str(pid) / "task").iterdir():
                 with contextlib.suppress(OSError, IndexError):
                     count += _stat(task)[0] == "R"
         return count
 
     def means(self) -> tuple[dict[int, float], float | None]:
         """By process, and of the whole machine; nothing before the first look."""
-        if not self.looks:
+        seen = tuple(self._seen)
+        if not seen:
             return {}, None
-        return {pid: n / self.looks for pid, n in self.sums.items()}, self.everywhere / self.looks
+        pids = {pid for counts, _ in seen for pid in counts}
+        sums = {pid: sum(counts.get(pid, 0) for counts, _ in seen) for pid in pids}
+        return {pid: n / len(seen) for pid, n in sums.items()}, sum(n for _, n in seen) / len(seen)

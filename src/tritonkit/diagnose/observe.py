@@ -89,7 +89,7 @@ class Observer:
         self._trips: dict[str, deque[tuple[float, float]]] = {
             a: deque(maxlen=200) for a in self._addresses
         }
-        self._runnable = RunnableThreads()
+        self._runnable = RunnableThreads(int(window_s / _STATES_EVERY_S))
         self._pids = {a: pid for a in addresses if (pid := (processes or {}).get(a) or _local(a))}
         self._facts: dict[str, ModelFacts] = {}
         self._notes: dict[str, None] = {}
@@ -145,10 +145,6 @@ class Observer:
             runnable_all=everywhere,
             notes=tuple(self._notes),
         )
-
-    def forget_threads(self) -> None:
-        """Count runnable threads anew, for the next window."""
-        self._runnable = RunnableThreads()
 
     # -- before the first look
 
