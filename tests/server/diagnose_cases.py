@@ -320,7 +320,7 @@ CASES: tuple[Case, ...] = (
     Case("network-or-client", "a proxy before the server that adds 50 ms each way",
          "time of calls that run no model, time in the server", far_away),
     Case("gil", "a step that computes in four threads of Python",
-         "the stub's threads: CPU of each, how many can run at a time",
+         "the stub's threads: CPU of each, how often each waits",
          closed(2, model(IN_THREADS, most=1, setup=POOL))),
     Case("cache-misses", "the response cache is on, and no two requests are the same", "lookups and hits",
          closed(1, model(slept(0.02), more="response_cache { enable: true }\n"),

@@ -84,8 +84,7 @@ def _stat(folder: Path) -> list[str]:
 def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | None:
     """One look at the machine of a server; None when its process is gone."""
     processes = tuple(
-        ProcessLook(each, model, _seconds(proc / str(each)), _thread_seconds(proc / str(each)))
-        for each, model in server_processes(pid, proc).items()
+        _look_at(proc / str(each), model) for each, model in server_processes(pid, proc).items()
     )
     if not any(each.threads for each in processes):
         return None
@@ -104,6 +103,22 @@ def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | N
         **_memory(pid, proc),
         **_shared_memory(pid, proc),
     )
+
+
+def _look_at(folder: Path, model: str) -> ProcessLook:
+    """Waits are read of stubs alone, whose threads may share an interpreter's lock."""
+    waits = _thread_waits(folder) if model else {}
+    return ProcessLook(int(folder.name), model, _seconds(folder), _thread_seconds(folder), waits)
+
+
+def _thread_waits(folder: Path) -> dict[int, int]:
+    found = {}
+    with contextlib.suppress(OSError):
+        for task in (folder / "task").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                text = (task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2]
+                found[int(task.name)] = int(text.split("\n", 1)[0])
+    return found
 
 
 def _seconds(folder: Path) -> float:

@@ -15,13 +15,15 @@ _WORKING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class StubEvidence:
-    """A Python stub: cores it used, threads among which that was shared, threads that could have run."""
+    """A Python stub: cores it used, threads among which that was shared, threads that could have run, and how
+    often in a second each of those threads stopped to wait for something; 0 with a single one."""
 
     pid: int
     model: str
     cores: float
     working_threads: int
     runnable: float
+    waits_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def machine_evidence(
     used = _used(first, last)
     before = {each.pid: each.cpu_s for each in first.processes}
     spent = {each.pid: max(0.0, each.cpu_s - before.get(each.pid, 0.0)) for each in last.processes}
+    waits = {each.pid: each.waits for each in first.processes}
     server_s = sum(spent.values())
     busy_s = last.busy_s - first.busy_s - (last.own_s - first.own_s)
     own = [runnable[pid] for pid in used if pid in runnable]
@@ -82,7 +85,7 @@ def machine_evidence(
     return MachineEvidence(
         last.cores, seconds, server_s / seconds, max(0.0, busy_s - server_s) / seconds,
         stubs=tuple(
-            _stub(each, spent[each.pid] / seconds, used[each.pid], runnable)
+            _stub(each, spent[each.pid] / seconds, used[each.pid], runnable, waits.get(each.pid, {}), seconds)
             for each in last.processes
             if each.model
         ),
@@ -117,11 +120,16 @@ def _used(first: MachineLook, last: MachineLook) -> dict[int, dict[int, float]]:
 
 
 def _stub(
-    look: ProcessLook, cores: float, used: Mapping[int, float], runnable: Mapping[int, float]
-) -> StubEvidence:
+    look: ProcessLook, cores: float, used: Mapping[int, float], runnable: Mapping[int, float],
+    waits_before: Mapping[int, int], seconds: float,
+) -> StubEvidence:  # fmt: skip
     whole = sum(used.values())
-    working = sum(s >= _WORKING * whole for s in used.values()) if whole else 0
-    return StubEvidence(look.pid, look.model, cores, working, runnable.get(look.pid, 0.0))
+    working = [tid for tid, s in used.items() if whole and s >= _WORKING * whole]
+    rises = [look.waits.get(tid, 0) - waits_before.get(tid, 0) for tid in working]
+    waits = max(0, min(rises, default=0)) / seconds
+    return StubEvidence(
+        look.pid, look.model, cores, len(working), runnable.get(look.pid, 0.0), waits
+    )
 
 
 def _rise(first: int | None, last: int | None) -> int | None:

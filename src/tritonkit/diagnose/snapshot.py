@@ -38,12 +38,13 @@ class ModelFacts:
 @dataclass(frozen=True, slots=True)
 class ProcessLook:
     """A process of the server: seconds of CPU, also of its ended threads, and by living thread; `model` is that of a
-    Python stub."""
+    Python stub. `waits` counts, by thread, how often it gave its core away to wait for something."""
 
     pid: int
     model: str
     cpu_s: float
     threads: Mapping[int, float]
+    waits: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

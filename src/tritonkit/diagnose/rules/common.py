@@ -22,7 +22,8 @@ def parts(evidence: Evidence) -> Iterator[tuple[ServerEvidence, ModelEvidence]]:
     """Every model that ran, with its server."""
     for server in evidence.servers:
         for model in server.parts:
-            if model.runs_per_s and model.compute_ms is not None and model.queue_ms is not None:
+            known = (model.compute_ms, model.queue_ms, model.requests_per_run)
+            if model.runs_per_s and None not in known:
                 yield server, model
 
 

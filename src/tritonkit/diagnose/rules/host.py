@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tritonkit.diagnose.evidence import Evidence
 from tritonkit.diagnose.finding import Finding
 from tritonkit.diagnose.machine_evidence import MachineEvidence
+from tritonkit.diagnose.rules.common import at_stake, parts
 
 __all__ = ["memory", "oversubscribed_cores", "shared_memory", "throttled"]
 
@@ -74,8 +75,8 @@ def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             yield Finding(
                 "memory", address, 1.0, tuple(said),
                 "raise the memory limit, serve fewer models or instances, or a smaller variant",
-                "the waits for memory end: up to "
-                f"{(machine.psi_memory or 0.0):.0%} of the time, by the kernel's pressure counters",
+                "what is read or made is no longer thrown away and fetched again; tasks waited for memory"
+                f" {(machine.psi_memory or 0.0):.0%} of the time by the kernel's pressure counters (the least)",
             )  # fmt: skip
 
 
@@ -104,12 +105,15 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
     """Of the time in which the server's threads could run they wait for a core at least 35 %, half a
     thread of them on average, and half as many threads as there are cores want more than there are.
 
-    That must be 30 % of the time of all runs, for those that wait for something else lose little by it; and by the
-    kernel's pressure counters, where it has them, some task waited 40 % of the time. Some waiting is there on every
-    busy machine: two threads on one core would wait 50 %.
+    Some waiting is there on every busy machine, two threads on one core would wait 50 %. So instances must be busy or
+    requests take too long, and what is waited be 30 % of the time of all runs: those that wait for something else lose
+    little by it. By the kernel's pressure counters, where it has them, some task waited 40 % of the time.
     """
     for address, machine in _machines(evidence):
-        busy = sum(p.busy for s in evidence.servers if s.address == address for p in s.parts)
+        ran = [part for server, part in parts(evidence) if server.address == address]
+        if not any(at_stake(part, target_ms) for part in ran):
+            continue
+        busy = sum(part.busy for part in ran)
         runnable, waiting, others = machine.runnable, machine.waiting, machine.other_runnable
         if not runnable or waiting is None or others is None:
             continue
