@@ -32,7 +32,7 @@ from tritonkit.diagnose.machine import server_processes
 from tritonkit.machine import cores
 from tritonkit.serve import Endpoint, serve
 
-__all__ = ["CASES", "Bench", "Case", "Situation", "table"]
+__all__ = ["CASES", "Bench", "Case", "Situation"]
 
 CODE = """import time
 import triton_python_backend_utils as pb_utils
@@ -351,10 +351,3 @@ CASES: tuple[Case, ...] = (
     Case("model-execution", "an ensemble whose network takes 150 ms of 160", "time of each step's runs",
          three(0.005, 0.15, 0.005)),
 )  # fmt: skip
-
-
-def table() -> str:
-    """The page's table."""
-    lines = ["| cause | provoked by | evidence | verdict |", "|---|---|---|---|"]
-    lines += [f"| `{c.cause}` | {c.how} | {c.evidence or 'none'} | `{c.cause}` |" for c in CASES]
-    return "\n".join(lines) + "\n"
