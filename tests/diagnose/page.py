@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.conftest import PROJECT
-from tests.server.diagnose_cases import CASES
+from tests.server.diagnose_cases import CASES, Case
 from tritonkit.diagnose import HEALTHY, RULES
 
 __all__ = ["PAGE", "parts", "written"]
@@ -39,10 +39,14 @@ def _causes() -> str:
 def _provoked() -> str:
     lines = ["| cause | provoked by | evidence | verdict |", "|---|---|---|---|"]
     lines += [
-        f"| {f'`{c.cause}`' if c.cause != HEALTHY else 'none'} | {c.how} | {c.evidence or 'no rule fires'} | `{c.cause}` |"
-        for c in CASES
-    ]  # fmt: skip
+        f"| {_cause(case)} | {case.how} | {case.evidence or 'no rule fires'} | `{case.cause}` |"
+        for case in CASES
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _cause(case: Case) -> str:
+    return "none" if case.cause == HEALTHY else f"`{case.cause}`"
 
 
 if __name__ == "__main__":
