@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from tests.server.diagnose_load import (
 )
 from tests.server.models import ModelText, ensemble, write_repository
 from tests.waiting import eventually
+from tritonkit.client import Client, Limit
+from tritonkit.diagnose import CallLog
 from tritonkit.diagnose.machine import server_processes
 from tritonkit.machine import cores
 from tritonkit.serve import Endpoint, serve
@@ -60,6 +63,7 @@ class Situation:
     model: str = "m"
     inputs: Inputs | None = field(default_factory=vector)
     metrics: Mapping[str, str] = field(default_factory=dict)
+    calls: CallLog | None = None
     lacks: str = ""
 
 
@@ -297,8 +301,41 @@ POOL = (
 )
 IN_THREADS = "list(self.pool.map(lambda _: sum(k * k for k in range(400_000)), range(4)))"
 
+
+@contextlib.contextmanager
+def narrow_client(bench: Bench) -> Iterator[Situation]:
+    """Many threads share a client that lets one request out at a time."""
+    log, ended = CallLog(), threading.Event()
+
+    def call(client: Client) -> None:
+        while not ended.is_set():
+            client.model("m").predict(inputs=vector())
+
+    with (
+        bench.serve(m=model(slept(0.01))) as endpoint,
+        Client(endpoint.grpc, limit=Limit(1), observers=[log]) as client,
+    ):
+        threads = [threading.Thread(target=call, args=(client,)) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield Situation((endpoint.grpc,), inputs=None, calls=log)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+
+
+@contextlib.contextmanager
+def quick_beside_others(bench: Bench) -> Iterator[Situation]:
+    """A healthy server on busy cores."""
+    with FAST(bench) as made, hogs(cores()):
+        yield made
+
+
 CASES: tuple[Case, ...] = (
     Case("healthy", "an ensemble of three quick steps, 2 requests/s", "", FAST),
+    Case("healthy", "the same beside a busy program for each core", "", quick_beside_others),
     Case("bad-replica", "one of two servers is stopped (SIGSTOP)", "no answer, while the other answers",
          stopped_replica),
     Case("bad-replica", "one of three servers takes 200 ms a run, the others 4 ms",
@@ -319,6 +356,8 @@ CASES: tuple[Case, ...] = (
          "threads that want a core, of the server and of others", own_threads),
     Case("network-or-client", "a proxy before the server that adds 50 ms each way",
          "time of calls that run no model, time in the server", far_away),
+    Case("network-or-client", "sixteen threads share a client that lets one request out at a time",
+         "the client's own times of its calls (`CallLog`)", narrow_client),
     Case("gil", "a step that computes in four threads of Python",
          "the stub's threads: CPU of each, how often each waits",
          closed(2, model(IN_THREADS, most=1, setup=POOL))),

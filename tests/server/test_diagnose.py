@@ -20,7 +20,7 @@ from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.server.diagnose_cases import CASES, Bench, Case, model, slept
 from tests.server.models import ModelText
-from tritonkit.diagnose import Observer, diagnose, evidence_of
+from tritonkit.diagnose import Watcher, diagnose, evidence_of
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint
 
@@ -35,8 +35,9 @@ def test_the_verdict_is_what_was_provoked(case: Case, tmp_path: Path, project: P
     with case.provoke(Bench(tmp_path, project)) as there:
         if there.lacks:
             pytest.skip(there.lacks)
-        with Observer(
-            there.addresses, there.model, inputs=there.inputs, metrics=there.metrics, window_s=WINDOW_S
+        with Watcher(
+            there.addresses, there.model, inputs=there.inputs, metrics=there.metrics,
+            calls=there.calls, window_s=WINDOW_S
         ) as observer:  # fmt: skip
             observer.wait(WINDOW_S)
             seen = observer.observation()

@@ -101,10 +101,10 @@ def _look(
     name: str, addresses: Sequence[str], metrics: Mapping[str, str], inputs: Mapping[str, Any] | None,
     seconds: float | None, target_ms: float, watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from tritonkit.diagnose import Observer, diagnose, evidence_of
+    from tritonkit.diagnose import Watcher, diagnose, evidence_of
 
     window_s = _WINDOW_S if watch or seconds is None else seconds
-    with Observer(addresses, name, inputs=inputs, metrics=metrics, window_s=window_s) as observer:
+    with Watcher(addresses, name, inputs=inputs, metrics=metrics, window_s=window_s) as observer:
         if watch:
             from tritonkit.cli.diagnose_watch import show
 

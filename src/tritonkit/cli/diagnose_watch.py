@@ -15,7 +15,7 @@ from tritonkit.text import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tritonkit.diagnose import Diagnosis, Evidence, Observation, Observer
+    from tritonkit.diagnose import Diagnosis, Evidence, Observation, Watcher
 
 __all__ = ["percentiles", "show"]
 
@@ -23,7 +23,7 @@ _EVERY_S = 1.0
 _PERCENTS = (50, 95, 99)
 
 
-def show(observer: Observer, seconds: float | None, target_ms: float, as_json: bool) -> None:
+def show(observer: Watcher, seconds: float | None, target_ms: float, as_json: bool) -> None:
     """Until the seconds are over, or Ctrl-C: a live view on a terminal, else a line each time."""
     from rich.console import Console
     from rich.live import Live
@@ -42,7 +42,7 @@ def show(observer: Observer, seconds: float | None, target_ms: float, as_json: b
 
 
 def _looks(
-    observer: Observer, seconds: float | None, target_ms: float
+    observer: Watcher, seconds: float | None, target_ms: float
 ) -> Iterator[tuple[Observation, Evidence, Diagnosis]]:
     from tritonkit.diagnose import diagnose, evidence_of
 

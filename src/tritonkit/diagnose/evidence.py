@@ -78,8 +78,8 @@ class ServerEvidence:
 
     Args:
         parts: the models that run. entries: those that are called, ensembles among them.
-        trip_ms: a call without a model, there and back. probe_ms: a request of our own, of which
-            own_ms in this process; medians.
+        trip_ms: a call without a model, there and back. probe_ms: a request of our own, or of this
+            program's client, of which own_ms outside of the wire; medians.
         probes, probe_errors: how many. error: why it could not be looked at, in the last looks.
     """
 
@@ -139,7 +139,8 @@ def _server(seen: Observation, address: str, looks: Sequence[Look]) -> ServerEvi
     good = [look for look in looks if look.models]
     error = looks[-1].error if looks else "no look was made"
     probes = [probe for probe in seen.probes if probe.address == address]
-    right = [probe for probe in probes if not probe.error]
+    calls = [call for call in seen.calls if call.address == address]
+    right = [probe for probe in (*probes, *calls) if not probe.error]
     trips = seen.round_trips_ms.get(address, ())
     roles = _roles(seen)
     seconds = good[-1].at_s - good[0].at_s if len(good) > 1 else 0.0

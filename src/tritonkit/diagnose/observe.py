@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonkit.client import Client, ModelStatistics
 from tritonkit.datatypes import DATATYPES
+from tritonkit.diagnose.calls import CallLog
 from tritonkit.diagnose.configuration import facts_of
 from tritonkit.diagnose.machine import (
     RunnableThreads,
@@ -26,7 +27,7 @@ from tritonkit.diagnose.snapshot import Look, ModelFacts, Observation, Probe
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError
 from tritonkit.machine import cores
 
-__all__ = ["Observer", "plain_inputs"]
+__all__ = ["Watcher", "plain_inputs"]
 
 _TIMEOUT_S = 2.0
 """For an answer about a server; one that takes longer over that is none."""
@@ -53,7 +54,7 @@ def plain_inputs(client: Client, model: str) -> dict[str, Any] | None:
     return found
 
 
-class Observer:
+class Watcher:
     """Looks at servers as long as it is open; a context manager.
 
     Args:
@@ -61,6 +62,7 @@ class Observer:
         model: the one asked about; empty for all that they serve.
         inputs: one item for requests of our own to `model`; none are sent without.
         metrics: the address of a server's Prometheus metrics, by its gRPC address.
+        calls: what a client of this program sees of its own calls.
         window_s: how much of the past `observation` tells.
         processes: the server's process, by gRPC address, where it is known; one that listens on a port of
             this machine is found.
@@ -77,11 +79,13 @@ class Observer:
         *,
         inputs: Mapping[str, Any] | None = None,
         metrics: Mapping[str, str] | None = None,
+        calls: CallLog | None = None,
         window_s: float = 5.0,
         processes: Mapping[str, int] | None = None,
     ) -> None:
         self._addresses, self._model, self._inputs = tuple(addresses), model, inputs
         self._metrics = dict(metrics or {})
+        self._calls = calls
         self._window_s = window_s
         kept = int(window_s / _EVERY_S) + 2
         self._looks: dict[str, deque[Look]] = {a: deque(maxlen=kept) for a in self._addresses}
@@ -95,7 +99,7 @@ class Observer:
         self._notes: dict[str, None] = {}
         self._end = threading.Event()
 
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> Watcher:
         self._clients = {a: _client(a, _TIMEOUT_S) for a in self._addresses}
         try:
             self._learn()
@@ -137,6 +141,7 @@ class Observer:
             facts=dict(self._facts),
             looks={address: tuple(looks) for address, looks in self._looks.items()},
             probes=tuple(probe for probe in tuple(self._probes) if probe.at_s >= since),
+            calls=() if self._calls is None else self._calls.since(since, self._model),
             round_trips_ms={
                 address: tuple(ms for at, ms in tuple(trips) if at >= since)
                 for address, trips in self._trips.items()

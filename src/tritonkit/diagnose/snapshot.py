@@ -99,7 +99,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request of our own: `total_ms` by our clock, of which `wait_ms` for the server; `error` if it failed."""
+    """A request as its caller saw it: `total_ms`, of which `wait_ms` for the server; `error` if it failed."""
 
     address: str
     at_s: float
@@ -115,7 +115,8 @@ class Observation:
     Args:
         entry: the model asked about; empty for all.
         facts: by model. looks: in order of time, by address.
-        probes: requests for `entry`. round_trips_ms: of calls without a model, by address.
+        probes: requests for `entry`. calls: those of the program's own client, likewise.
+        round_trips_ms: of calls without a model, by address.
         runnable: by process, how many of its threads ran or waited for a core, on average.
         runnable_all: of the whole machine, this process left out.
     """
@@ -124,6 +125,7 @@ class Observation:
     facts: Mapping[str, ModelFacts]
     looks: Mapping[str, tuple[Look, ...]]
     probes: tuple[Probe, ...] = ()
+    calls: tuple[Probe, ...] = ()
     round_trips_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     runnable: Mapping[int, float] = field(default_factory=dict)
     runnable_all: float | None = None

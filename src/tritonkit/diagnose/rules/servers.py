@@ -85,6 +85,7 @@ def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]
             yield Finding(
                 "network-or-client", server.address, own / whole,
                 (f"of {whole:.1f} ms a request {own:.1f} ms go by in the client, before sending and after",),
-                "send the model's own dtype and contiguous arrays; put large ones into shared memory",
+                "let more requests out at a time (its `limit`), and more processes where threads wait"
+                " for each other; send the model's own dtype, and large arrays through shared memory",
                 f"{own:.1f} of {whole:.1f} ms, by the client's own clock",
             )  # fmt: skip
