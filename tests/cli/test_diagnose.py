@@ -36,6 +36,8 @@ def test_a_server_that_is_not_there_is_exit_code_5() -> None:
         (("--address", f"{NOBODY},"), "host:port"),
         (("--address", NOBODY, "--metrics", "x"), "--metrics"),
         (("--address", NOBODY, "--metrics", f"{NOBODY},{NOBODY}"), "each of 1 servers"),
+        (("--address", NOBODY, "--pid", "x"), "each of 1 servers"),
+        (("--address", NOBODY, "--pid", str(2**30)), "no process"),
         (("--address", NOBODY, "--duration", "soon"), "--duration"),
         (("--address", NOBODY, "--duration", "1ms"), "at least 1.5s"),
         (("--address", NOBODY, "--target", "0ms"), "--target"),

@@ -31,8 +31,8 @@ def written(page: str) -> str:
 def _causes() -> str:
     lines = ["| cause | when |", "|---|---|"]
     for cause, rule in RULES.items():
-        said = re.sub(r"\s*\(see `_longest`\)", "", inspect.getdoc(rule) or "")
-        lines.append(f"| `{cause}` | {' '.join(said.split())} |")
+        said = " ".join((inspect.getdoc(rule) or "").split())
+        lines.append(f"| `{cause}` | {said} |")
     return "\n".join(lines) + "\n"
 
 

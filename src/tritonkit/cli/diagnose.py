@@ -17,7 +17,7 @@ from tritonkit.cli.started import called
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.diagnose import Diagnosis, Evidence
+    from tritonkit.diagnose import Diagnosis, Evidence, Watcher
 
 __all__ = ["command", "figures"]
 
@@ -47,6 +47,13 @@ def command(
         typer.Option(
             metavar="HOST:PORT,...",
             help="Their Prometheus metrics, in the same order; found by itself for `tritonkit serve`.",
+        ),
+    ] = None,
+    pid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PID,...",
+            help="Their tritonserver processes on this machine, where the port is not their own, as of a container.",
         ),
     ] = None,
     load: Annotated[
@@ -90,29 +97,36 @@ def command(
     if load is not None and name is None:
         raise UsageError("--load", found="no MODEL", wanted="the model to send requests to")
     with _servers(project, repository, name, address, metrics) as (addresses, found):
+        processes = (
+            {} if pid is None else dict(zip(addresses, _pids(pid, len(addresses)), strict=True))
+        )
         inputs = None if name is None else _inputs(project, name, addresses)
         if address is None and name is not None and load is None:
             load = _moderate(name, addresses[0], inputs)
         with _loaded(project, name, addresses, load):
-            _look(name or "", addresses, found, inputs, seconds, target_ms, watch, as_json)
+            from tritonkit.diagnose import Watcher
+
+            window_s = _WINDOW_S if watch or seconds is None else seconds
+            with Watcher(
+                addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
+            ) as watcher:  # fmt: skip
+                _look(watcher, addresses, window_s, seconds, target_ms, watch, as_json)
 
 
 def _look(
-    name: str, addresses: Sequence[str], metrics: Mapping[str, str], inputs: Mapping[str, Any] | None,
-    seconds: float | None, target_ms: float, watch: bool, as_json: bool,
+    watcher: Watcher, addresses: Sequence[str], window_s: float, seconds: float | None,
+    target_ms: float, watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from tritonkit.diagnose import Watcher, diagnose, evidence_of
+    from tritonkit.diagnose import diagnose, evidence_of
 
-    window_s = _WINDOW_S if watch or seconds is None else seconds
-    with Watcher(addresses, name, inputs=inputs, metrics=metrics, window_s=window_s) as observer:
-        if watch:
-            from tritonkit.cli.diagnose_watch import show
+    if watch:
+        from tritonkit.cli.diagnose_watch import show
 
-            show(observer, seconds, target_ms, as_json)
-            return
-        note(f"looking at {', '.join(addresses)} for {window_s:g} s ...")
-        observer.wait(window_s)
-        evidence = evidence_of(observer.observation())
+        show(watcher, seconds, target_ms, as_json)
+        return
+    note(f"looking at {', '.join(addresses)} for {window_s:g} s ...")
+    watcher.wait(window_s)
+    evidence = evidence_of(watcher.observation())
     diagnosis = diagnose(evidence, target_ms)
     if as_json:
         print_json(diagnosis.to_dict() | {"servers": [asdict(each) for each in evidence.servers]})
@@ -201,6 +215,16 @@ def _servers(
                 )  # fmt: skip
             found |= dict(zip(addresses, given, strict=True))
         yield addresses, found
+
+
+def _pids(text: str, count: int) -> list[int]:
+    given = [part.strip() for part in text.split(",")]
+    if len(given) != count or not all(each.isdecimal() for each in given):
+        raise UsageError("--pid", found=repr(text), wanted=f"a number for each of {count} servers")
+    gone = [each for each in given if not Path("/proc", each).is_dir()]
+    if gone:
+        raise UsageError("--pid", found=f"there is no process {gone[0]} here")
+    return [int(each) for each in given]
 
 
 def _is_address(text: str) -> bool:

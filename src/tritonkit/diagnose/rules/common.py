@@ -57,7 +57,7 @@ def at_stake(model: ModelEvidence, target_ms: float) -> bool:
 
 def grows(model: ModelEvidence) -> bool:
     """Whether the queue grows: waits are a third longer at the window's end than at its start, or more
-    requests wait by a second's worth of them, or a full queue refused some."""
+    requests wait by half a second's worth of them, or a full queue refused some."""
     if model.rejected:
         return True
     if model.pending is not None:

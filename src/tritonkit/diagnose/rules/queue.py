@@ -30,7 +30,8 @@ def erlang_wait_ms(rate_per_s: float, run_ms: float, instances: int) -> float:
 def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """All instances run nearly all the time, requests wait, and there are cores for more instances.
 
-    "Nearly all" is 85 % (see `FULL`), "wait" 30 % of a run and 5 ms.
+    "Nearly all" is 85 %, "wait" 30 % of a run and 5 ms. There are cores where there are fewer instances than that, and
+    the server leaves half a core.
     """
     for server, model in parts(evidence):
         if not (full(model) and waits(model) and may_add(server, model)):
@@ -48,7 +49,11 @@ def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]
 
 
 def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """All instances run nearly all the time, the queue grows, and no core is left for more of them."""
+    """All instances run nearly all the time, the queue grows, and no core is left for more of them.
+
+    A queue grows where waits are a third longer at the end than at the start, as many requests more wait as come in
+    half a second, or a full queue refused some.
+    """
     for server, model in parts(evidence):
         if not (full(model) and waits(model) and grows(model)):
             continue

@@ -90,7 +90,8 @@ def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def decoding(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """A step before the network takes more of a request's runs than all others together (see `_longest`)."""
+    """A step before the network takes more of a request's runs than all others together, and that matters: a
+    request takes longer in the server than it may, or the step's instances are busy 70 % of the time."""
     return _longest(
         evidence, target_ms, "before", "decoding",
         "send smaller inputs (resize in the client), more instances of the step, or the native steps"
@@ -99,7 +100,8 @@ def decoding(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def post_processing(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """A step after the network takes more of a request's runs than all others together (see `_longest`)."""
+    """A step after the network takes more of a request's runs than all others together, and that matters: a
+    request takes longer in the server than it may, or the step's instances are busy 70 % of the time."""
     return _longest(
         evidence, target_ms, "after", "post-processing",
         "ask for fewer outputs, do it in numpy or in the network itself, or more instances of the step",
@@ -107,8 +109,8 @@ def post_processing(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def model_execution(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """The network, or a model called by itself, takes more of a request's runs than all others together
-    (see `_longest`)."""
+    """The network, or a model called by itself, takes more of a request's runs than all others together, and that
+    matters as it does with the steps."""
     return _longest(
         evidence, target_ms, "network", "model-execution",
         "a faster variant (`tritonkit report` compares INT8, OpenVINO and others), larger batches, or more cores",
