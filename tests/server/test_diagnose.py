@@ -108,7 +108,8 @@ def test_watch_gives_a_line_a_second_to_a_file_and_objects_to_a_program(
     lines = tritonkit(*arguments).stdout.splitlines()
     assert len(lines) >= 3
     assert re.fullmatch(
-        r"[\d.]+ requests/s, p50 [\d.]+ ms, p95 .* ms, p99 .* ms: healthy", lines[-1]
+        r"[\d.]+ requests/s; \d+ of our own: p50 [\d.]+ ms, p95 .* ms, p99 .* ms: healthy",
+        lines[-1],
     )
     objects = [json.loads(line) for line in tritonkit(*arguments, "--json").stdout.splitlines()]
     assert set(objects[-1]["percentiles_ms"]) == {"50", "95", "99"}
@@ -138,7 +139,7 @@ def test_watch_is_a_view_on_a_terminal_until_it_is_interrupted(
     assert process.stderr.read() == b""
     process.stderr.close()
     os.close(main)
-    for word in (b"requests a run", b"in flight", b"instances busy", b"cores", b"p99"):
+    for word in (b"requests a run", b"in flight", b"% busy", b"cores", b"p99"):
         assert word in shown
 
 

@@ -154,8 +154,8 @@ def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
 def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     """Columns, and a row for each model that ran on each server."""
     columns = [
-        "server", "model", "requests/s", "requests a run", "queue ms", "run ms", "in flight", "waiting",
-        "instances busy %",
+        "server", "model", "rate/s", "requests a run", "queue ms", "run ms", "in flight", "waiting",
+        "% busy",
     ]  # fmt: skip
     rows = [
         [

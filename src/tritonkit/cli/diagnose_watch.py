@@ -21,6 +21,8 @@ __all__ = ["percentiles", "show"]
 
 _EVERY_S = 1.0
 _PERCENTS = (50, 95, 99)
+_NAMES = 2
+"""Columns: server and model."""
 
 
 def show(observer: Watcher, seconds: float | None, target_ms: float, as_json: bool) -> None:
@@ -65,8 +67,14 @@ def percentiles(seen: Observation) -> dict[int, float]:
 def _line(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
     """What a log can keep."""
     rate = sum(server.rate_per_s for server in evidence.servers)
+    return f"{rate:.1f} requests/s{_tail(seen)}: {diagnosis.verdict}"
+
+
+def _tail(seen: Observation) -> str:
+    """Percentiles, and of how many requests: few, so that they disturb nothing."""
+    count = sum(not probe.error for probe in seen.probes)
     tail = ", ".join(f"p{p} {ms:.1f} ms" for p, ms in percentiles(seen).items())
-    return f"{rate:.1f} requests/s" + (f", {tail}" if tail else "") + f": {diagnosis.verdict}"
+    return f"; {count} of our own: {tail}" if tail else ""
 
 
 def _json(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
@@ -87,14 +95,22 @@ def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> Render
     from tritonkit.cli.diagnose import figures
 
     columns, rows = figures(evidence)
+    skipped = 1 if len(evidence.servers) == 1 else 0  # the server's own column says nothing then
     table = Table(box=None, pad_edge=False)
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < 2 else "right")
+    for place, column in enumerate(columns[skipped:], skipped):
+        named = place < _NAMES
+        # Headings break between words; of names and words nothing is cut.
+        table.add_column(
+            column, justify="left" if named else "right", no_wrap=named, min_width=0 if named else 8
+        )
     for row in rows:
-        table.add_row(*(Text(printable(cell, lines=False)) for cell in row))
+        table.add_row(*(Text(printable(cell, lines=False)) for cell in row[skipped:]))
     good = not diagnosis.findings
     lines: list[RenderableType] = [
-        Text(_line(seen, evidence, diagnosis).rpartition(":")[0], style="bold"),
+        Text(
+            f"{sum(each.rate_per_s for each in evidence.servers):.1f} requests/s{_tail(seen)}",
+            style="bold",
+        ),
         table,
         _machine(evidence),
         Text(f"verdict: {diagnosis.verdict}", style="bold green" if good else "bold red"),
