@@ -105,6 +105,7 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     listening: list[asyncio.Server] = []
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def send(data: bytes) -> None:
@@ -117,10 +118,22 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         up = await asyncio.open_connection(host, int(port))
-        tasks.update(
-            asyncio.ensure_future(pump(*way)) for way in ((reader, up[1]), (up[0], writer))
-        )
+        writers.append(up[1])
+        ways = (reader, up[1]), (up[0], writer)
+        tasks.update(asyncio.ensure_future(pump(*way)) for way in ways)
+
+    async def end() -> None:
+        listening[0].close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
+        # What is still to be written late goes to closed writers, which take no more.
+        await asyncio.sleep(2 * delay_s)
 
     listening.append(loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0)))
     thread = threading.Thread(target=loop.run_forever)
@@ -130,11 +143,7 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        listening[0].close()
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(end())
         loop.close()
 
 
