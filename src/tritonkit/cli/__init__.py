@@ -18,6 +18,7 @@ from tritonkit.cli import (
     call,
     compose,
     demo,
+    diagnose,
     doctor,
     inspect,
     load,
@@ -48,6 +49,7 @@ app.command("reload")(reload.command)
 app.command("load")(load.command)
 app.command("tune")(tune.command)
 app.command("profile")(profile.command)
+app.command("diagnose")(diagnose.command)
 app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)

@@ -30,7 +30,7 @@ from tritonkit.client.options import Options
 from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
 from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import SharedMemory
-from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
+from tritonkit.client.status import BatchStatistics, ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.sync import Client, Model
 from tritonkit.wire.http2.secure import TLS, Secret
 from tritonkit.wire.signature import ModelSignature, TensorSpec
@@ -42,6 +42,7 @@ __all__ = [
     "AsyncClient",
     "AsyncModel",
     "AsyncTransport",
+    "BatchStatistics",
     "Breaker",
     "Cache",
     "CallEvent",

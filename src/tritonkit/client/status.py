@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "BatchStatistics",
     "ModelStatistics",
     "ModelStatus",
     "ServerInfo",
@@ -36,6 +37,15 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """Runs of a model with so many items; `compute_s` is their time together, a run counted once."""
+
+    size: int
+    runs: int
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelStatistics:
     """Counters of one model version since it was loaded; times are sums over requests.
 
@@ -55,6 +65,11 @@ class ModelStatistics:
     compute_output_s: float
     success_s: float = 0.0
     """From a request's arrival to its answer, of those that succeeded."""
+    cache_hit_count: int = 0
+    cache_miss_count: int = 0
+    """Of Triton's response cache; 0 where the model does not use it."""
+    batches: tuple[BatchStatistics, ...] = ()
+    """Runs by batch size; versions and servers one after the other."""
 
 
 def statuses_from(response: Any) -> tuple[ModelStatus, ...]:
@@ -91,7 +106,19 @@ def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
             execution_count=entry.execution_count,
             success_count=entry.inference_stats.success.count,
             failure_count=entry.inference_stats.fail.count,
+            cache_hit_count=entry.inference_stats.cache_hit.count,
+            cache_miss_count=entry.inference_stats.cache_miss.count,
+            batches=tuple(
+                BatchStatistics(
+                    b.batch_size, b.compute_infer.count, sum(p.ns for p in _parts(b)) / 1e9
+                )
+                for b in entry.batch_stats
+            ),
             **{f"{name}_s": getattr(entry.inference_stats, name).ns / 1e9 for name in times},
         )
         for entry in response.model_stats
     )
+
+
+def _parts(batch: Any) -> tuple[Any, Any, Any]:
+    return batch.compute_input, batch.compute_infer, batch.compute_output

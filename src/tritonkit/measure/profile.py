@@ -185,7 +185,7 @@ def _spent(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics:
 
 
 def _combined(like: ModelStatistics, value: Any) -> ModelStatistics:
-    names = ("name", "version")
+    names = ("name", "version", "batches")
     numbers = {f.name: value(f.name) for f in fields(like) if f.name not in names}
     return type(like)(name=like.name, version=like.version, **numbers)
 

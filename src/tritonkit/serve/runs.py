@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.keys import write_private
@@ -17,7 +18,16 @@ from tritonkit.serve.core.keys import write_private
 if TYPE_CHECKING:
     from tritonkit.serve.values import Endpoint
 
-__all__ = ["KEEP", "KEY_FILE", "clear", "find_key_file", "new_run_dir", "write_run"]
+__all__ = [
+    "KEEP",
+    "KEY_FILE",
+    "clear",
+    "find_key_file",
+    "find_metrics",
+    "find_runs",
+    "new_run_dir",
+    "write_run",
+]
 
 _RUNS = Path(".tritonkit") / "run"
 
@@ -90,13 +100,34 @@ def find_key_file(root: Path, address: str) -> Path | None:
         root: the project.
         address: `host:port`; `localhost` stands for 127.0.0.1.
     """
-    wanted = address.removeprefix("grpc://").replace("localhost:", "127.0.0.1:")
+    for folder, facts in _running(root):
+        if facts.get("grpc") == _plain(address) and (folder / KEY_FILE).is_file():
+            return folder / KEY_FILE
+    return None
+
+
+def find_runs(root: Path) -> list[dict[str, Any]]:
+    """Where the running servers of this project answer, the latest first: `grpc`, `http`, `metrics`, `models`."""
+    return [facts for _, facts in _running(root)]
+
+
+def find_metrics(root: Path, address: str) -> str | None:
+    """The metrics address of the running server of this project at a gRPC address; None where there is none."""
+    found = (f["metrics"] for f in find_runs(root) if f.get("grpc") == _plain(address))
+    return next(found, None)
+
+
+def _plain(address: str) -> str:
+    return address.removeprefix("grpc://").replace("localhost:", "127.0.0.1:")
+
+
+def _running(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folders of servers that run, and what they say of themselves."""
     runs = root / _RUNS
     for folder in sorted(runs.iterdir(), reverse=True) if runs.is_dir() else ():
         try:
             facts = json.loads((folder / _ENDPOINT_FILE).read_text())
         except (OSError, ValueError):
             continue
-        if facts.get("grpc") == wanted and _is_owned(folder) and (folder / KEY_FILE).is_file():
-            return folder / KEY_FILE
-    return None
+        if _is_owned(folder):
+            yield folder, facts

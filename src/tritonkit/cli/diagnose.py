@@ -1,0 +1,299 @@
+"""`tritonkit diagnose`: what keeps a server from being faster."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
+from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.cli.started import called
+from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.diagnose import Diagnosis, Evidence, Watcher
+
+__all__ = ["command", "figures"]
+
+_WINDOW_S = 5.0
+_LEAST_S = 1.5
+_WARM_S = 1.0
+_MICROSECONDS = 1_000_000
+_MODERATE, _MOST_PER_S = 0.5, 200.0
+"""Of what one caller alone reaches: a load that nothing need queue under."""
+_TRIES = 5
+
+
+def command(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="A model that is served; all of --address by default."),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            help="gRPC addresses of servers that serve the same; one is started and loaded by default.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            help="Their Prometheus metrics, in the same order; found by itself for `tritonkit serve`.",
+        ),
+    ] = None,
+    pid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PID,...",
+            help="Their tritonserver processes on this machine, where the port is not their own, as of a container.",
+        ),
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", min=0.1,
+            help="Send so many requests a second meanwhile; with --address none but a few by default.",
+        ),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long to look; 5s by default, with --watch without end."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="TIME", help="What a request may take in the server.")
+    ] = "50ms",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")
+    ] = False,
+    repository: Repository = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:  # fmt: skip
+    """Name what keeps a server from being faster, with the evidence, what to change and what that brings.
+
+    It looks at Triton's statistics, configuration and metrics, at requests of its own, and at the machine
+    where the server runs on this one, under the traffic that there is. Without --address it starts a server
+    and loads it moderately.
+
+    Example: tritonkit diagnose digits --load 300
+    """
+    seconds = None if duration is None else _seconds("--duration", duration, _LEAST_S)
+    target_ms = 1e3 * _seconds("--target", target, 0.0)
+    project = project_or_here(root)
+    if address is None and name is None:
+        raise UsageError(
+            "tritonkit diagnose", found="neither a MODEL nor --address",
+            wanted="a model to start a server for, or the address of a server that runs",
+            todo="tritonkit diagnose digits, or tritonkit diagnose --address 127.0.0.1:8001",
+        )  # fmt: skip
+    if load is not None and name is None:
+        raise UsageError("--load", found="no MODEL", wanted="the model to send requests to")
+    with _servers(project, repository, name, address, metrics) as (addresses, found):
+        processes = (
+            {} if pid is None else dict(zip(addresses, _pids(pid, len(addresses)), strict=True))
+        )
+        inputs = None if name is None else _inputs(project, name, addresses)
+        if address is None and name is not None and load is None:
+            load = _moderate(name, addresses[0], inputs)
+        with _loaded(project, name, addresses, load):
+            from tritonkit.diagnose import Watcher
+
+            window_s = _WINDOW_S if watch or seconds is None else seconds
+            with Watcher(
+                addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
+            ) as watcher:  # fmt: skip
+                _look(watcher, addresses, window_s, seconds, target_ms, watch, as_json)
+
+
+def _look(
+    watcher: Watcher, addresses: Sequence[str], window_s: float, seconds: float | None,
+    target_ms: float, watch: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from tritonkit.diagnose import diagnose, evidence_of
+
+    if watch:
+        from tritonkit.cli.diagnose_watch import show
+
+        show(watcher, seconds, target_ms, as_json)
+        return
+    note(f"looking at {', '.join(addresses)} for {window_s:g} s ...")
+    watcher.wait(window_s)
+    evidence = evidence_of(watcher.observation())
+    diagnosis = diagnose(evidence, target_ms)
+    if as_json:
+        print_json(diagnosis.to_dict() | {"servers": [asdict(each) for each in evidence.servers]})
+    else:
+        _print(diagnosis, evidence)
+
+
+def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
+    columns, rows = figures(evidence)
+    if rows:
+        print_table("what was seen", columns, rows)
+        print_line()
+    print_line(f"verdict: {diagnosis.verdict}")
+    for number, found in enumerate(diagnosis.findings, 1):
+        print_line()
+        print_line(f"{number}. {found.cause}: {found.where}")
+        for text in found.evidence:
+            print_line(f"   - {text}")
+        print_line(f"   change: {found.change}")
+        print_line(f"   gain: {found.gain}")
+    for text in diagnosis.notes:
+        note(f"note: {text}")
+
+
+def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Columns, and a row for each model that ran on each server."""
+    columns = [
+        "server", "model", "rate/s", "requests a run", "queue ms", "run ms", "in flight", "waiting",
+        "% busy",
+    ]  # fmt: skip
+    rows = [
+        [
+            server.address, each.name, f"{each.rate_per_s:.1f}", _figure(each.requests_per_run, 2),
+            _figure(each.queue_ms, 1), _figure(each.compute_ms, 1), f"{each.in_flight:.2f}",
+            "-" if each.pending is None else f"{each.pending[1]:.0f}",
+            f"{100 * min(1.0, each.utilization):.0f}",
+        ]
+        for server in evidence.servers
+        for each in server.parts
+        if each.rate_per_s
+    ]  # fmt: skip
+    return columns, rows
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _seconds(option: str, text: str, least: float) -> float:
+    from tritonkit.spec.units import parse_duration
+
+    try:
+        found = parse_duration(text) / _MICROSECONDS
+    except ValueError as error:
+        raise UsageError(option, found=str(error), wanted="such as 10s or 50ms") from None
+    if found < least or not found:
+        raise UsageError(
+            option, found=text, wanted=f"at least {least:g}s" if least else "more than nothing"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _servers(
+    project: Path, repository: Path | None, name: str | None, address: str | None, metrics: str | None
+) -> Iterator[tuple[list[str], dict[str, str]]]:  # fmt: skip
+    """gRPC addresses, and the addresses of their metrics that are known."""
+    from tritonkit.serve.runs import find_metrics
+
+    folder = (repository or project / "model_repository").resolve()
+    if address is None:
+        from tritonkit.spec import load_all
+
+        load_all(
+            project, (name or "",)
+        )  # a name that is not there is said before a server is started
+    with called(project, folder, (name or "",), address) as (grpc, _):
+        addresses = [part.strip() for part in grpc.split(",")]
+        found = {a: m for a in addresses if (m := find_metrics(project, a)) is not None}
+        if metrics is not None:
+            given = [part.strip() for part in metrics.split(",")]
+            if len(given) != len(addresses) or not all(_is_address(each) for each in given):
+                raise UsageError(
+                    "--metrics", found=repr(metrics),
+                    wanted=f"host:port for each of {len(addresses)} servers",
+                )  # fmt: skip
+            found |= dict(zip(addresses, given, strict=True))
+        yield addresses, found
+
+
+def _pids(text: str, count: int) -> list[int]:
+    given = [part.strip() for part in text.split(",")]
+    if len(given) != count or not all(each.isdecimal() for each in given):
+        raise UsageError("--pid", found=repr(text), wanted=f"a number for each of {count} servers")
+    gone = [each for each in given if not Path("/proc", each).is_dir()]
+    if gone:
+        raise UsageError("--pid", found=f"there is no process {gone[0]} here")
+    return [int(each) for each in given]
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
+
+
+def _inputs(project: Path, name: str, addresses: Sequence[str]) -> Mapping[str, Any] | None:
+    """One item for requests of our own: the project's example, else zeros; None where neither can be had."""
+    from tritonkit.client import Client
+    from tritonkit.diagnose import plain_inputs
+    from tritonkit.measure.network import example_inputs
+    from tritonkit.spec import load_all
+
+    failed: ClientError | None = None
+    for address in addresses:
+        with Client(address, timeout_s=5, retry=None, breaker=None) as client:
+            try:
+                client.model(name)  # an unknown model, or no server
+                with contextlib.suppress(TritonkitError):
+                    (spec,) = load_all(project, (name,))
+                    return example_inputs(spec, project, client)
+                inputs = plain_inputs(client, name)
+            except ModelNotFound:
+                raise
+            except ClientError as error:
+                failed = failed or error
+                continue
+            if inputs is None:
+                note(f"note: no example of {name} is known here: no requests of our own are sent")
+            return inputs
+    if failed is not None:
+        raise failed
+    return None
+
+
+def _moderate(name: str, address: str, inputs: Mapping[str, Any] | None) -> float:
+    """Half of what one caller alone reaches."""
+    from tritonkit.client import Client
+
+    with Client(address) as client:
+        times = [client.model(name).predict(inputs=inputs).timing.total_s for _ in range(_TRIES)]
+    return max(0.5, min(_MOST_PER_S, _MODERATE / sorted(times)[_TRIES // 2]))
+
+
+@contextlib.contextmanager
+def _loaded(
+    project: Path, name: str | None, addresses: Sequence[str], rate_per_s: float | None
+) -> Iterator[None]:
+    """Requests at a rate for as long as the block; none without a rate."""
+    if name is None or rate_per_s is None:
+        yield
+        return
+    from tritonkit.measure.openloop import Generator, OpenLoad
+
+    ended = threading.Event()
+    with Generator(project, (name,), addresses) as generator:
+
+        def send() -> None:
+            with contextlib.suppress(TritonkitError):  # a server that fails is what is looked for
+                while not ended.is_set():
+                    generator.run(OpenLoad(rate_per_s, _WINDOW_S, warm_s=0.0))
+
+        thread = threading.Thread(target=send, name="tritonkit-load", daemon=True)
+        note(f"{rate_per_s:.1f} requests/s to {name} ...")
+        thread.start()
+        try:
+            ended.wait(_WARM_S)
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,133 @@
+"""`tritonkit diagnose --watch`: rate, queue, batches, percentiles, use and verdict, every second."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.cli.output import print_line, to_plain
+from tritonkit.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tritonkit.diagnose import Diagnosis, Evidence, Observation, Watcher
+
+__all__ = ["percentiles", "show"]
+
+_EVERY_S = 1.0
+_PERCENTS = (50, 95, 99)
+_NAMES = 2
+"""Columns: server and model."""
+
+
+def show(observer: Watcher, seconds: float | None, target_ms: float, as_json: bool) -> None:
+    """Until the seconds are over, or Ctrl-C: a live view on a terminal, else a line each time."""
+    from rich.console import Console
+    from rich.live import Live
+
+    try:
+        if as_json or not sys.stdout.isatty():
+            form = _json if as_json else _line
+            for look in _looks(observer, seconds, target_ms):
+                print_line(form(*look))
+            return
+        with Live(console=Console(highlight=False, emoji=False), auto_refresh=False) as live:
+            for seen, evidence, diagnosis in _looks(observer, seconds, target_ms):
+                live.update(_view(seen, evidence, diagnosis), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _looks(
+    observer: Watcher, seconds: float | None, target_ms: float
+) -> Iterator[tuple[Observation, Evidence, Diagnosis]]:
+    from tritonkit.diagnose import diagnose, evidence_of
+
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    while time.monotonic() < end:
+        observer.wait(min(_EVERY_S, max(0.0, end - time.monotonic())))
+        seen = observer.observation()
+        evidence = evidence_of(seen)
+        yield seen, evidence, diagnose(evidence, target_ms)
+
+
+def percentiles(seen: Observation) -> dict[int, float]:
+    """Of our own requests in the window, in ms; nothing where none was answered."""
+    times = sorted(probe.total_ms for probe in seen.probes if not probe.error)
+    if not times:
+        return {}
+    return {p: times[min(len(times) - 1, len(times) * p // 100)] for p in _PERCENTS}
+
+
+def _line(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
+    """What a log can keep."""
+    rate = sum(server.rate_per_s for server in evidence.servers)
+    return f"{rate:.1f} requests/s{_tail(seen)}: {diagnosis.verdict}"
+
+
+def _tail(seen: Observation) -> str:
+    """Percentiles, and of how many requests: few, so that they disturb nothing."""
+    count = sum(not probe.error for probe in seen.probes)
+    tail = ", ".join(f"p{p} {ms:.1f} ms" for p, ms in percentiles(seen).items())
+    return f"; {count} of our own: {tail}" if tail else ""
+
+
+def _json(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
+    """One object in a line."""
+    from dataclasses import asdict
+
+    facts: dict[str, Any] = diagnosis.to_dict()
+    facts["percentiles_ms"] = percentiles(seen)
+    facts["servers"] = [asdict(each) for each in evidence.servers]
+    return json.dumps(to_plain(facts))
+
+
+def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from tritonkit.cli.diagnose import figures
+
+    columns, rows = figures(evidence)
+    skipped = 1 if len(evidence.servers) == 1 else 0  # the server's own column says nothing then
+    table = Table(box=None, pad_edge=False)
+    for place, column in enumerate(columns[skipped:], skipped):
+        named = place < _NAMES
+        # Headings break between words; of names and words nothing is cut.
+        table.add_column(
+            column, justify="left" if named else "right", no_wrap=named, min_width=0 if named else 8
+        )
+    for row in rows:
+        table.add_row(*(Text(printable(cell, lines=False)) for cell in row[skipped:]))
+    good = not diagnosis.findings
+    lines: list[RenderableType] = [
+        Text(
+            f"{sum(each.rate_per_s for each in evidence.servers):.1f} requests/s{_tail(seen)}",
+            style="bold",
+        ),
+        table,
+        _machine(evidence),
+        Text(f"verdict: {diagnosis.verdict}", style="bold green" if good else "bold red"),
+    ]
+    for found in diagnosis.findings[:3]:
+        lines.append(Text(printable(f"{found.cause}: {found.where}: {'; '.join(found.evidence)}")))
+        lines.append(Text(printable(f"  change: {found.change}"), style="dim"))
+    lines += [Text(printable(f"note: {text}"), style="dim") for text in diagnosis.notes]
+    return Group(*lines)
+
+
+def _machine(evidence: Evidence) -> RenderableType:
+    from rich.text import Text
+
+    said = [
+        f"{each.address}: the server uses {m.server_cores:.2f} of {m.cores} cores, others {m.other_cores:.2f}"
+        for each in evidence.servers
+        if (m := each.machine) is not None
+    ]
+    return Text("\n".join(said), style="dim")

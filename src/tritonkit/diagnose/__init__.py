@@ -1,0 +1,38 @@
+"""What keeps a server from being faster: its bottleneck by name, the evidence, what to change, what that brings.
+
+from tritonkit.diagnose import Watcher, diagnose, evidence_of
+
+with Watcher(["127.0.0.1:8001"], "digits") as observer:
+    observer.wait(5)
+    diagnosis = diagnose(evidence_of(observer.observation()))
+diagnosis.verdict  # "queue-delay-too-long", or "healthy"
+diagnosis.findings[0].evidence
+"""
+
+from tritonkit.diagnose.calls import CallLog
+from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence, evidence_of
+from tritonkit.diagnose.finding import HEALTHY, Diagnosis, Finding
+from tritonkit.diagnose.observe import Watcher, plain_inputs
+from tritonkit.diagnose.rules import RULES, TARGET_MS, diagnose
+from tritonkit.diagnose.snapshot import Look, MachineLook, ModelFacts, Observation, Probe
+
+__all__ = [
+    "HEALTHY",
+    "RULES",
+    "TARGET_MS",
+    "CallLog",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Look",
+    "MachineLook",
+    "ModelEvidence",
+    "ModelFacts",
+    "Observation",
+    "Probe",
+    "ServerEvidence",
+    "Watcher",
+    "diagnose",
+    "evidence_of",
+    "plain_inputs",
+]

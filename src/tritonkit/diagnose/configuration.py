@@ -1,0 +1,63 @@
+"""What models are configured to do, and which part each plays in an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from tritonkit.diagnose.snapshot import ModelFacts
+
+__all__ = ["Role", "facts_of", "roles_of"]
+
+Role: TypeAlias = Literal["before", "network", "after"]
+
+_BEFORE = ("decode", "tokenize", "preprocess", "pre_process")
+_AFTER = ("top_k", "pool", "postprocess", "post_process")
+_FEW = 3
+
+
+def facts_of(config: Any) -> ModelFacts:
+    """Read a `ModelConfig` message."""
+    return ModelFacts(
+        name=config.name,
+        max_batch_size=config.max_batch_size,
+        instances=sum(group.count for group in config.instance_group) or 1,
+        python=config.backend == "python",
+        batches=config.HasField("dynamic_batching"),
+        sequences=config.HasField("sequence_batching"),
+        delay_ms=config.dynamic_batching.max_queue_delay_microseconds / 1e3,
+        open_axes=tuple(
+            tensor.name
+            for tensor in config.input
+            if any(size < 0 for size in tensor.dims) and not tensor.allow_ragged_batch
+        ),
+        caches=config.response_cache.enable,
+        steps=tuple(dict.fromkeys(s.model_name for s in config.ensemble_scheduling.step)),
+    )
+
+
+def roles_of(ensemble: ModelFacts, facts: Mapping[str, ModelFacts]) -> dict[str, Role]:
+    """Each step's part: the network is what does not run in Python; else names tell, else the place.
+
+    Of two steps that both run in Python, under names that say nothing, both count as the network.
+    """
+    steps = ensemble.steps
+    networks = [name for name in steps if name in facts and not facts[name].python]
+    if networks and len(networks) < len(steps):
+        first, last = steps.index(networks[0]), steps.index(networks[-1])
+    elif len(steps) >= _FEW:
+        first, last = 1, len(steps) - 2
+    else:
+        first, last = 0, len(steps) - 1
+    roles: dict[str, Role] = {}
+    for place, name in enumerate(steps):
+        roles[name] = "before" if place < first else "after" if place > last else "network"
+        if name not in networks:
+            roles[name] = _by_name(name) or roles[name]
+    return roles
+
+
+def _by_name(name: str) -> Role | None:
+    if any(word in name for word in _BEFORE):
+        return "before"
+    return "after" if any(word in name for word in _AFTER) else None

@@ -1,0 +1,48 @@
+"""`tritonkit diagnose` where nothing can be looked at; `tests/server` has it on a real Triton."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.running import failed
+from tests.cli.running import tritonkit_here as tritonkit
+
+NOBODY = "127.0.0.1:1"
+
+
+def test_a_model_that_is_not_there_is_exit_code_2() -> None:
+    """Before a server is started for it; the message names the nearest one."""
+    message = failed(tritonkit("diagnose", "digit"), 2)
+    assert "'digits'" in message
+    assert "starting" not in message
+
+
+def test_a_server_that_is_not_there_is_exit_code_5() -> None:
+    """Port 1 is nobody's: one message with the address, with a model and without; one object for a program."""
+    assert NOBODY in failed(tritonkit("diagnose", "--address", NOBODY), 5)
+    assert NOBODY in failed(tritonkit("diagnose", "digits", "--address", NOBODY), 5)
+    message = failed(tritonkit("diagnose", "--address", NOBODY, "--json"), 5)
+    assert json.loads(message)["error"] == "ServerUnavailable"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "neither a MODEL nor --address"),
+        (("--address", NOBODY, "--load", "5"), "no MODEL"),
+        (("--address", "nowhere"), "host:port"),
+        (("--address", f"{NOBODY},"), "host:port"),
+        (("--address", NOBODY, "--metrics", "x"), "--metrics"),
+        (("--address", NOBODY, "--metrics", f"{NOBODY},{NOBODY}"), "each of 1 servers"),
+        (("--address", NOBODY, "--pid", "x"), "each of 1 servers"),
+        (("--address", NOBODY, "--pid", str(2**30)), "no process"),
+        (("--address", NOBODY, "--duration", "soon"), "--duration"),
+        (("--address", NOBODY, "--duration", "1ms"), "at least 1.5s"),
+        (("--address", NOBODY, "--target", "0ms"), "--target"),
+    ],
+)
+def test_options_that_make_no_sense_are_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    """Each with a message of its own."""
+    assert said in failed(tritonkit("diagnose", *arguments), 2)

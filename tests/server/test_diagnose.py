@@ -1,0 +1,159 @@
+"""`tritonkit diagnose` on a real Triton: each cause is provoked, and is the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed, tritonkit
+from tests.conftest import PROJECT
+from tests.server.diagnose_cases import CASES, Bench, Case, model, slept
+from tests.server.models import ModelText
+from tritonkit.diagnose import Watcher, diagnose, evidence_of
+from tritonkit.pipeline import build_repository
+from tritonkit.serve import Endpoint
+
+pytestmark = pytest.mark.slow
+
+WINDOW_S = 5.0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.cause}: {case.how}")
+def test_the_verdict_is_what_was_provoked(case: Case, tmp_path: Path, project: Path) -> None:
+    """And every finding says with what evidence, what to change and what that brings."""
+    with case.provoke(Bench(tmp_path, project)) as there:
+        if there.lacks:
+            pytest.skip(there.lacks)
+        with Watcher(
+            there.addresses, there.model, inputs=there.inputs, metrics=there.metrics,
+            calls=there.calls, window_s=WINDOW_S
+        ) as observer:  # fmt: skip
+            observer.wait(WINDOW_S)
+            seen = observer.observation()
+    evidence = evidence_of(seen)
+    found = diagnose(evidence)
+    assert found.verdict == case.cause, (found, evidence)
+    for finding in found.findings:
+        assert finding.where
+        assert finding.evidence
+        assert finding.change
+        assert finding.gain
+
+
+@pytest.fixture(scope="module")
+def quick_server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A model that takes 2 ms, and one that takes a text."""
+    quick = model(slept(0.002))
+    words = ModelText(quick.config.replace("FP32", "STRING"), quick.code)
+    folder = tmp_path_factory.mktemp("quick")
+    with Bench(folder, project).serve(quick=quick, words=words) as endpoint:
+        yield endpoint
+
+
+def test_a_server_is_diagnosed_by_its_address(quick_server: Endpoint, root: Path) -> None:
+    """With a model that no project knows, or none: a table, the verdict, and that nobody else called."""
+    for arguments in (("quick",), ("words",), ()):
+        done = tritonkit(
+            "diagnose", *arguments, "--address", quick_server.grpc, "--metrics", quick_server.metrics,
+            "--duration", "2s", "--root", str(root),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "verdict: healthy" in done.stdout
+        assert "no requests but our own came" in done.stderr
+        assert ("no example of words" in done.stderr) == (arguments == ("words",))
+
+
+def test_an_unknown_model_is_exit_code_5(quick_server: Endpoint, root: Path) -> None:
+    """One message, with the model and the server."""
+    arguments = ("diagnose", "nosuch", "--address", quick_server.grpc, "--root", str(root))
+    message = failed(tritonkit(*arguments), 5)
+    assert "nosuch" in message
+    assert quick_server.grpc in message
+
+
+def test_metrics_that_are_not_there_are_noted(quick_server: Endpoint, root: Path) -> None:
+    """The rest is looked at without them."""
+    done = tritonkit(
+        "diagnose", "quick", "--address", quick_server.grpc, "--metrics", "127.0.0.1:1", "--duration", "2s",
+        "--json", "--root", str(root),
+    )  # fmt: skip
+    facts = json.loads(done.stdout)
+    assert facts["verdict"] == "healthy"
+    assert any("no metrics from 127.0.0.1:1" in note for note in facts["notes"])
+    (part,) = facts["servers"][0]["parts"]
+    assert part["facts"]["name"] == "quick"
+    assert part["pending"] is None
+    assert facts["servers"][0]["machine"]["server_cores"] >= 0
+
+
+def test_watch_gives_a_line_a_second_to_a_file_and_objects_to_a_program(
+    quick_server: Endpoint, root: Path
+) -> None:
+    """Rate, percentiles and verdict; with --json all that was seen."""
+    arguments = (
+        "diagnose", "quick", "--address", quick_server.grpc, "--watch", "--duration", "3s",
+        "--root", str(root),
+    )  # fmt: skip
+    lines = tritonkit(*arguments).stdout.splitlines()
+    assert len(lines) >= 3
+    assert re.fullmatch(
+        r"[\d.]+ requests/s; \d+ of our own: p50 [\d.]+ ms, p95 .* ms, p99 .* ms: healthy",
+        lines[-1],
+    )
+    objects = [json.loads(line) for line in tritonkit(*arguments, "--json").stdout.splitlines()]
+    assert set(objects[-1]["percentiles_ms"]) == {"50", "95", "99"}
+
+
+def test_watch_is_a_view_on_a_terminal_until_it_is_interrupted(
+    quick_server: Endpoint, root: Path
+) -> None:
+    """Columns, the machine and the verdict; Ctrl-C is its usual end."""
+    main, other = pty.openpty()
+    termios.tcsetwinsize(other, (40, 200))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tritonkit.cli", "diagnose", "quick", "--address", quick_server.grpc, "--watch",
+         "--root", str(root)],
+        stdout=other, stderr=subprocess.PIPE, cwd=PROJECT, env=os.environ | {"TERM": "xterm"},
+    )  # fmt: skip
+    os.close(other)
+    shown = b""
+    while b"verdict: healthy" not in shown:
+        shown += os.read(main, 65536)
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # the terminal's other end is closed
+        while data := os.read(main, 65536):
+            shown += data
+    assert process.wait() == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    os.close(main)
+    for word in (b"requests a run", b"in flight", b"% busy", b"cores", b"p99"):
+        assert word in shown
+
+
+def test_one_command_starts_a_server_loads_it_and_says_it_is_healthy(root: Path) -> None:
+    """`tritonkit diagnose digits`: half of what a caller alone reaches is nothing that need queue."""
+    (root / "models").rmdir()
+    for name in ("models", ".venv-server"):
+        (root / name).symlink_to(PROJECT / name)
+    build_repository(PROJECT, ("digits",), out=root / "model_repository")
+    done = tritonkit("diagnose", "digits", "--load", "20", "--json", "--root", str(root))
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["verdict"] == "healthy"
+    assert not facts["notes"]
+    (server,) = facts["servers"]
+    assert {part["role"] for part in server["parts"]} == {"before", "network", "after"}
+    assert all(part["pending"] is not None for part in server["parts"])
