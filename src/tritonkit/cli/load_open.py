@@ -105,7 +105,8 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
     cv = options.cv if kind == "bursty" else 1.0
     arrivals = Arrivals(cast("Kind", kind), cv, options.shape, options.seed)
     return OpenLoad(
-        options.rate_per_s or 1.0, duration_s or _DURATION_S, options.warm_s, arrivals, trace,
+        options.rate_per_s or 1.0, duration_s or _DURATION_S,
+        options.warm_s if trace is None else 0.0, arrivals, trace,
         options.processes, slo=slo,
     )  # fmt: skip
 

@@ -49,7 +49,7 @@ class OpenLoad:
     Args:
         rate_per_s: requests in a second, or the most where `arrivals.shape` changes it; with `trace` not used.
         duration_s: that counts.
-        warm_s: before that, at the first rate of the run, which does not count.
+        warm_s: before that, at the first rate of the run, which does not count; of a trace its beginning.
         arrivals: how they arrive.
         trace: moments to send at instead.
         processes: of the generator; None: as the rate wants.
@@ -250,7 +250,7 @@ def moments_of(load: OpenLoad) -> tuple[Moments, float]:
         UsageError: too many requests for the memory, or none.
     """
     if load.trace is not None:
-        return load.trace[load.trace < load.duration_s], 0.0
+        return load.trace[load.trace < load.warm_s + load.duration_s], load.warm_s
     counted = draw(load.arrivals, load.rate_per_s, load.duration_s)
     if not len(counted):
         raise UsageError(
