@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from tritonkit.errors import ServerStartError
+from tritonkit.errors import ServerStartError, ServerUnavailable
 from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, OpenReport, Slo, draw
 from tritonkit.measure.openloop.results import judge_slo, series_of, times_of
 from tritonkit.measure.openloop.sender import INTERRUPTED, Record
 from tritonkit.tune import Costs, Evaluation, Group, Listener, Outcome, Point, Search, Space
+from tritonkit.tune import search as module
 from tritonkit.tune.simulation import highest_rate, simulate
 
 SLO = Slo({99.0: 50.0})
@@ -111,7 +114,8 @@ def test_the_validation_holds_the_target() -> None:
     assert len(last) >= 3
     assert all(trial.holds for trial in last)
     assert outcome.report
-    assert not outcome.report.missed
+    assert outcome.report.series[0].latency
+    assert outcome.report.series[0].latency.at(99) == last[-1].tail_ms
 
 
 def test_a_variant_that_cannot_be_served_is_a_result_and_the_search_goes_on() -> None:
@@ -122,6 +126,78 @@ def test_a_variant_that_cannot_be_served_is_a_result_and_the_search_goes_on() ->
     problems = [each for each in outcome.evaluations if each.problem]
     assert {each.point.group for each in problems} == {g for g in TRUE if g.variant == INT8}
     assert "it does not load" in problems[0].problem
+
+
+def test_a_rate_that_does_not_hold_again_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every run of the validation misses, nothing was found, and nothing would be applied."""
+    machine = Machine()
+    honest = machine.run
+
+    class Telling(Listener):
+        def stage(self, stage: str, text: str) -> None:
+            if stage == "validation":  # from now on it is as slow as never before
+                monkeypatch.setattr(machine, "run", lambda load: slow(load))
+
+    def slow(load: OpenLoad) -> OpenReport:
+        report = honest(load)
+        return replace(report, missed=("too slow",))
+
+    outcome = search(machine, listener=Telling())
+    assert not outcome.ended
+    assert outcome.best is None
+    assert outcome.gain is None
+
+
+def test_the_better_one_of_the_validation_wins() -> None:
+    """Whatever the race had said of both."""
+    outcome = search(Machine())
+    assert outcome.best
+    assert outcome.current
+    assert outcome.best.rate_per_s >= outcome.current.rate_per_s
+
+
+def test_a_server_that_is_lost_in_the_validation_gets_a_second_chance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once for each of the two."""
+    machine = Machine()
+    honest, lost = machine.run, []
+
+    class Telling(Listener):
+        validating = False
+
+        def stage(self, stage: str, text: str) -> None:
+            self.validating = stage == "validation"
+
+    listener = Telling()
+
+    def run(load: OpenLoad) -> OpenReport:
+        if listener.validating and len(lost) < 1:
+            lost.append(load)
+            raise ServerUnavailable("simulated:8001", found="the connection was lost")
+        return honest(load)
+
+    monkeypatch.setattr(machine, "run", run)
+    outcome = search(machine, listener=listener)
+    assert lost
+    assert outcome.best
+    assert outcome.best.stage == "validation"
+
+
+def test_half_of_the_time_is_left_for_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups whose costs take too long are left out; by a clock of the test's own."""
+    clock = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(Machine):
+        def costs(self, items: Sequence[Mapping[str, Any]]) -> Costs:
+            clock[0] += 100
+            return super().costs(items)
+
+    outcome = search(Slow(), budget_s=300.0)
+    assert len(outcome.costs) == 2
+    assert outcome.best
+    assert not outcome.ended
 
 
 def test_an_interrupt_gives_the_best_so_far() -> None:

@@ -156,6 +156,14 @@ def command(
         )  # fmt: skip
         return
     _refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
+    if is_trace:
+        steady = None if shape is ShapeName.steady else shape
+        _refuse(
+            {"--cv": cv, "--warm-up": warm_up, "--shape": steady},
+            "drawn arrivals, so not with a trace",
+        )
+    elif arrivals != "bursty":
+        _refuse({"--cv": cv}, "--arrivals bursty")
     _open_loop(
         project, address,
         OpenOptions(

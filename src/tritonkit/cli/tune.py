@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,9 @@ from rich.text import Text
 
 from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
+from tritonkit.extras import need_package
 from tritonkit.machine import cores
 from tritonkit.text import printable
 
@@ -76,6 +79,8 @@ def command(
     from tritonkit.tune import changed_text, difference
     from tritonkit.tune.run import TunePlan, tune
 
+    if apply:
+        need_package("ruamel.yaml", "tritonkit[tune]")
     project = project_folder(root)
     plan = TunePlan(
         project, name, parse_slo(slo), tuple(variants or ()), _seconds("--budget", budget),
@@ -83,7 +88,9 @@ def command(
     )  # fmt: skip
     with _watching(plan.budget_s, str(plan.slo)) as listener:
         spec, outcome = tune(plan, listener)
-    text = changed_text(spec, outcome.best.point, outcome.now) if outcome.best else ""
+    text = ""
+    if outcome.best and find_spec("ruamel"):
+        text = changed_text(spec, outcome.best.point, outcome.now)
     diff = difference(spec, text) if text else ""
     if as_json:
         print_json(outcome.to_dict() | {"diff": diff})
@@ -93,13 +100,22 @@ def command(
         _write(report, spec, outcome, diff)
     if outcome.ended:
         note(f"ended early: {outcome.ended}; the same command goes on from here")
-    if apply and diff:
-        spec.file.write_text(text, encoding="utf-8")
+    if apply and diff and outcome.ended:
+        note("not applied: the choice was not validated")
+    elif apply and diff:
+        try:
+            spec.file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise unwritable(spec.file, error) from error
         note(f"written: {spec.file}; now: tritonkit build {spec.name}")
     if outcome.ended == INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
     if outcome.best is None:
-        note(f"no way of serving holds {plan.slo}")
+        note(
+            "nothing was measured in time"
+            if outcome.ended
+            else f"no way of serving holds {plan.slo}"
+        )
         raise typer.Exit(1)
 
 
@@ -129,7 +145,7 @@ def _print(outcome: Outcome, diff: str) -> None:
     if diff:
         print_line()
         print_line(diff.rstrip("\n"))
-    elif outcome.best is not None:
+    elif outcome.best is not None and outcome.best.point == outcome.now:
         print_line("model.yaml says so already")
 
 

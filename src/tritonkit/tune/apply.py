@@ -1,4 +1,4 @@
-"""A choice written into model.yaml: its `serving` with the new values, everything else as it stands, comments too."""
+"""A choice written into model.yaml: `serving` with what is new in it; comments stay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def changed_text(spec: Spec, point: Point, now: Point) -> str:
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = spec.file.read_text(encoding="utf-8")
     document = yaml.load(text)
-    serving = document.setdefault("serving", {})
+    if document.get("serving") is None:
+        document["serving"] = {}
+    serving = document["serving"]
     if not hasattr(serving, "update"):
         raise SpecError(f"{spec.file} serving", found="no mapping", wanted="a mapping to change")
     if point == now:

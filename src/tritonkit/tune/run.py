@@ -136,6 +136,7 @@ def _refuse(spec: Spec) -> None:
         (serving.sequence_batching is not None, "sequences keep their instance"),
         (serving.decoupled, "a request has any number of answers"),
         (len(serving.instance_group) > 1, "several groups of instances"),
+        (serving.response_cache, "the response cache is on, whose answers would be measured"),
     ):
         if there:
             raise UsageError(

@@ -51,8 +51,10 @@ _SAME = 0.02
 """Points whose predictions are closer to each other than that do the same."""
 _DOUBT = 1.3
 """A point is still tried if the model, corrected by what was measured, promises 1 / 1.3 of the best."""
+_DOWN = 0.97
+"""How much lower the next rate of a validation is."""
 _IN_VAIN = 8
-"""Tries in a row without a better one, after which the search is over."""
+"""Tries in a row without a better one, after which the race is over."""
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
 
 
@@ -179,7 +181,7 @@ class Search:
         self._checked = self.now.group.variant
         self._predicted: dict[Point, float] = {}
         self._best = max(self.evaluations, key=_rate, default=None)
-        self._report: OpenReport | None = None
+        self._reports: dict[Point, OpenReport] = {}
         current: Evaluation | None = None
         ended = ""
         try:
@@ -197,7 +199,7 @@ class Search:
         return Outcome(
             self.slo, self.now, best, current, tuple(self.evaluations), dict(self.costs),
             dict(self._predicted), self._measurements, time.monotonic() - self._began, ended,
-            self._report,
+            self._reports.get(best.point) if best else None,
         )  # fmt: skip
 
     # -- 1 and 2: costs, and what they promise
@@ -209,7 +211,9 @@ class Search:
         for number, group in enumerate(groups, 1):
             if group in self.costs:
                 continue
-            self._check_time(share=0.5)
+            if group != self.now.group and self._spent_s() > self.budget_s / 2:
+                return  # the rest is for those that are known
+            self._check_time()
             self.listener.stage(
                 "costs", f"what runs cost, {number} of {len(groups)}: {_words(group)}"
             )
@@ -377,16 +381,10 @@ class Search:
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        percent = self.slo.tightest[0]
-        (series,) = report.series
-        trial = Trial(
-            rate, report.duration_s, not report.missed,
-            series.latency.at(percent) if series.latency else None, series.error_rate,
-            not report.invalid, report.missed,
-        )  # fmt: skip
+        trial = Trial.of(report, rate, self.slo.tightest[0])
         self._saw(point, trial)
         if trial.holds:
-            self._report = report
+            self._reports[point] = report
         return trial
 
     def _saw(self, point: Point, trial: Trial) -> None:
@@ -397,37 +395,52 @@ class Search:
     # -- 4: validation
 
     def _validated(self, current: Evaluation | None) -> tuple[Evaluation | None, Evaluation | None]:
-        """Best and current in turns, each at its rate or the next below that it holds in every run."""
-        best = self._best
-        chosen = {e.point: e for e in (best, current) if e is not None and e.rate_per_s}
-        sure = {point: self._hold(e) for point, e in chosen.items()}
-        return (
-            None if best is None else sure.get(best.point),
-            None if current is None else sure.get(current.point, current),
-        )
+        """Best and current, each at its rate or the next below that it holds in every run; the better one wins."""
+        chosen = {e.point: e for e in (self._best, current) if e is not None and e.rate_per_s}
+        sure = {point: self._hold(evaluation) for point, evaluation in chosen.items()}
+        best = max(sure.values(), key=_rate, default=None)
+        return best, None if current is None else sure.get(current.point, current)
 
     def _hold(self, evaluation: Evaluation) -> Evaluation:
-        """The rate, 3 % lower each time, at which the target holds in all of some longer runs."""
-        point, rate = evaluation.point, evaluation.rate_per_s
+        """The rate, 3 % lower each time, at which the target holds in all of some longer runs; 0 where it does not
+        down to half of it, or the model cannot be served twice in a row."""
+        self.listener.stage("validation", f"{evaluation.point}, in longer runs")
         trials: list[Trial] = []
-        self.listener.stage("validation", f"{point}, in longer runs")
-        self._serve(point)
+        problem = ""
+        for _ in range(2):
+            try:
+                self._serve(evaluation.point)
+                return self._held(evaluation, trials)
+            except _FAILURES as error:
+                problem = str(error)
+        return replace(
+            evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials),
+            problem=problem,
+        )  # fmt: skip
+
+    def _held(self, evaluation: Evaluation, trials: list[Trial]) -> Evaluation:
+        point, rate = evaluation.point, evaluation.rate_per_s
         while rate > evaluation.rate_per_s / 2:
             runs: list[Trial] = []
             while len(runs) < self.repeats and all(run.holds for run in runs):
                 runs.append(self._try(point, rate, seconds=2 * self.trial_s))
-            trials += runs
+                trials.append(runs[-1])
             if all(run.holds for run in runs):
-                break
-            rate *= 0.97
-        tails = [run.tail_ms for run in runs if run.tail_ms is not None]
+                tails = [run.tail_ms for run in runs if run.tail_ms is not None]
+                return replace(
+                    evaluation, stage="validation", rate_per_s=rate,
+                    tail_ms=max(tails, default=None), trials=tuple(trials),
+                )  # fmt: skip
+            rate *= _DOWN
         return replace(
-            evaluation, stage="validation", rate_per_s=rate, tail_ms=max(tails, default=None),
-            trials=tuple(trials),
-        )  # fmt: skip
+            evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials)
+        )
 
-    def _check_time(self, share: float = 1.0) -> None:
-        if time.monotonic() - self._began > self.budget_s * share:
+    def _spent_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _check_time(self) -> None:
+        if self._spent_s() > self.budget_s:
             raise _Over("the budget is used up")
 
 

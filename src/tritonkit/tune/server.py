@@ -130,7 +130,12 @@ class Embedded:
                 callers = times * self._point.group.instances
                 taken = closed_loop(client, self._spec.name, items, callers, _BURST_S)
                 ran, runs = _counts(client, network)
-                sizes.append((ran - before[0]) / max(1, runs - before[1]))
+                if runs == before[1]:
+                    raise ClientError(
+                        f"model {network} at {self.address}", found="it ran for no request",
+                        wanted="runs to measure",
+                    )  # fmt: skip
+                sizes.append((ran - before[0]) / (runs - before[1]))
                 # Of all that the cores do, the steps around the network and the callers included: what a
                 # run costs here, not what it would cost alone.
                 per_s = callers / taken.mean()

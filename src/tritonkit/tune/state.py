@@ -1,4 +1,4 @@
-"""What a search has found out so far, on disk: the next one of the same model, target and machine goes on there."""
+"""What a search has found out so far, on disk: the next one of the same model, target and cores goes on there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tritonkit.disk import unwritable
 from tritonkit.machine import cores
 from tritonkit.measure.openloop import Slo
 from tritonkit.measure.openloop.find_rate import Trial
@@ -36,7 +37,7 @@ def state_file(root: Path, spec: Spec) -> Path:
 
 
 def load_state(file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str]) -> Known:
-    """What is known for this spec, target, machine and these artifacts (variant -> source hash); nothing where
+    """What is known for this spec, target, number of cores and these artifacts (variant -> source hash); nothing where
     one of them is another, or the file cannot be read."""
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
@@ -58,10 +59,13 @@ def save_state(
         "costs": [{"group": asdict(group), "costs": asdict(each)} for group, each in costs.items()],
         "evaluations": [asdict(each) for each in evaluations],
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
-    part.write_text(json.dumps(facts), encoding="utf-8")
-    part.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(facts), encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise unwritable(file, error) from error
 
 
 def _key(spec: Spec, slo: Slo, artifacts: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ Moments: TypeAlias = NDArray[np.float64]
 
 _GRID = 10_000
 """Points at which the rate is added up; between them it is a straight line."""
+_LATEST_START_S = 3600.0
 _MOST = 50_000_000
 """Arrivals of one run: beyond that its moments alone would fill the memory."""
 
@@ -106,6 +107,11 @@ def read_trace(file: Path) -> Moments:
         raise UsageError(f"--arrivals {file}", found=f"it cannot be read: {reason}") from None
     if not found:
         raise UsageError(f"--arrivals {file}", found="no line with a time", wanted="one a request")
+    if found[0] > _LATEST_START_S:
+        raise UsageError(
+            f"--arrivals {file}", found=f"a first request after {found[0]:g} s",
+            wanted="seconds since the start of the run", todo="subtract the first time from all",
+        )  # fmt: skip
     return np.array(found)
 
 

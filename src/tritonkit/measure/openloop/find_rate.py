@@ -37,6 +37,15 @@ class Trial:
     valid: bool
     missed: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, report: OpenReport, rate_per_s: float, percent: float) -> Trial:
+        """Of a run that was judged."""
+        tails = [s.latency.at(percent) for s in report.series if s.latency]
+        return cls(
+            rate_per_s, report.duration_s, not report.missed, max(tails, default=None),
+            max(s.error_rate for s in report.series), not report.invalid, report.missed,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class RateSearch:
@@ -63,6 +72,8 @@ class RateSearch:
     @property
     def summary(self) -> str:
         """The result in a sentence."""
+        if not self.rate_per_s and self.ended:
+            return f"No rate was found that holds {self.slo}: {self.ended}."
         if not self.rate_per_s:
             return f"No rate from {_LEAST_PER_S:g}/s on held {self.slo}."
         text = f"{self.rate_per_s:.1f} requests/s hold {self.slo}"
@@ -116,8 +127,9 @@ class _Search:
                 f"{_MOST_TRIALS} trials were not enough: the server's speed changes too much"
             )
         report = self._run(rate)
-        while report.missed and report.invalid and (more := self._more_processes()):
-            self.load = replace(self.load, processes=more)
+        while report.missed and report.invalid and len(report.cpu_shares) < cores():
+            more = len(report.cpu_shares) + 1
+            self.load = replace(self.load, processes=max(more, self.load.processes or 0))
             report = self._run(rate)
         return not report.missed
 
@@ -130,20 +142,12 @@ class _Search:
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise _Ended(INTERRUPTED)
-        tails = [s.latency.at(percent) for s in report.series if s.latency]
-        trial = Trial(
-            rate, report.duration_s, not report.missed, max(tails, default=None),
-            max(s.error_rate for s in report.series), not report.invalid, report.missed,
-        )  # fmt: skip
+        trial = Trial.of(report, rate, percent)
         self.trials.append(trial)
         self.say(trial)
         if trial.holds:
             self.reports[rate] = report
         return report
-
-    def _more_processes(self) -> int | None:
-        now = self.load.processes or 1
-        return now + 1 if now < cores() else None
 
 
 def find_rate(
@@ -183,6 +187,8 @@ def find_rate(
             low, high = _confirmed(search, low, high, repeats, precision)
     except _Ended as why:
         ended = str(why)
+    except KeyboardInterrupt:
+        ended = INTERRUPTED
     return _result(search, ended)
 
 

@@ -7,6 +7,7 @@ wanted: a child begins with all of it in memory, and what it counts comes back i
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -22,8 +23,8 @@ import numpy as np
 
 from tritonkit.client import Client
 from tritonkit.client.inputs import Inputs
-from tritonkit.errors import TritonkitError
-from tritonkit.measure.openloop.sender import Prepared, Record, Sender, Stop
+from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.measure.openloop.sender import MISSED, Prepared, Record, Sender, Stop
 from tritonkit.measure.workload import Workload
 from tritonkit.measure.workloads import prepare
 from tritonkit.wire.request import Prepared as Encoder
@@ -33,6 +34,9 @@ __all__ = ["load_record", "main"]
 _AHEAD_S: Final = 0.25
 """Between the fork and the first request: connections are made meanwhile."""
 _FAILED: Final = 70
+_MISSED: Final = 3
+"""Exit codes of senders: something unforeseen; the target is missed, and what was counted is saved."""
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
@@ -41,6 +45,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent(os.getppid())
     requests: list[Prepared] = []
     models: list[str] = []
     for line in sys.stdin:
@@ -53,6 +58,9 @@ def main() -> None:
                 said = _run(asked, requests)
         except TritonkitError as error:
             said = {"error": error.to_dict()}
+        except Exception as error:  # of a project's own code
+            found = f"{type(error).__name__}: {error}"
+            said = {"error": UsageError(f"{asked['root']}: requests", found=found).to_dict()}
         print(json.dumps(said), file=out, flush=True)
 
 
@@ -64,6 +72,8 @@ def _prepare(asked: dict[str, Any]) -> tuple[list[str], list[Prepared]]:
     with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
         for model in asked["models"]:
             made = _encoded(prepare(model, root, client), client)
+            if not made:
+                raise UsageError(f"model {model}", found="its workload has no request")
             models += [model] * len(made)
             requests += made
     return models, requests
@@ -82,33 +92,52 @@ def _run(asked: dict[str, Any], requests: Sequence[Prepared]) -> dict[str, Any]:
     """Fork the senders of a run and wait for them."""
     folder = Path(asked["folder"])
     start = time.monotonic() + _AHEAD_S
-    children = {_fork(asked, requests, folder, k, start): k for k in range(asked["processes"])}
-    codes: dict[int, int] = {}
+    children: dict[int, int] = {}
 
-    def pass_on(signum: int, _: Any) -> None:
+    def pass_on(signum: int = signal.SIGINT, _: Any = None) -> None:
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
 
+    # An interrupt that comes meanwhile is delivered once all children have their own handler.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, pass_on)
+    for k in range(asked["processes"]):
+        children[_fork(asked, requests, folder, k, start)] = k
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    failed: dict[str, Any] | None = None
     try:
-        for pid, k in children.items():
-            _, status, _ = os.wait4(pid, 0)
-            codes[k] = os.waitstatus_to_exitcode(status)
+        while children:
+            pid, status, _ = os.wait4(-1, 0)
+            k = children.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code:
+                pass_on()  # what the others would count is of no more use
+            if code not in (0, _MISSED):
+                failed = failed or _reason(folder / f"{k}.error", code)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for k, code in codes.items():
-        if code:
-            file = folder / f"{k}.error"
-            if file.is_file():
-                return {"error": json.loads(file.read_text())}
-            raise TritonkitError("the load generator", found=f"a process ended with {code}")
-    return {"start": start}
+    return {"error": failed} if failed else {"start": start}
+
+
+def _reason(file: Path, code: int) -> dict[str, Any]:
+    if file.is_file():
+        said: dict[str, Any] = json.loads(file.read_text())
+        return said
+    return TritonkitError("the load generator", found=f"a process ended with {code}").to_dict()
+
+
+def _end_with_parent(parent: int) -> None:
+    """See to it that this process ends with the one that made it, however that ends (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before
+        os._exit(_FAILED)
 
 
 def _fork(
     asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float
 ) -> int:
+    parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
@@ -118,8 +147,8 @@ def _fork(
         return pid
     code = _FAILED
     try:
-        _send(asked, requests, folder, k, start)
-        code = 0
+        _end_with_parent(parent)
+        code = _MISSED if _send(asked, requests, folder, k, start) == MISSED else 0
     except TritonkitError as error:
         (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))
     except BaseException:
@@ -130,8 +159,8 @@ def _fork(
 
 def _send(
     asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float
-) -> None:
-    """One process's share of a run: every `processes`-th request."""
+) -> str:
+    """One process's share of a run, every `processes`-th request; why it ended early, if so."""
     interrupted = False
 
     def interrupt(*_: Any) -> None:
@@ -139,6 +168,7 @@ def _send(
         interrupted = True
 
     signal.signal(signal.SIGINT, interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     plan = np.load(folder / "plan.npz")
     sender = Sender(
         asked["addresses"],
@@ -150,6 +180,7 @@ def _send(
     step = asked["processes"]
     record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)
     _save(record, folder / f"{k}.npz")
+    return record.ended
 
 
 def _save(record: Record, file: Path) -> None:

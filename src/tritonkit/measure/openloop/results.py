@@ -227,18 +227,23 @@ def _seconds(
     if len(edges) > 2 and edges[-1] - edges[-2] < 0.5:  # the rest goes with the last whole second
         edges = np.delete(edges, -2)
     came = np.histogram(answered[right], edges)[0]
-    place = np.searchsorted(edges, intended, "right") - 1
+    order = np.argsort(intended, kind="stable")
+    intended, answered, right = intended[order], answered[order], right[order]
+    places = np.searchsorted(intended, edges)
+    places[-1] = len(intended)
     found = []
     for k in range(len(edges) - 1):
-        here = place == k
-        ms = 1e3 * (answered - intended)[here & right]
-        points = [float(p) for p in np.percentile(ms, (50, 95, 99))] if len(ms) else [None] * 3
+        here = slice(places[k], places[k + 1])
+        correct = right[here]
+        ms = 1e3 * (answered[here] - intended[here])[correct]
+        points = [None] * 3
+        if len(ms):
+            points = np.percentile(ms, (50, 95, 99), method="inverted_cdf").tolist()
         found.append(
             Second(
-                float(edges[k]), int(here.sum()), len(ms), int((here & ~right).sum()),
-                int(came[k]), *points,
+                float(edges[k]), len(correct), len(ms), int((~correct).sum()), int(came[k]), *points
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

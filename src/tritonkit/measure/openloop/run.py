@@ -138,7 +138,7 @@ class Generator:
     def run(self, load: OpenLoad) -> OpenReport:
         """Send for the run's time, and wait for the answers.
 
-        An interrupt (Ctrl-C) ends it early: the report is of what was sent.
+        An interrupt (Ctrl-C) ends it early: the report is of what was sent. Before anything counted it is raised.
 
         Raises:
             UsageError: too many requests for the memory.
@@ -181,8 +181,11 @@ class Generator:
             for k, name in enumerate(self.models)
         )
         lag = times_of(1e3 * (record.sent - record.intended)[counted & ~np.isnan(record.sent)])
+        if lag is None and record.ended == INTERRUPTED:
+            raise KeyboardInterrupt
         if lag is None:
-            raise ClientError("the run", found="it ended before a request was counted")
+            found = record.ended or "no request was counted"
+            raise ClientError("the run", found=found)
         shares = tuple(each.cpu_s / span_s for each in records)
         worst = max((s.latency.at(99.0) for s in series if s.latency), default=None)
         missed = [line for each in series if load.slo for line in judge_slo(each, load.slo)]
@@ -250,7 +253,13 @@ def moments_of(load: OpenLoad) -> tuple[Moments, float]:
         UsageError: too many requests for the memory, or none.
     """
     if load.trace is not None:
-        return load.trace[load.trace < load.warm_s + load.duration_s], load.warm_s
+        moments = load.trace[load.trace < load.warm_s + load.duration_s]
+        if not (moments >= load.warm_s).any():
+            raise UsageError(
+                "the trace", found=f"no request in its first {load.warm_s + load.duration_s:g} s",
+                todo="a longer --duration",
+            )  # fmt: skip
+        return moments, load.warm_s
     counted = draw(load.arrivals, load.rate_per_s, load.duration_s)
     if not len(counted):
         raise UsageError(
@@ -300,7 +309,8 @@ def _joined(records: Sequence[Record]) -> Record:
         np.concatenate(outcomes),
         tuple(words),
         sum(r.cpu_s for r in records),
-        next((r.ended for r in records if r.ended), ""),
+        # Others are interrupted where one has ended for its own reason.
+        next((r.ended for r in sorted(records, key=lambda r: r.ended in ("", INTERRUPTED))), ""),
     )
 
 

@@ -1,7 +1,7 @@
 """Sending requests at moments that are given, whatever the server does, and noting when answers come.
 
 One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs
-as much as the request. Answers are checked while nothing is due, so that checking delays no request.
+as much as the request. Answers are checked one by one while nothing is due.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class Sender:
         interrupted: Callable[[], bool],
     ) -> None:
         self._requests, self._timeout_s, self._stop = requests, timeout_s, stop
+        self._too_late = f"DeadlineExceeded: no answer within {timeout_s:g} s"
         self._interrupted = interrupted
         self._addresses = addresses
         self._connections: list[PolledConnection | None] = [
@@ -120,9 +121,11 @@ class Sender:
         ]
         self._retry_at = [0.0] * len(addresses)
         self._gone_since: float | None = None
-        self._under_way: dict[Call, int] = {}
+        self._leaving: list[PolledConnection] = []
+        """Those that take no new calls and have some."""
+        self._under_way: dict[Call, tuple[int, PolledConnection]] = {}
         """The request of each call, in the order in which they began."""
-        self._backlog: deque[int] = deque()
+        self._backlogs: list[deque[int]] = [deque() for _ in addresses]
         """Requests whose server takes no more calls at once."""
         self._unchecked: deque[tuple[int, memoryview]] = deque()
         self._words: dict[str, int] = {}
@@ -138,20 +141,20 @@ class Sender:
         self._sent = array("d", [np.nan]) * count
         self._answered = array("d", [np.nan]) * count
         self._outcome = array("i", [-1]) * count
-        cpu = time.process_time()
         gc.collect()
         gc.freeze()
         gc.disable()
+        cpu = time.process_time()
         try:
             self._loop()
         finally:
+            used_s = time.process_time() - cpu
             gc.enable()
+            gc.unfreeze()
         while self._unchecked:
             self._check_some()
-        used_s = time.process_time() - cpu
-        for connection in self._connections:
-            if connection is not None:
-                connection.close()
+        for connection in self._there():
+            connection.close()
         return Record(
             moments,
             np.array(self._sent) - start,
@@ -176,28 +179,27 @@ class Sender:
             if next_at < count and (self._ended or self._interrupted()):
                 self._ended = self._ended or INTERRUPTED
                 count = next_at
-            if next_at >= count and not (self._under_way or self._backlog):
+            if next_at >= count and not (self._under_way or any(self._backlogs)):
                 return
             wait_s = due[next_at] - time.monotonic() if next_at < count else _LATEST_S
             if self._unchecked and (wait_s > 0 or len(self._unchecked) > _UNCHECKED):
                 self._check_some()
                 wait_s = 0.0
             self._read(min(max(wait_s, 0.0), _LATEST_S))
-            self._send_backlog()
+            self._send_backlogs()
             self._expire()
 
     def _begin(self, index: int, now: float) -> None:
-        """Send a request whose moment has come."""
+        """Send a request whose moment has come, after those that wait for the same server."""
         self._sent[index] = now
         at = index % len(self._connections)
         connection = self._connections[at] or self._connected(at, now)
         if connection is None:
-            return self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
-        if connection.full():
-            self._backlog.append(index)
+            self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
+        elif self._backlogs[at] or connection.full():
+            self._backlogs[at].append(index)
         else:
             self._open(index, connection)
-        return None
 
     def _open(self, index: int, connection: PolledConnection) -> None:
         body = self._requests[self._choice[index]].body
@@ -207,16 +209,18 @@ class Sender:
         except ServerUnavailable as error:
             self._fail(index, _words(error))
         else:
-            self._under_way[call] = index
+            self._under_way[call] = index, connection
+
+    def _there(self) -> list[PolledConnection]:
+        return [*filter(None, self._connections), *self._leaving]
 
     def _flush(self) -> None:
-        for connection in self._connections:
-            if connection is not None:
-                connection.flush()
+        for connection in self._there():
+            connection.flush()
 
     def _read(self, seconds: float) -> None:
         """Wait for answers at most so long, and note when they came."""
-        there = [each for each in self._connections if each is not None]
+        there = self._there()
         blocked = [each for each in there if each.blocked]
         if not there:
             time.sleep(seconds)
@@ -228,28 +232,34 @@ class Sender:
             now = time.monotonic()
             for call in ended:
                 self._end(call, connection, now)
-            if connection.lost:
-                self._lose(connection, now)
+            if connection.leaving:
+                self._leave(connection, now)
 
-    def _send_backlog(self) -> None:
-        while self._backlog:
-            connection = self._connections[self._backlog[0] % len(self._connections)]
-            if connection is not None and connection.full():
-                return
-            index = self._backlog.popleft()
-            if connection is None:
-                self._fail(index, "ServerUnavailable: the connection was lost")
-            else:
-                self._open(index, connection)
+    def _send_backlogs(self) -> None:
+        """Send what waited for room, to each server for itself."""
+        for at, backlog in enumerate(self._backlogs):
+            while backlog:
+                now = time.monotonic()
+                if self._due[backlog[0]] + self._timeout_s <= now:
+                    self._fail(backlog.popleft(), self._too_late, now)
+                    continue
+                connection = self._connections[at] or self._connected(at, now)
+                if connection is not None and connection.full():
+                    break
+                index = backlog.popleft()
+                if connection is None:
+                    self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
+                else:
+                    self._open(index, connection)
 
     # -- ends
 
     def _end(self, call: Call, connection: PolledConnection, now: float) -> None:
-        index = self._under_way.pop(call, None)
+        index, _ = self._under_way.pop(call, (None, None))
         if index is None:
             return
-        if call.refused and not connection.lost:  # the server surely did nothing for it
-            self._backlog.append(index)
+        if call.refused:  # the server surely did nothing for it
+            self._backlogs[index % len(self._backlogs)].append(index)
             return
         answer = answer_of(call)
         if answer is None:
@@ -300,28 +310,29 @@ class Sender:
 
     def _expire(self) -> None:
         """Fail requests whose time is up: the oldest come first."""
-        if self._under_way:
-            now = time.monotonic()
-            while self._under_way:
-                call, index = next(iter(self._under_way.items()))
-                if self._due[index] + self._timeout_s > now:
-                    break
-                del self._under_way[call]
-                self._fail(index, f"DeadlineExceeded: no answer within {self._timeout_s:g} s", now)
-                connection = self._connections[index % len(self._connections)]
-                if connection is not None:
-                    connection.cancel(call)
-        for connection in self._connections:
-            if connection is not None:
-                connection.reset_cancelled()
+        now = time.monotonic()
+        while self._under_way:
+            call, (index, connection) = next(iter(self._under_way.items()))
+            if self._due[index] + self._timeout_s > now:
+                break
+            del self._under_way[call]
+            self._fail(index, self._too_late, now)
+            connection.cancel(call)
+        for connection in self._there():
+            connection.reset_cancelled()
 
     # -- a server that is not there
 
-    def _lose(self, connection: PolledConnection, now: float) -> None:
-        at = self._connections.index(connection)
-        connection.close()
-        self._connections[at] = None
-        self._retry_at[at] = now
+    def _leave(self, connection: PolledConnection, now: float) -> None:
+        """Take a connection that the server closes, or has lost, out of use once its calls have ended."""
+        if connection in self._connections:
+            at = self._connections.index(connection)
+            self._connections[at] = None
+            self._retry_at[at] = now
+            self._leaving.append(connection)
+        if connection.lost or not connection.busy:
+            self._leaving.remove(connection)
+            connection.close()
 
     def _connected(self, at: int, now: float) -> PolledConnection | None:
         """A new connection, tried now and then; the run ends where no server is there for long."""

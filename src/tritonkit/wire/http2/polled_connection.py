@@ -56,9 +56,19 @@ class PolledConnection:
         return self._config.name
 
     @property
-    def lost(self) -> str:
-        """Why no new call can begin, if so."""
+    def leaving(self) -> str:
+        """Why no new call can begin, if so; those under way may still be answered unless it is `lost`."""
         return self._core.lost or self._core.draining
+
+    @property
+    def lost(self) -> str:
+        """Why it is of no more use, if so: all calls have ended."""
+        return self._core.lost
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._core.calls)
 
     @property
     def blocked(self) -> bool:
@@ -78,7 +88,7 @@ class PolledConnection:
         try:
             call = self._core.open(method, body, body_size(body), timeout_s)
         except Draining:
-            raise unreachable(self._config.name, self.lost, unprocessed=True) from None
+            raise unreachable(self._config.name, self.leaving, unprocessed=True) from None
         if call.unsent_bytes:
             self._unfinished[call] = None
             self._push()
