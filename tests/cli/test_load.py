@@ -40,6 +40,28 @@ def test_a_bad_line_of_a_trace(tmp_path: Path) -> None:
     assert f"{file}:2" in failed(done, 2)
 
 
+def test_a_trace_whose_requests_come_too_late(tmp_path: Path) -> None:
+    """After the duration, or at the seconds of a clock."""
+    file = tmp_path / "trace.csv"
+    file.write_text("2\n3\n")
+    done = tritonkit_here("load", "digits", "--arrivals", str(file), "--duration", "1s")
+    assert "no request in its first 1 s" in failed(done, 2)
+    file.write_text("1764000000\n")
+    done = tritonkit_here("load", "digits", "--arrivals", str(file))
+    assert "subtract the first time" in failed(done, 2)
+
+
+def test_options_that_a_trace_has_no_use_for(tmp_path: Path) -> None:
+    """Its moments are its own."""
+    file = tmp_path / "trace.csv"
+    file.write_text("0\n")
+    for options in (["--cv", "2"], ["--shape", "daily"], ["--warm-up", "1s"]):
+        done = tritonkit_here("load", "digits", "--arrivals", str(file), *options)
+        assert "not with a trace" in failed(done, 2)
+    done = tritonkit_here("load", "digits", "--rate", "5", "--cv", "2")
+    assert "wanted: --arrivals bursty" in failed(done, 2)
+
+
 def test_a_model_that_is_not_there() -> None:
     """Named, with what is near."""
     assert "digit" in failed(tritonkit_here("load", "digit", "--rate", "5"), 2)

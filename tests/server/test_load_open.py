@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.errors import ModelNotFound
 from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, Slo, find_rate, parse_slo
 from tritonkit.serve import Endpoint, serve
@@ -155,17 +155,25 @@ def test_a_trace_is_sent_as_it_was_recorded(digits_server: Endpoint, tmp_path: P
     assert facts["duration_s"] == pytest.approx(3.1, abs=0.1)
 
 
-def test_an_interrupt_reports_what_was_sent(digits_server: Endpoint) -> None:
-    """Ctrl-C once: the figures so far, and the exit code of an interrupt."""
-    with subprocess.Popen(
+def begun(digits_server: Endpoint, *options: str) -> subprocess.Popen[str]:
+    """A load of 300 s whose generator has been told to run, in a process group of its own."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "tritonkit.cli", "load", "digits", "--rate", "50", "--duration",
-         "300s", "--address", digits_server.grpc, "--json"],
+         "300s", "--address", digits_server.grpc, "--json", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT,
         start_new_session=True,
-    ) as process:  # fmt: skip
-        assert process.stderr
-        while "for 300 s" not in process.stderr.readline():
-            pass
+    )  # fmt: skip
+    assert process.stderr
+    line = " "
+    while line and "for 300 s" not in line:
+        line = process.stderr.readline()
+    assert line, "it ended"
+    return process
+
+
+def test_an_interrupt_reports_what_was_sent(digits_server: Endpoint) -> None:
+    """Ctrl-C once: the figures so far, and the exit code of an interrupt."""
+    with begun(digits_server, "--warm-up", "0s") as process:
         time.sleep(3)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
@@ -174,6 +182,33 @@ def test_an_interrupt_reports_what_was_sent(digits_server: Endpoint) -> None:
     facts = json.loads(out)
     assert facts["ended"] == "interrupted"
     assert facts["series"][0]["right"] == facts["series"][0]["requests"] > 0
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 1.0])
+def test_an_interrupt_before_anything_counts(digits_server: Endpoint, wait_s: float) -> None:
+    """At once, or amid the warm-up: the exit code, no figures, no traceback."""
+    with begun(digits_server, "--warm-up", "200s") as process:
+        time.sleep(wait_s)
+        os.kill(process.pid, signal.SIGINT)  # of the command alone
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+
+
+def test_a_command_that_is_killed_leaves_no_sender(digits_server: Endpoint) -> None:
+    """Its generator and the generator's processes end with it."""
+    with begun(digits_server) as process:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+    def is_gone() -> bool:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    eventually(is_gone, "the processes of its group to end")
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -140,6 +140,35 @@ def test_a_limit_of_calls_at_once_makes_requests_wait_not_fail() -> None:
     assert record.outcome.tolist() == [0] * 40
 
 
+def test_a_full_server_delays_no_request_to_another() -> None:
+    """Each has its own queue of what waits for room."""
+
+    def slowly(number: int) -> int:
+        time.sleep(0.05)
+        return number
+
+    with (
+        serving(slowly, max_concurrent_streams=1) as full,
+        serving(lambda number: number) as free,
+    ):
+        record = send([full, free], [prepared(3)], [0.0] * 30)
+    assert record.outcome.tolist() == [0] * 30
+    # The first server alone takes 15 times 50 ms; the other one's answers are all there before its last.
+    assert record.answered[1::2].max() < record.answered[::2].max()
+
+
+def test_a_server_that_says_goodbye_loses_no_request() -> None:
+    """Calls under way are answered on the old connection, new ones go over another."""
+
+    def slowly(number: int) -> int:
+        time.sleep(0.05)
+        return number
+
+    with serving(slowly, max_connection_age_ms=200) as address:
+        record = send([address], [prepared(3)], [k / 50 for k in range(60)])
+    assert record.outcome.tolist() == [0] * 60, record.failures
+
+
 def test_messages_larger_than_the_windows_arrive() -> None:
     """A megabyte goes as far as the server's windows open."""
     with serving(lambda number: number) as address:
