@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
+from tritonkit.cli.options import AsJson, Repository, Root, project_or_here, seconds
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageError
@@ -24,7 +24,6 @@ __all__ = ["command", "figures"]
 _WINDOW_S = 5.0
 _LEAST_S = 1.5
 _WARM_S = 1.0
-_MICROSECONDS = 1_000_000
 _MODERATE, _MOST_PER_S = 0.5, 200.0
 """Of what one caller alone reaches: a load that nothing need queue under."""
 _TRIES = 5
@@ -85,8 +84,8 @@ def command(
 
     Example: tritonkit diagnose digits --load 300
     """
-    seconds = None if duration is None else _seconds("--duration", duration, _LEAST_S)
-    target_ms = 1e3 * _seconds("--target", target, 0.0)
+    duration_s = None if duration is None else seconds("--duration", duration, _LEAST_S)
+    target_ms = 1e3 * seconds("--target", target, 1e-6)
     project = project_or_here(root)
     if address is None and name is None:
         raise UsageError(
@@ -106,15 +105,15 @@ def command(
         with _loaded(project, name, addresses, load):
             from tritonkit.diagnose import Watcher
 
-            window_s = _WINDOW_S if watch or seconds is None else seconds
+            window_s = _WINDOW_S if watch or duration_s is None else duration_s
             with Watcher(
                 addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
             ) as watcher:  # fmt: skip
-                _look(watcher, addresses, window_s, seconds, target_ms, watch, as_json)
+                _look(watcher, addresses, window_s, duration_s, target_ms, watch, as_json)
 
 
 def _look(
-    watcher: Watcher, addresses: Sequence[str], window_s: float, seconds: float | None,
+    watcher: Watcher, addresses: Sequence[str], window_s: float, duration_s: float | None,
     target_ms: float, watch: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from tritonkit.diagnose import diagnose, evidence_of
@@ -122,7 +121,7 @@ def _look(
     if watch:
         from tritonkit.cli.diagnose_watch import show
 
-        show(watcher, seconds, target_ms, as_json)
+        show(watcher, duration_s, target_ms, as_json)
         return
     note(f"looking at {', '.join(addresses)} for {window_s:g} s ...")
     watcher.wait(window_s)
@@ -173,20 +172,6 @@ def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
 
 def _figure(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _seconds(option: str, text: str, least: float) -> float:
-    from tritonkit.spec.units import parse_duration
-
-    try:
-        found = parse_duration(text) / _MICROSECONDS
-    except ValueError as error:
-        raise UsageError(option, found=str(error), wanted="such as 10s or 50ms") from None
-    if found < least or not found:
-        raise UsageError(
-            option, found=text, wanted=f"at least {least:g}s" if least else "more than nothing"
-        )
-    return found
 
 
 @contextlib.contextmanager

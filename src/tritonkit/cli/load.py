@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritonkit.cli.load_open import OpenOptions, open_load, run_open
-from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder
+from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_MICROSECONDS = 1_000_000
 _KINDS = ("poisson", "constant", "bursty")
 
 
@@ -168,9 +167,9 @@ def command(
         project, address,
         OpenOptions(
             models=tuple(dict.fromkeys(names)), rate_per_s=_rate(rate), find=find,
-            duration_s=None if duration is None else _seconds("--duration", duration),
+            duration_s=None if duration is None else seconds("--duration", duration, 0.001),
             slo=tuple(slo or ()), arrivals=arrivals or "poisson", cv=4.0 if cv is None else cv,
-            shape=shape.value, warm_s=_seconds("--warm-up", warm_up or "1s", least=0),
+            shape=shape.value, warm_s=seconds("--warm-up", warm_up or "1s"),
             processes=processes, seed=seed or 0, report=None if report is None else report.resolve(),
             as_json=as_json,
         ),
@@ -209,7 +208,7 @@ def _closed_loop(
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     folder = project / "model_repository"
     duration_s = _whole_seconds(duration)
-    pause_us = _duration("--think-time", think_time)
+    pause_us = round(1_000_000 * seconds("--think-time", think_time))
     _check(project, names, file, tier)
     with called(project, folder, names, address, http_address, http=rest) as (grpc, http):
         plan = LoadPlan(
@@ -247,13 +246,6 @@ def _rate(text: str | None) -> float | None:
     return value
 
 
-def _seconds(option: str, text: str, least: float = 0.001) -> float:
-    seconds = _duration(option, text) / _MICROSECONDS
-    if seconds < least:
-        raise UsageError(option, found=text, wanted=f"at least {least:g}s")
-    return seconds
-
-
 def _check(project: Path, names: list[str], file: Path, tier: str | None) -> None:
     """Refuse wrong names before a server is started for them."""
     from tritonkit.measure import limits_for, read_thresholds
@@ -266,20 +258,11 @@ def _check(project: Path, names: list[str], file: Path, tier: str | None) -> Non
         limits_for(limits, name, tier)
 
 
-def _duration(option: str, text: str) -> int:
-    from tritonkit.spec.units import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UsageError(option, found=str(error)) from None
-
-
 def _whole_seconds(text: str) -> int:
-    microseconds = _duration("--duration", text)
-    if microseconds < _MICROSECONDS or microseconds % _MICROSECONDS:
+    found = seconds("--duration", text)
+    if found < 1 or found != int(found):
         raise UsageError("--duration", found=text, wanted="whole seconds, at least 1s")
-    return microseconds // _MICROSECONDS
+    return int(found)
 
 
 def _print_outcome(outcome: Outcome, as_json: bool) -> None:

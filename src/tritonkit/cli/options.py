@@ -24,6 +24,7 @@ __all__ = [
     "project_folder",
     "project_or_here",
     "read_key",
+    "seconds",
 ]
 
 Root = Annotated[Path | None, typer.Option(help="The project's folder; found upwards from here.")]
@@ -59,6 +60,23 @@ AllowPlaintext = Annotated[
 def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
     """The names of any number of models."""
     return typer.Argument(metavar="[MODEL]...", help=help)
+
+
+def seconds(option: str, text: str, least: float = 0.0) -> float:
+    """A time such as `10s` or `50ms`, which stands after an option.
+
+    Raises:
+        UsageError: it is none, or shorter than `least` seconds, or nothing.
+    """
+    from tritonkit.spec.units import parse_duration
+
+    try:
+        found = parse_duration(text) / 1_000_000
+    except ValueError as error:
+        raise UsageError(option, found=str(error), wanted="such as 10s or 50ms") from None
+    if found < least:
+        raise UsageError(option, found=text, wanted=f"at least {least:g}s")
+    return found
 
 
 _COMPOSE_KEY = Path("deploy/docker/keys/admin-key")

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, Root, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
@@ -83,8 +83,8 @@ def command(
         need_package("ruamel.yaml", "tritonkit[tune]")
     project = project_folder(root)
     plan = TunePlan(
-        project, name, parse_slo(slo), tuple(variants or ()), _seconds("--budget", budget),
-        _seconds("--trial", trial), fresh,
+        project, name, parse_slo(slo), tuple(variants or ()), seconds("--budget", budget, 1),
+        seconds("--trial", trial, 1), fresh,
     )  # fmt: skip
     with _watching(plan.budget_s, str(plan.slo)) as listener:
         spec, outcome = tune(plan, listener)
@@ -117,18 +117,6 @@ def command(
             else f"no way of serving holds {plan.slo}"
         )
         raise typer.Exit(1)
-
-
-def _seconds(option: str, text: str) -> float:
-    from tritonkit.spec.units import parse_duration
-
-    try:
-        seconds = parse_duration(text) / 1e6
-    except ValueError as error:
-        raise UsageError(option, found=str(error)) from None
-    if seconds < 1:
-        raise UsageError(option, found=text, wanted="at least 1s")
-    return seconds
 
 
 def _print(outcome: Outcome, diff: str) -> None:
