@@ -172,6 +172,12 @@ def test_killed_and_restarted_under_load(echo: Path, project: Path) -> None:
     assert [error for error in seen["failures"] if not isinstance(error, away)] == []
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether every thread of a process stands still: on a busy machine that takes a moment."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -> None:
     """One of two takes long for a call: the other is asked too, and its answer is taken."""
     with ExitStack() as stack:
@@ -186,6 +192,7 @@ def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -
         # Triton's threads stand still: it neither answers nor closes its connections.
         os.kill(servers[0].pid, signal.SIGSTOP)
         try:
+            eventually(lambda: is_stopped(servers[0].pid), "all of its threads to stand still")
             replies = [model.predict(x=ITEM) for _ in range(10)]
         finally:
             os.kill(servers[0].pid, signal.SIGCONT)

@@ -41,13 +41,15 @@ class Batcher:
 class Costs:
     """Seconds that a run takes: `fixed_s`, and `item_s` for each item of mean weight; `around_s` is what a request
     spends outside the queue and the run (network, other steps). `spread` is the runs' coefficient of variation;
-    `weights` are those of the requests that there are, such as the lengths of texts, beside their mean."""
+    `weights` are those of the requests that there are, such as the lengths of texts, beside their mean; `most_per_s`
+    is what the whole machine does at most, whatever the batches (0: not known)."""
 
     fixed_s: float
     item_s: float
     around_s: float = 0.0
     spread: float = 0.1
     weights: tuple[float, ...] = ()
+    most_per_s: float = 0.0
 
     def run_s(self, items: float) -> float:
         """A run of so many items."""
@@ -56,7 +58,8 @@ class Costs:
     def capacity(self, batcher: Batcher) -> float:
         """Requests a second with full batches: more than any rate that can be held."""
         items = max(1, batcher.max_batch_size)
-        return batcher.instances * items / self.run_s(items)
+        full_per_s = batcher.instances * items / self.run_s(items)
+        return min(full_per_s, self.most_per_s or full_per_s)
 
 
 @dataclass(frozen=True)
