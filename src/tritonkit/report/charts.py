@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tritonkit.report.scale import Axis, log_axis
 
-__all__ = ["Columns", "Drawn", "Line", "Lines", "columns", "lines"]
+__all__ = ["Columns", "Drawn", "Line", "Lines", "Plot", "columns", "lines"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 14.0, 42.0
 _CHARACTER, _LINE = 7.0, 14.0
@@ -39,8 +39,8 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """A plot of `width` x `height` pixels, ready to be written as SVG."""
+class Plot:
+    """A plot of `width` x `height` pixels with its axes, ready to be written as SVG."""
 
     width: float
     height: float
@@ -50,6 +50,12 @@ class Lines:
     bottom: float
     x: Axis
     y: Axis
+
+
+@dataclass(frozen=True)
+class Lines(Plot):
+    """Lines in their plot."""
+
     drawn: tuple[Drawn, ...]
     limits: tuple[tuple[float, str], ...]
     """Height and name of each limit that lies in the plot."""
@@ -139,17 +145,9 @@ def _is_point(drawn: Drawn) -> bool:
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Plot):
     """Columns over a logarithmic axis, each from left to right edge and up to its height, in pixels."""
 
-    width: float
-    height: float
-    left: float
-    top: float
-    right: float
-    bottom: float
-    x: Axis
-    y: Axis
     bars: tuple[tuple[float, float, float, str], ...]
     """Left edge, width, upper end, and what it says."""
     limits: tuple[tuple[float, str], ...]

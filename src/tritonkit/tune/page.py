@@ -10,7 +10,8 @@ from typing import Any
 import tritonkit
 from tritonkit.report.charts import Line, lines
 from tritonkit.report.page import Machine, environment
-from tritonkit.tune.search import HOPELESS, Evaluation, Outcome
+from tritonkit.tune.outcome import Evaluation, Outcome
+from tritonkit.tune.search import HOPELESS
 from tritonkit.tune.space import Point
 
 __all__ = ["importance", "page"]

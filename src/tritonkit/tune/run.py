@@ -20,7 +20,8 @@ from tritonkit.optimize.variants import PYTHON
 from tritonkit.pipeline import render_models
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import Spec, load
-from tritonkit.tune.search import Evaluation, Listener, Outcome, Search
+from tritonkit.tune.outcome import Evaluation, Listener, Outcome
+from tritonkit.tune.search import Search
 from tritonkit.tune.server import Embedded
 from tritonkit.tune.space import Point, Space, current, space_of
 from tritonkit.tune.state import load_state, save_state, state_file

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,12 @@ from tritonkit.measure.openloop import (
     find_rate,
 )
 from tritonkit.measure.openloop.find_rate import Trial
+from tritonkit.tune.outcome import Evaluation, Listener, Outcome, Stage
 from tritonkit.tune.server import Served
 from tritonkit.tune.simulation import Costs, highest_rate
 from tritonkit.tune.space import Group, Point, Space
 
-__all__ = ["HOPELESS", "Evaluation", "Listener", "Outcome", "Search", "Stage"]
-
-Stage: TypeAlias = Literal["costs", "current", "race", "validation"]
+__all__ = ["HOPELESS", "Search"]
 
 _ABOVE = 1.05
 """How much above the best a point is tried at first."""
@@ -56,84 +55,6 @@ _DOWN = 0.97
 _IN_VAIN = 8
 """Tries in a row without a better one, after which the race is over."""
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What is known of one point: the rate it held, and all its trials.
-
-    `problem`: why it could not be served, if so.
-    """
-
-    point: Point
-    stage: Stage
-    predicted_per_s: float
-    rate_per_s: float
-    tail_ms: float | None
-    trials: tuple[Trial, ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the search found.
-
-    Args:
-        now: the point that is served today.
-        best, current: the best point and that one, as validated.
-        evaluations: all points that were measured, in order.
-        costs: of each group. predicted: of each point.
-        measurements: runs under load.
-        ended: why the search ended early, if so.
-        report: of the best point's validation.
-    """
-
-    slo: Slo
-    now: Point
-    best: Evaluation | None
-    current: Evaluation | None
-    evaluations: tuple[Evaluation, ...]
-    costs: Mapping[Group, Costs]
-    predicted: Mapping[Point, float]
-    measurements: int
-    seconds: float
-    ended: str = ""
-    report: OpenReport | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "slo": str(self.slo),
-            "best": None if self.best is None else asdict(self.best),
-            "current": None if self.current is None else asdict(self.current),
-            "gain": self.gain,
-            "evaluations": [asdict(each) for each in self.evaluations],
-            "costs": [asdict(group) | asdict(each) for group, each in self.costs.items()],
-            "measurements": self.measurements,
-            "seconds": self.seconds,
-            "ended": self.ended,
-            "report": None if self.report is None else self.report.to_dict(),
-        }
-
-    @property
-    def gain(self) -> float | None:
-        """The best rate over that of the way that is served now; None where either is not known."""
-        if self.best is None or self.current is None or not self.current.rate_per_s:
-            return None
-        return self.best.rate_per_s / self.current.rate_per_s
-
-
-class Listener:
-    """What a search tells as it goes on; all of it does nothing here."""
-
-    def stage(self, stage: Stage, text: str) -> None:
-        """Something begins."""
-
-    def trial(self, point: Point, trial: Trial) -> None:
-        """A run under load is over."""
-
-    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
-        """A point is known."""
 
 
 class _Over(Exception):

@@ -14,7 +14,7 @@ from tritonkit.machine import cores
 from tritonkit.measure.openloop import Slo
 from tritonkit.measure.openloop.find_rate import Trial
 from tritonkit.spec import Spec
-from tritonkit.tune.search import Evaluation
+from tritonkit.tune.outcome import Evaluation
 from tritonkit.tune.simulation import Costs
 from tritonkit.tune.space import Group, Point
 

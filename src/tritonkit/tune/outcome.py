@@ -1,0 +1,93 @@
+"""What a search tells and gives: points that were measured, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from tritonkit.measure.openloop import OpenReport, Slo, Trial
+from tritonkit.tune.simulation import Costs
+from tritonkit.tune.space import Group, Point
+
+__all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
+
+Stage: TypeAlias = Literal["costs", "current", "race", "validation"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of one point: the rate it held, and all its trials.
+
+    `problem`: why it could not be served, if so.
+    """
+
+    point: Point
+    stage: Stage
+    predicted_per_s: float
+    rate_per_s: float
+    tail_ms: float | None
+    trials: tuple[Trial, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search found.
+
+    Args:
+        now: the point that is served today.
+        best, current: the best point and that one, as validated.
+        evaluations: all points that were measured, in order.
+        costs: of each group. predicted: of each point.
+        measurements: runs under load.
+        ended: why the search ended early, if so.
+        report: of the best point's validation.
+    """
+
+    slo: Slo
+    now: Point
+    best: Evaluation | None
+    current: Evaluation | None
+    evaluations: tuple[Evaluation, ...]
+    costs: Mapping[Group, Costs]
+    predicted: Mapping[Point, float]
+    measurements: int
+    seconds: float
+    ended: str = ""
+    report: OpenReport | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "slo": str(self.slo),
+            "best": None if self.best is None else asdict(self.best),
+            "current": None if self.current is None else asdict(self.current),
+            "gain": self.gain,
+            "evaluations": [asdict(each) for each in self.evaluations],
+            "costs": [asdict(group) | asdict(each) for group, each in self.costs.items()],
+            "measurements": self.measurements,
+            "seconds": self.seconds,
+            "ended": self.ended,
+            "report": None if self.report is None else self.report.to_dict(),
+        }
+
+    @property
+    def gain(self) -> float | None:
+        """The best rate over that of the way that is served now; None where either is not known."""
+        if self.best is None or self.current is None or not self.current.rate_per_s:
+            return None
+        return self.best.rate_per_s / self.current.rate_per_s
+
+
+class Listener:
+    """What a search tells as it goes on; all of it does nothing here."""
+
+    def stage(self, stage: Stage, text: str) -> None:
+        """Something begins."""
+
+    def trial(self, point: Point, trial: Trial) -> None:
+        """A run under load is over."""
+
+    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """A point is known."""
