@@ -58,7 +58,7 @@ def _model(setting: Setting, model: str) -> list[Ratio]:
         space = Space(ready.space.groups, BATCHES, DELAYS_US, preferred=False)
         grid = _exhaustive(setting, ready, space, slo)
         search = Search(
-            ready.server, ready.generator, slo, space, ready.now, ready.items, BUDGET_S,
+            ready.server, ready.generator, slo, space, ready.now, ready.shapes, BUDGET_S,
             setting.seconds,
         )  # fmt: skip
         outcome = search.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -15,9 +15,9 @@ from tritonkit.errors import ServerStartError, ServerUnavailable
 from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, OpenReport, Slo, draw
 from tritonkit.measure.openloop.results import judge_slo, series_of, times_of
 from tritonkit.measure.openloop.sender import INTERRUPTED, Record
+from tritonkit.simulation import highest_rate, simulate
 from tritonkit.tune import Costs, Evaluation, Group, Listener, Outcome, Point, Search, Space
 from tritonkit.tune import search as module
-from tritonkit.tune.simulation import highest_rate, simulate
 
 SLO = Slo({99.0: 50.0})
 FP32, INT8 = "onnx-fp32", "onnx-int8"
@@ -47,10 +47,10 @@ class Machine:
             raise ServerStartError("tritonserver", found="it does not load")
         self.point = point
 
-    def costs(self, items: Sequence[Mapping[str, Any]]) -> Costs:
+    def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
         """What is measured of them, which may be off."""
         true = TRUE[self.point.group]
-        return Costs(true.fixed_s * self.off, true.item_s * self.off, true.around_s, true.spread)
+        return replace(true, fixed_s=true.fixed_s * self.off, item_s=true.item_s * self.off)
 
     def prepare(self) -> None:
         """Known answers of another variant."""
@@ -75,7 +75,7 @@ class Machine:
 def search(machine: Machine, **options: Any) -> Outcome:
     """Search on it."""
     options = {"budget_s": 600.0, "trial_s": 5.0} | options
-    made = Search(machine, cast("Generator", machine), SLO, SPACE, NOW, [{}], **options)
+    made = Search(machine, cast("Generator", machine), SLO, SPACE, NOW, (), **options)
     return made.run()
 
 
@@ -190,9 +190,9 @@ def test_half_of_the_time_is_left_for_measurements(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     class Slow(Machine):
-        def costs(self, items: Sequence[Mapping[str, Any]]) -> Costs:
+        def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
             clock[0] += 100
-            return super().costs(items)
+            return super().costs(generator, shapes)
 
     outcome = search(Slow(), budget_s=300.0)
     assert len(outcome.costs) == 2

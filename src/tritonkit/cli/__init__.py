@@ -25,6 +25,7 @@ from tritonkit.cli import (
     manifests,
     models,
     new,
+    plan,
     profile,
     reload,
     report,
@@ -48,6 +49,7 @@ app.command("models")(models.command)
 app.command("reload")(reload.command)
 app.command("load")(load.command)
 app.command("tune")(tune.command)
+app.command("plan")(plan.command)
 app.command("profile")(profile.command)
 app.command("diagnose")(diagnose.command)
 app.command("compose")(compose.command)

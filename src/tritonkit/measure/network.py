@@ -26,7 +26,7 @@ from tritonkit.text import first_line
 if TYPE_CHECKING:
     from tritonkit.client import Client
 
-__all__ = ["NetworkProfile", "example_inputs", "profile_network"]
+__all__ = ["NetworkProfile", "example_inputs", "network_inputs", "profile_network"]
 
 _REPEATS = 50
 _THREADS = ("intra_op_thread_count", "INFERENCE_NUM_THREADS")
@@ -98,7 +98,7 @@ def profile_network(
     try:
         # What a library prints is no part of a command's own output, such as --json.
         with contextlib.redirect_stdout(sys.stderr):
-            batch = _batch(spec, client, inputs)
+            batch = network_inputs(client, spec, inputs)
             return _profile(model, variant, folder, _threads(client, model), batch)
     except TritonkitError as error:
         return NetworkProfile(model, variant, problem=str(error))
@@ -117,7 +117,7 @@ def _profile(model: str, variant: str, folder: Path, threads: int, batch: Batch)
     return NetworkProfile(model, variant, runtime, threads, tuple(times))
 
 
-def _batch(spec: Spec, client: Client, inputs: Mapping[str, Any]) -> Batch:
+def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Batch:
     """What the network gets for a request: the steps before it are called one by one."""
     tensors: Batch = dict(checked_inputs(client.model(spec.name).signature, inputs))
     for step in steps_of(client, spec.name):

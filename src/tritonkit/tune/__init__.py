@@ -4,11 +4,11 @@
 another way from trial to trial, `search` the search, `state` what it knows on disk, `apply` the choice in model.yaml.
 """
 
+from tritonkit.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
 from tritonkit.tune.apply import changed_text, difference
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.tune.search import Search
 from tritonkit.tune.server import Embedded, Served
-from tritonkit.tune.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
 from tritonkit.tune.space import Group, Point, Space, current, space_of, tuned
 from tritonkit.tune.state import Known, load_state, save_state, state_file
 

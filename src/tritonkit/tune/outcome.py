@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from tritonkit.measure.openloop import OpenReport, Slo, Trial
-from tritonkit.tune.simulation import Costs
+from tritonkit.simulation import Costs
 from tritonkit.tune.space import Group, Point
 
 __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tritonkit.client import Client
 from tritonkit.errors import UsageError
 from tritonkit.export import Artifact, BuildCache
 from tritonkit.machine import cores
+from tritonkit.measure.network import network_inputs
 from tritonkit.measure.openloop import Generator, Slo
 from tritonkit.measure.workloads import prepare
 from tritonkit.optimize.results import choose, evaluate, wanted_variants
@@ -65,7 +65,8 @@ class Ready:
     generator: Generator
     space: Space
     now: Point
-    items: Sequence[Mapping[str, Any]]
+    shapes: Sequence[int]
+    """See `Search`."""
     hashes: Mapping[str, str]
     """Of the variants' artifacts."""
 
@@ -99,7 +100,7 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
             file.unlink(missing_ok=True)
         known = load_state(file, ready.spec, plan.slo, ready.hashes)
         search = Search(
-            ready.server, ready.generator, plan.slo, ready.space, ready.now, ready.items,
+            ready.server, ready.generator, plan.slo, ready.space, ready.now, ready.shapes,
             plan.budget_s, plan.trial_s, known=known.evaluations, costs=known.costs,
         )  # fmt: skip
 
@@ -126,8 +127,8 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
         Embedded(plan.root, spec, artifacts, now) as server,
         Generator(plan.root, (spec.name,), (server.address,)) as generator,
     ):
-        items = _items(spec, plan.root, server.address)
-        yield Ready(spec, server, generator, space, now, items, hashes)
+        shapes = _shapes(spec, plan.root, server.address)
+        yield Ready(spec, server, generator, space, now, shapes, hashes)
 
 
 def _refuse(spec: Spec) -> None:
@@ -169,6 +170,14 @@ def _network(spec: Spec, artifact: Artifact, root: Path) -> ModelPlan:
     return next(model.plan for model in models if model.plan.name == spec.network_name)
 
 
-def _items(spec: Spec, root: Path, address: str) -> Sequence[Mapping[str, Any]]:
+def _shapes(spec: Spec, root: Path, address: str) -> tuple[int, ...]:
+    """A number for the shape of what the network gets for each request; none where it takes all together."""
     with Client(address) as client:
-        return [request.inputs for request in prepare(spec.name, root, client).requests]
+        if any(each.allow_ragged_batch for each in client.config(spec.network_name).input):
+            return ()
+        found = [
+            tuple((k, a.shape) for k, a in network_inputs(client, spec, request.inputs).items())
+            for request in prepare(spec.name, root, client).requests
+        ]
+    numbers = {shape: number for number, shape in enumerate(dict.fromkeys(found))}
+    return tuple(numbers[shape] for shape in found) if len(numbers) > 1 else ()

@@ -13,9 +13,8 @@ simulation knows; there are some hundreds of points, so all of them can be simul
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +31,9 @@ from tritonkit.measure.openloop import (
     find_rate,
 )
 from tritonkit.measure.openloop.find_rate import Trial
+from tritonkit.simulation import Costs, highest_rate
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome, Stage
 from tritonkit.tune.server import Served
-from tritonkit.tune.simulation import Costs, highest_rate
 from tritonkit.tune.space import Group, Point, Space
 
 __all__ = ["HOPELESS", "Search"]
@@ -71,7 +70,7 @@ class Search:
         slo: the target.
         space: what can be chosen.
         now: the point that is served today.
-        items: requests by input name, for the costs.
+        shapes: a number for the shape of each of the generator's requests; empty: all alike.
         budget_s: the time for all of it.
         trial_s: how long a run under load lasts.
         repeats: runs of a validation.
@@ -84,7 +83,7 @@ class Search:
     slo: Slo
     space: Space
     now: Point
-    items: Sequence[Mapping[str, Any]]
+    shapes: Sequence[int]
     budget_s: float
     trial_s: float = 4.0
     repeats: int = 3
@@ -135,13 +134,11 @@ class Search:
             if group != self.now.group and self._spent_s() > self.budget_s / 2:
                 return  # the rest is for those that are known
             self._check_time()
-            self.listener.stage(
-                "costs", f"what runs cost, {number} of {len(groups)}: {_words(group)}"
-            )
+            self.listener.stage("costs", f"what runs cost, {number} of {len(groups)}: {group}")
             most = max((p.max_batch_size for p in self.space.points(group)), default=1)
             try:
                 self.served.serve(Point(group, most))
-                self.costs[group] = self.served.costs(self.items)
+                self.costs[group] = self.served.costs(self.generator, self.shapes)
             except _FAILURES as error:
                 point = Point(group, most)
                 self._keep(Evaluation(point, "costs", 0.0, 0.0, None, problem=str(error)))
@@ -375,7 +372,3 @@ def _tail(trials: Sequence[Trial], rate: float) -> float | None:
         t.tail_ms for t in trials if t.holds and t.rate_per_s == rate and t.tail_ms is not None
     ]
     return max(tails, default=None)
-
-
-def _words(group: Group) -> str:
-    return f"{group.variant}, {group.instances} x {group.threads} threads"

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from tritonkit.client import Client
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import ClientError, ServerError
 from tritonkit.export import Artifact
 from tritonkit.machine import cores
-from tritonkit.measure.closed_loop import closed_loop
+from tritonkit.measure.openloop import Generator
 from tritonkit.pipeline import render_models
 from tritonkit.publish.publish import publish
 from tritonkit.serve import Server
+from tritonkit.simulation import Costs
 from tritonkit.spec import Spec
-from tritonkit.tune.simulation import Costs, fit
+from tritonkit.tune.costs import measure_costs
 from tritonkit.tune.space import Point, tuned
 
 __all__ = ["Embedded", "Served"]
 
-_CALLERS = (1, 4, 16)
-"""For each instance: all are busy, with batches of one to many."""
-_BURST_S = 0.6
-_LEANER = 2.0
-"""How much more than these callers, who take a part of the cores, a lean client may get."""
-_ROUNDS = 3
 _LOAD_S = 120.0
 
 
@@ -50,7 +43,7 @@ class Served(Protocol):
             ServerError, ClientError: it cannot be.
         """
 
-    def costs(self, items: Sequence[Mapping[str, Any]]) -> Costs:
+    def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
         """What runs cost in the way that is served now."""
 
 
@@ -71,6 +64,8 @@ class Embedded:
         self._point = first
         self._server: Server | None = None
         self._port = 0
+        self.start_s = 0.0
+        """What the server took, the last time, from its start until it was ready."""
 
     @property
     def address(self) -> str:
@@ -121,33 +116,11 @@ class Embedded:
         except ClientError:
             self._restart()  # a load that failed half way
 
-    def costs(self, items: Sequence[Mapping[str, Any]]) -> Costs:
-        """By callers who keep all instances busy: what a run of each size must have taken for their rate."""
-        network = self._spec.network_name
-        sizes, seconds = [], []
-        most_per_s = 0.0
-        with Client(self.address, retry=None, breaker=None) as client:
-            alone = closed_loop(client, self._spec.name, items, 1, _BURST_S)
-            for times in _CALLERS:
-                before = _counts(client, network)
-                callers = times * self._point.group.instances
-                taken = closed_loop(client, self._spec.name, items, callers, _BURST_S)
-                ran, runs = _counts(client, network)
-                if runs == before[1]:
-                    raise ClientError(
-                        f"model {network} at {self.address}", found="it ran for no request",
-                        wanted="runs to measure",
-                    )  # fmt: skip
-                sizes.append((ran - before[0]) / (runs - before[1]))
-                # Of all that the cores do, the steps around the network and the callers included: what a
-                # run costs here, not what it would cost alone.
-                per_s = callers / float(taken.mean())
-                most_per_s = max(most_per_s, per_s)
-                seconds.append(self._point.group.instances * sizes[-1] / per_s)
-        fixed_s, item_s = fit(sizes, seconds)
-        around_s = max(0.0, float(alone.mean()) - fixed_s - item_s)
-        weights, spread = _weights(alone, len(items))
-        return Costs(fixed_s, item_s, around_s, spread, weights, _LEANER * most_per_s)
+    def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
+        """See `measure_costs`."""
+        return measure_costs(
+            generator, self._spec.network_name, self._point.group.instances, shapes
+        )
 
     # -- the server
 
@@ -162,7 +135,9 @@ class Embedded:
             metrics_port=0,
         )  # fmt: skip
         # The same port after a restart, for those who know the address.
+        began = time.monotonic()
         self._port = int(server.start().grpc.rpartition(":")[2])
+        self.start_s = time.monotonic() - began
         self._server = server
 
     def _restart(self) -> None:
@@ -178,23 +153,3 @@ class Embedded:
                 return client.is_ready(self._spec.name)
         except ClientError:
             return False
-
-
-def _weights(seconds: NDArray[np.float64], items: int) -> tuple[tuple[float, ...], float]:
-    """What each item takes beside their mean, and how much the same item varies; for one caller, who goes round
-    the items. Without two rounds of them: no weights."""
-    rounds = len(seconds) // items
-    if rounds < _ROUNDS:
-        spread = float(seconds.std() / max(seconds.mean(), 1e-9))
-        return (), float(np.clip(spread, 0.05, 1.0))
-    table = seconds[: rounds * items].reshape(rounds, items)
-    medians = np.median(table, axis=0)
-    weights = medians / medians.mean()
-    spread = float(np.median(table.std(axis=0) / table.mean(axis=0)))
-    return tuple(float(w) for w in weights), float(np.clip(spread, 0.05, 0.5))
-
-
-def _counts(client: Client, model: str) -> tuple[int, int]:
-    """Items and runs so far."""
-    found = client.statistics(model)
-    return sum(s.inference_count for s in found), sum(s.execution_count for s in found)

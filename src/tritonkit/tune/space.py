@@ -8,9 +8,9 @@ from typing import Any
 
 from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
 from tritonkit.render.values import ModelPlan
+from tritonkit.simulation import Batcher
 from tritonkit.spec import Spec
 from tritonkit.spec.serving import DynamicBatching, Instances, Serving
-from tritonkit.tune.simulation import Batcher
 
 __all__ = ["Group", "Point", "Space", "current", "space_of", "tuned"]
 
@@ -27,6 +27,9 @@ class Group:
     variant: str
     instances: int
     threads: int
+
+    def __str__(self) -> str:
+        return f"{self.variant}, {self.instances} x {self.threads} threads"
 
 
 @dataclass(frozen=True, order=True)
@@ -56,10 +59,7 @@ class Point:
         group = self.group
         preferred = f", preferred {','.join(map(str, self.preferred))}" if self.preferred else ""
         delay = f", delay {self.delay_us / 1000:g} ms" if self.delay_us else ""
-        return (
-            f"{group.variant}, {group.instances} x {group.threads} threads,"
-            f" batches up to {self.max_batch_size}{preferred}{delay}"
-        )
+        return f"{group}, batches up to {self.max_batch_size}{preferred}{delay}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

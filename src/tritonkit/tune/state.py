@@ -13,14 +13,14 @@ from tritonkit.disk import unwritable
 from tritonkit.machine import cores
 from tritonkit.measure.openloop import Slo
 from tritonkit.measure.openloop.find_rate import Trial
+from tritonkit.simulation import Costs
 from tritonkit.spec import Spec
 from tritonkit.tune.outcome import Evaluation
-from tritonkit.tune.simulation import Costs
 from tritonkit.tune.space import Group, Point
 
 __all__ = ["Known", "load_state", "save_state", "state_file"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass
@@ -75,7 +75,7 @@ def _key(spec: Spec, slo: Slo, artifacts: Mapping[str, str]) -> str:
 
 
 def _costs(facts: dict[str, Any]) -> dict[str, Any]:
-    return facts | {"weights": tuple(facts["weights"])}
+    return facts | {name: tuple(facts[name]) for name in ("weights", "shapes", "factors")}
 
 
 def _evaluation(facts: dict[str, Any]) -> Evaluation:

@@ -13,7 +13,7 @@ from tritonkit.measure.openloop.find_rate import RateSearch, Trial, find_rate
 from tritonkit.measure.openloop.page import counters_csv, page, seconds_csv
 from tritonkit.measure.openloop.results import Interval, OpenReport, OpenSeries, Second, Times
 from tritonkit.measure.openloop.run import Generator, OpenLoad, moments_of
-from tritonkit.measure.openloop.sender import INTERRUPTED
+from tritonkit.measure.openloop.sender import INTERRUPTED, Record
 from tritonkit.measure.openloop.slo import Slo, parse_slo
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "OpenReport",
     "OpenSeries",
     "RateSearch",
+    "Record",
     "Second",
     "Slo",
     "Times",

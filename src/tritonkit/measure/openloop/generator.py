@@ -176,6 +176,7 @@ def _send(
         asked["timeout_s"],
         Stop(**asked["stop"]),
         lambda: interrupted,
+        asked["most"],
     )
     step = asked["processes"]
     record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)

@@ -147,18 +147,44 @@ class Generator:
         moments, warm = moments_of(load)
         processes = load.processes or _processes(moments)
         choice = self._choices(len(moments), load)
+        stop = _stop(load, warm, int((moments >= warm).sum()))
+        with Counters(self.addresses, self._looked_at) as counters:
+            start, records = self._send(moments, choice, processes, stop)
+        chosen = [choice[k::processes] for k in range(processes)]
+        return self._report(load, warm, records, chosen, counters.seconds(start + warm))
+
+    def send(self, moments: Moments, choice: NDArray[np.int64], most: int | None = None) -> Record:
+        """Send these requests by one process, and do not judge what comes of it.
+
+        Args:
+            moments: when each is due. choice: int64 [n], its number, as `requests` counts them.
+            most: under way at each server, as `Sender` has it: with all moments 0 a closed loop.
+
+        Raises:
+            ClientError: a server does not answer.
+        """
+        _, (record,) = self._send(moments, choice, 1, Stop(), most)
+        if record.ended == INTERRUPTED:
+            raise KeyboardInterrupt
+        return record
+
+    @property
+    def requests(self) -> int:
+        """How many different requests there are, of all models."""
+        return len(self._model_of)
+
+    def _send(
+        self, moments: Moments, choice: NDArray[np.int64], processes: int, stop: Stop, most: int | None = None
+    ) -> tuple[float, list[Record]]:  # fmt: skip
+        """When a run began on the monotonic clock, and what each process recorded."""
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)
             np.savez(folder / "plan.npz", moments=moments, choice=choice)
-            stop = _stop(load, warm, int((moments >= warm).sum()))
-            with Counters(self.addresses, self._looked_at) as counters:
-                said = self._ask(
-                    do="run", folder=name, processes=processes, addresses=self.addresses,
-                    timeout_s=self._timeout_s, stop=asdict(stop),
-                )  # fmt: skip
-            records = [_load(folder / f"{k}.npz") for k in range(processes)]
-        chosen = [choice[k::processes] for k in range(processes)]
-        return self._report(load, warm, records, chosen, counters.seconds(said["start"] + warm))
+            said = self._ask(
+                do="run", folder=name, processes=processes, addresses=self.addresses,
+                timeout_s=self._timeout_s, stop=asdict(stop), most=most,
+            )  # fmt: skip
+            return said["start"], [_load(folder / f"{k}.npz") for k in range(processes)]
 
     def _report(
         self, load: OpenLoad, warm: float, records: Sequence[Record],

@@ -102,6 +102,8 @@ class Sender:
         timeout_s: after which a request has failed.
         stop: see `Stop`.
         interrupted: asked now and then: whether to send no more.
+        most: requests under way at each server, as from so many callers who each wait for their answer: the
+            next one counts as sent when there is room for it. None: as many as are due.
     """
 
     def __init__(
@@ -111,8 +113,10 @@ class Sender:
         timeout_s: float,
         stop: Stop,
         interrupted: Callable[[], bool],
+        most: int | None = None,
     ) -> None:
         self._requests, self._timeout_s, self._stop = requests, timeout_s, stop
+        self._most = most
         self._too_late = f"DeadlineExceeded: no answer within {timeout_s:g} s"
         self._interrupted = interrupted
         self._addresses = addresses
@@ -196,12 +200,18 @@ class Sender:
         connection = self._connections[at] or self._connected(at, now)
         if connection is None:
             self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
-        elif self._backlogs[at] or connection.full():
+        elif self._backlogs[at] or self._full(connection):
             self._backlogs[at].append(index)
         else:
             self._open(index, connection)
 
+    def _full(self, connection: PolledConnection) -> bool:
+        most = self._most
+        return connection.full() or (most is not None and connection.under_way >= most)
+
     def _open(self, index: int, connection: PolledConnection) -> None:
+        if self._most is not None:
+            self._sent[index] = time.monotonic()
         body = self._requests[self._choice[index]].body
         left = self._due[index] + self._timeout_s - time.monotonic()
         try:
@@ -244,7 +254,7 @@ class Sender:
                     self._fail(backlog.popleft(), self._too_late, now)
                     continue
                 connection = self._connections[at] or self._connected(at, now)
-                if connection is not None and connection.full():
+                if connection is not None and self._full(connection):
                     break
                 index = backlog.popleft()
                 if connection is None:
@@ -330,7 +340,7 @@ class Sender:
             self._connections[at] = None
             self._retry_at[at] = now
             self._leaving.append(connection)
-        if connection.lost or not connection.busy:
+        if connection.lost or not connection.under_way:
             self._leaving.remove(connection)
             connection.close()
 

@@ -66,9 +66,9 @@ class PolledConnection:
         return self._core.lost
 
     @property
-    def busy(self) -> bool:
-        """Whether calls are under way."""
-        return bool(self._core.calls)
+    def under_way(self) -> int:
+        """Calls that have no end yet."""
+        return len(self._core.calls)
 
     @property
     def blocked(self) -> bool:

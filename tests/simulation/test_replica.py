@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritonkit.measure.openloop import Arrivals, draw
-from tritonkit.tune.simulation import Batcher, Costs, fit, highest_rate, simulate
+from tritonkit.simulation import Batcher, Costs, fit, highest_rate, simulate
 
 EXACT = Costs(0.010, 0.0, spread=0.0)
 

@@ -1,0 +1,211 @@
+"""`tritonkit plan`: how many replicas a rate needs, and what they cost."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root, project_folder, seconds
+from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.plan import Measured, Plan, Traffic
+
+__all__ = ["command"]
+
+_RULES = 5
+_MOST_RATE = 1e9
+
+
+class BalancingName(StrEnum):
+    """How requests are spread over replicas."""
+
+    RANDOM = "random"
+    ROUND_ROBIN = "round_robin"
+    LEAST_REQUEST = "least_request"
+
+
+def command(
+    rate: Annotated[float, typer.Option(help="Requests a second, at the busiest moment.")],
+    slo: Annotated[list[str], typer.Option(metavar="p99=50ms", help="The latency target.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A model of models/, measured here.")
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="0.526/h", help="Of a machine: per s, h, day, month or year."),
+    ] = None,
+    traffic: Annotated[
+        str,
+        typer.Option(
+            metavar="SHAPE|FILE.csv",
+            help="A day: steady, daily, step, spike, ramp, or lines of seconds since midnight and a rate.",
+        ),
+    ] = "daily",
+    spare: Annotated[
+        int, typer.Option(min=0, max=1000, help="Replicas that may be down at the same time.")
+    ] = 1,
+    start_up: Annotated[
+        str | None,
+        typer.Option(
+            "--start-up", metavar="TIME",
+            help="From a decision until a new replica answers; by default what the server takes here.",
+        ),
+    ] = None,
+    balancing: Annotated[
+        BalancingName, typer.Option(help="How requests are spread over the replicas.")
+    ] = BalancingName.LEAST_REQUEST,
+    cv: Annotated[
+        float, typer.Option(min=0.1, max=20, help="Of the gaps between requests: 1 is Poisson, above bursts.")
+    ] = 1.0,
+    variants: Annotated[
+        list[str] | None,
+        typer.Option("--variants", metavar="NAME", help="Also measure these; `spec`, `all`. May be repeated."),
+    ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Plan with what --save wrote, perhaps elsewhere; no server is started."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep what was measured of a replica.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for report.html and report.json.")
+    ] = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:  # fmt: skip
+    """Say how many replicas hold a target at a rate, what they cost, what would save, and how to scale them.
+
+    One replica is measured on this machine for about a minute; the fleet, its failures and a day of
+    autoscaling are simulated. Figures are those of machines like the one that was measured.
+
+    Example: tritonkit plan sentences --rate 500 --slo p99=150ms --price 0.526/h
+    """
+    from tritonkit.measure.openloop import Arrivals, parse_slo
+    from tritonkit.plan import Demand, make_plan, parse_price
+
+    if not 0 < rate <= _MOST_RATE:
+        raise UsageError("--rate", found=f"{rate:g}", wanted=f"above 0, at most {_MOST_RATE:g}")
+    target = parse_slo(slo)
+    demand = Demand(
+        _traffic(traffic, rate),
+        target,
+        parse_price(price) if price else None,
+        spare,
+        None if start_up is None else seconds("--start-up", start_up),
+        balancing.value,
+        Arrivals("poisson" if cv == 1 else "bursty", cv),
+    )
+    found = _measured(name, measured, variants or [], target, root)
+    if save is not None:
+        found.save(save)
+        note(f"measured: {save}")
+    plan = make_plan(found, demand, lambda text: note(f"{text} ..."))
+    if as_json:
+        print_json(plan.to_dict())
+    else:
+        _print(plan)
+    if report is not None:
+        _write(report, plan)
+
+
+def _traffic(text: str, rate: float) -> Traffic:
+    from tritonkit.measure.shapes import SHAPES
+    from tritonkit.plan import of_shape, read_traffic
+
+    if text in SHAPES:
+        return of_shape(text, rate)
+    if Path(text).suffix or Path(text).exists():
+        return read_traffic(Path(text), rate)
+    raise UsageError("--traffic", found=repr(text), wanted=f"{', '.join(SHAPES)}, or a CSV file")
+
+
+def _measured(
+    name: str | None, file: Path | None, variants: list[str], slo: object, root: Path | None
+) -> Measured:
+    from tritonkit.measure.openloop import Slo
+    from tritonkit.plan import measure, read_measured
+    from tritonkit.tune.run import TunePlan
+
+    if file is not None:
+        found = read_measured(file)
+        if name not in (None, found.model):
+            raise UsageError(
+                f"--measured {file}", found=f"model {found.model}", wanted=f"model {name}"
+            )
+        return found
+    if name is None:
+        raise UsageError("MODEL", found="none", wanted="a model of models/, or --measured FILE")
+    assert isinstance(slo, Slo)  # noqa: S101
+    plan = TunePlan(project_folder(root), name, slo, tuple(variants))
+    return measure(plan, lambda text: note(f"{text} ..."))
+
+
+def _print(plan: Plan) -> None:
+    demand, price = plan.demand, plan.demand.price
+    percent, ms = demand.slo.tightest
+    tails = ", ".join(f"p{p:g} {found:.1f} ms" for p, found in plan.sized.tails_ms.items())
+    print_line(f"one replica   {plan.held_per_s:.1f}/s hold {demand.slo} in a fleet: {plan.point}")
+    print_line(
+        f"{plan.replicas} replicas    {plan.sized.replicas} for {demand.traffic.most_per_s:g}/s, {demand.spare} may be"
+        f" down; {tails}, instances run {plan.sized.busy:.0%} of the time"
+    )
+    if price is not None:
+        print_line(
+            f"cost          {price.text(plan.per_month(plan.replicas) or 0)} a month,"
+            f" {price.text(plan.per_million(plan.replicas) or 0)} for a million requests"
+        )
+    if plan.failure is not None:
+        print_line(
+            f"one goes down p{percent:g} {plan.failure.before_ms:.1f} ms before, {plan.failure.down_ms:.1f} while it is"
+            f" down, {plan.failure.after_ms:.1f} after"
+        )
+    print_line()
+    header = ["choice", "", "replicas", "of now"]
+    rows = [
+        [each.knob, each.choice, f"{each.replicas:.1f}", f"{each.of_now:.0%}"]
+        for each in plan.savings
+    ]
+    if price is not None:
+        header.append("a month")
+        for row, each in zip(rows, plan.savings, strict=True):
+            row.append(price.text(plan.per_month(each.replicas) or 0))
+    print_table("what would save", header, rows)
+    print_line()
+    print_table(
+        f"a day, {demand.traffic.name}",
+        ["rule", "replicas", "least, most", f"over {ms:g} ms", "behind", "changes", "flaps"],
+        [
+            [
+                str(day.rule), f"{day.replica_hours / 24:.1f}", f"{day.least}, {day.most}", f"{day.late:.2%}",
+                f"{day.behind_s:.0f} s", str(day.changes), str(day.flaps),
+            ]
+            for day in dict.fromkeys([*plan.days[:_RULES], plan.fixed])
+        ],
+    )  # fmt: skip
+
+
+def _write(folder: Path, plan: Plan) -> None:
+    import json
+
+    from tritonkit.plan.page import page
+
+    written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    command = shlex.join(["tritonkit", *sys.argv[1:]])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = page(plan, written, command=command)
+        (folder / "report.html").write_text(text, encoding="utf-8")
+        (folder / "report.json").write_text(json.dumps(plan.to_dict(), indent=1) + "\n")
+    except OSError as error:
+        found = f"it cannot be written: {error.strerror}"
+        raise UsageError(f"--report {folder}", found=found, wanted="a folder") from None
+    note(f"reports: {folder}")

@@ -1,0 +1,38 @@
+"""How many replicas a rate needs, and what they cost: from what is measured of one, by simulation.
+
+`measured` is one replica and its file, `sizing` the fleet that holds a target, `traffic` a day's rate, `scaling` a day
+under a rule of autoscaling, `price` what machines cost, `run` all of it as a plan, `page` its report.
+"""
+
+from tritonkit.plan.measured import Measured, measure, read_measured
+from tritonkit.plan.price import Price, parse_price
+from tritonkit.plan.run import Demand, Failure, Plan, Saving, make_plan
+from tritonkit.plan.scaling import Day, Minute, Rule, Terms, simulate_day
+from tritonkit.plan.sizing import Curve, Fleet, Sized, curve, size
+from tritonkit.plan.traffic import Traffic, of_shape, read_traffic
+
+__all__ = [
+    "Curve",
+    "Day",
+    "Demand",
+    "Failure",
+    "Fleet",
+    "Measured",
+    "Minute",
+    "Plan",
+    "Price",
+    "Rule",
+    "Saving",
+    "Sized",
+    "Terms",
+    "Traffic",
+    "curve",
+    "make_plan",
+    "measure",
+    "of_shape",
+    "parse_price",
+    "read_measured",
+    "read_traffic",
+    "simulate_day",
+    "size",
+]

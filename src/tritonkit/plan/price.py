@@ -1,0 +1,59 @@
+"""What machines cost: a price in time, and what comes of it for a month and a million requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tritonkit.errors import UsageError
+
+__all__ = ["HOURS_A_MONTH", "Price", "parse_price"]
+
+HOURS_A_MONTH = 730.0
+"""Of a year of 8,760 hours, as clouds bill."""
+_HOURS = {"s": 1 / 3600, "h": 1.0, "day": 24.0, "month": HOURS_A_MONTH, "year": 8760.0}
+_PRICE = re.compile(r"(?P<currency>[A-Z]{3} ?|[$€£¥])?(?P<amount>\d+(?:\.\d+)?)/(?P<unit>[a-z]+)")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Of one machine. `currency` stands before amounts; it may be empty."""
+
+    per_hour: float
+    currency: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text(self.per_hour)}/h"
+
+    def text(self, amount: float) -> str:
+        """An amount as people read it: three figures where it is small."""
+        if amount >= 1000:
+            return f"{self.currency}{amount:,.0f}"
+        return f"{self.currency}{amount:.2f}" if amount >= 1 else f"{self.currency}{amount:.3g}"
+
+    def per_month(self, machines: float) -> float:
+        """Of so many machines."""
+        return machines * self.per_hour * HOURS_A_MONTH
+
+    def per_million(self, machines: float, rate_per_s: float) -> float:
+        """For a million requests, of so many machines that answer at this rate in the mean."""
+        return machines * self.per_hour / (3600 * rate_per_s) * 1e6
+
+
+def parse_price(text: str, where: str = "--price") -> Price:
+    """Read `0.526/h`, `$380/month` or `EUR 0.9/h`.
+
+    Raises:
+        UsageError: it is something else, or nothing.
+    """
+    match = _PRICE.fullmatch(text.strip())
+    if not match or match["unit"] not in _HOURS or not float(match["amount"]):
+        raise UsageError(
+            where, found=repr(text), wanted="the price of a machine, such as 0.526/h or $380/month",
+            todo=f"units: {', '.join(_HOURS)}",
+        )  # fmt: skip
+    currency = (match["currency"] or "").strip()
+    return Price(
+        float(match["amount"]) / _HOURS[match["unit"]],
+        f"{currency} " if len(currency) == 3 else currency,
+    )

@@ -1,0 +1,313 @@
+"""A plan: replicas, cost, savings and a day of scaling, from what was measured of one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tritonkit.errors import UsageError
+from tritonkit.measure.openloop import Arrivals, Slo, draw
+from tritonkit.plan.measured import Measured
+from tritonkit.plan.price import Price
+from tritonkit.plan.scaling import Day, Metric, Rule, Terms, simulate_day
+from tritonkit.plan.sizing import Curve, Fleet, Outcome, Sized, alone, curve, size
+from tritonkit.plan.traffic import Traffic
+from tritonkit.simulation import BALANCING, Balancing, Outage, simulate_fleet
+from tritonkit.tune.space import Point, Space
+
+__all__ = ["Demand", "Failure", "Plan", "Saving", "make_plan"]
+
+_UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
+_QUEUE_TIME = (0.05, 0.1, 0.2, 0.4)
+_SCHEDULE = (0.8, 0.9, 1.0)
+_TARGETS = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 8.0)
+"""Times the target, at which the cost is shown."""
+_DELAYS_US = (0, 1000, 5000)
+_BETTER = 1.05
+"""How much more a way must hold than the best before it."""
+_LOOK_REPLICAS, _LOOK_REQUESTS = 4, 4000
+_OUTAGE_S = 60.0
+_MOST_OUTAGE = 60_000
+"""Requests of a simulated outage."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked of the fleet.
+
+    Args:
+        traffic: of a day; the fleet is sized for its highest rate.
+        slo: the target.
+        price: of a machine, which is a replica.
+        spare: replicas that may be down while the target holds.
+        start_s: from a decision until a new replica answers; None: as measured.
+        balancing: how requests are spread.
+        arrivals: how they come.
+    """
+
+    traffic: Traffic
+    slo: Slo
+    price: Price | None = None
+    spare: int = 1
+    start_s: float | None = None
+    balancing: Balancing = "least_request"
+    arrivals: Arrivals = field(default_factory=Arrivals)
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What another choice would need: replicas in the mean of a day, spare ones included; of today's, 0 to 1."""
+
+    knob: str
+    choice: str
+    replicas: float
+    of_now: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One replica goes down at the highest rate for a minute: the tail before, while it is down, and after."""
+
+    replicas: int
+    before_ms: float
+    down_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What comes of it.
+
+    Args:
+        point: how each replica serves.
+        held_per_s: the rate at which one replica of a fleet holds the target.
+        sized: without spare replicas. replicas: with them.
+        failure: see `Failure`; None where a replica has no other beside it.
+        days: each rule's day, the cheapest that holds first; the first is recommended.
+        savings: the largest first.
+        costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None where
+            no number of replicas holds it.
+    """
+
+    measured: Measured
+    demand: Demand
+    point: Point
+    held_per_s: float
+    sized: Sized
+    replicas: int
+    start_s: float
+    failure: Failure | None
+    days: tuple[Day, ...]
+    savings: tuple[Saving, ...]
+    costs_by_target: tuple[tuple[float, int | None, int | None], ...]
+    best: Point
+
+    @property
+    def fixed(self) -> Day:
+        """The day without autoscaling."""
+        return next(day for day in self.days if day.rule.metric == "none")
+
+    def per_month(self, replicas: float) -> float | None:
+        """The cost of so many replicas; None without a price."""
+        price = self.demand.price
+        return None if price is None else price.per_month(replicas)
+
+    def per_million(self, replicas: float) -> float | None:
+        """The same for a million requests."""
+        price = self.demand.price
+        return (
+            None if price is None else price.per_million(replicas, self.demand.traffic.mean_per_s)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the days without their minutes."""
+        demand, price = self.demand, self.demand.price
+        best = self.days[0]
+        return {
+            "model": self.measured.model, "served": str(self.point),
+            "rate_per_s": demand.traffic.most_per_s, "mean_per_s": demand.traffic.mean_per_s,
+            "traffic": demand.traffic.name, "slo": str(demand.slo), "balancing": demand.balancing,
+            "replica_per_s": self.held_per_s, "sized": self.sized.to_dict(),
+            "spare": demand.spare, "replicas": self.replicas, "start_s": self.start_s,
+            "price_per_hour": None if price is None else price.per_hour,
+            "currency": "" if price is None else price.currency.strip(),
+            "per_month": self.per_month(self.replicas),
+            "per_million": self.per_million(self.replicas),
+            "recommended": str(best.rule),
+            "recommended_per_month": self.per_month(best.replica_hours / 24),
+            "failure": None if self.failure is None else asdict(self.failure),
+            "days": [_day(day) for day in self.days],
+            "savings": [asdict(each) for each in self.savings],
+            "costs_by_target": [
+                {"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target
+            ],
+            "best": str(self.best),
+        }  # fmt: skip
+
+
+def _day(day: Day) -> dict[str, Any]:
+    facts = asdict(replace(day, minutes=()))
+    del facts["minutes"]
+    return facts | {"rule": str(day.rule)}
+
+
+def make_plan(
+    measured: Measured, demand: Demand, say: Callable[[str], None] = lambda _: None
+) -> Plan:
+    """Size the fleet, run its days and compare.
+
+    Raises:
+        UsageError: no number of replicas holds the target.
+    """
+    point = measured.now
+    fleet = _fleet(measured, point, demand)
+    say("how one replica of a fleet does at each rate")
+    of_one = curve(fleet)
+    held = of_one.highest_rate(demand.slo)
+    rate = demand.traffic.most_per_s
+    say(f"how many hold {demand.slo} at {rate:g}/s")
+    sized = size(fleet, rate, demand.slo) if held else None
+    if sized is None:
+        raise _out_of_reach(measured, fleet, demand)
+    # The same for the days: what each replica has when there are as few as hold the highest rate.
+    held = rate / sized.replicas if sized.replicas > 1 else max(held, rate)
+    replicas = sized.replicas + demand.spare
+    start_s = measured.start_s if demand.start_s is None else demand.start_s
+    percent, target_ms = demand.slo.tightest
+    terms = Terms(percent, target_ms, held, replicas, demand.spare, start_s)
+    say("a day under each rule")
+    days = _days(demand.traffic, of_one, terms)
+    say("what other ways of serving would need")
+    best, of_best = _best_way(measured, demand, of_one)
+    return Plan(
+        measured, demand, point, held, sized, replicas, start_s,
+        _failure(fleet, rate, replicas, percent), days,
+        _savings(
+            measured, demand, fleet, sized, days, (best, of_best.highest_rate(demand.slo)), of_one
+        ),
+        _by_target(demand, of_one, of_best), best,
+    )  # fmt: skip
+
+
+def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
+    return Fleet(point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals)
+
+
+def _out_of_reach(measured: Measured, fleet: Fleet, demand: Demand) -> UsageError:
+    single = alone(fleet)
+    tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in demand.slo.percentiles)
+    return UsageError(
+        f"--slo {demand.slo}", found=f"requests that wait for no other take {tails}: {measured.now}",
+        wanted="a target above that, which no number of replicas can beat",
+        todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {demand.slo} --variants spec",
+    )  # fmt: skip
+
+
+def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
+    """All rules: those that keep the target and do not flap first, the cheapest of them first."""
+    pairs: tuple[tuple[Metric, Sequence[float]], ...] = (
+        ("utilization", _UTILIZATION), ("queue time", _QUEUE_TIME), ("schedule", _SCHEDULE),
+    )  # fmt: skip
+    rules = [Rule("none"), *(Rule(metric, each) for metric, targets in pairs for each in targets)]
+    days = [simulate_day(rule, traffic, of_one, terms) for rule in rules]
+    return tuple(
+        sorted(
+            days,
+            key=lambda day: (not day.keeps(terms.percent), day.replica_hours),
+        )
+    )
+
+
+def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failure | None:
+    """One of all goes down for a minute at the highest rate, in the middle of three."""
+    if replicas < 2:
+        return None
+    stand = min(replicas, 16)
+    share = rate * stand / replicas
+    length = min(_OUTAGE_S, _MOST_OUTAGE / 3 / share)
+    moments = draw(fleet.arrivals, share, 3 * length)
+    found = simulate_fleet(
+        moments, fleet.batcher, fleet.costs, stand, fleet.balancing,
+        outages=(Outage(0, length, 2 * length),),
+    )  # fmt: skip
+
+    def tail(first: float, last: float) -> float:
+        chosen = found.latency_s[(moments >= first) & (moments < last)]
+        return Outcome(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
+
+    return Failure(
+        replicas, tail(0.1 * length, length), tail(length, 2 * length), tail(2 * length, 3 * length)
+    )
+
+
+def _best_way(measured: Measured, demand: Demand, of_now: Curve) -> tuple[Point, Curve]:
+    """The way of serving whose replicas hold the target at the highest rate, of those whose costs are known."""
+    best, rate = measured.now, of_now.highest_rate(demand.slo)
+    space = Space(tuple(measured.costs), measured.batches, _DELAYS_US, preferred=False)
+    for point in (point for group in space.groups for point in space.points(group)):
+        fleet = _fleet(measured, point, demand)
+
+        def holds(rate: float, fleet: Fleet = fleet) -> bool:
+            return rate < fleet.capacity and fleet.simulate(
+                _LOOK_REPLICAS * rate, _LOOK_REPLICAS, _LOOK_REQUESTS
+            ).holds(demand.slo)
+
+        tried = rate * _BETTER or fleet.capacity / 100
+        while holds(tried):
+            best, rate = point, tried
+            tried *= _BETTER
+    return best, of_now if best == measured.now else curve(_fleet(measured, best, demand))
+
+
+def _savings(
+    measured: Measured, demand: Demand, fleet: Fleet, sized: Sized, days: Sequence[Day],
+    best: tuple[Point, float], of_one: Curve,
+) -> tuple[Saving, ...]:  # fmt: skip
+    """Each knob alone, everything else as it is now without autoscaling."""
+    now = sized.replicas + demand.spare
+    rate = demand.traffic.most_per_s
+    found: list[tuple[str, str, float]] = []
+    if days[0].rule.metric != "none":
+        found.append(("autoscaling", str(days[0].rule), days[0].replica_hours / 24))
+    if demand.spare:
+        found.append(("spare replicas", "none", float(sized.replicas)))
+    for times in (2.0, 5.0):
+        held = of_one.highest_rate(demand.slo, times)
+        text = ",".join(f"p{p:g}={ms * times:g}ms" for p, ms in demand.slo.percentiles.items())
+        found.append(("target", text, _count(rate, held) + demand.spare))
+    if best[0] != measured.now:
+        found.append(("way of serving", str(best[0]), _count(rate, best[1]) + demand.spare))
+    for balancing in BALANCING:
+        if balancing != fleet.balancing:
+            other = size(replace(fleet, balancing=_balancing(balancing)), rate, demand.slo)
+            if other is not None:
+                found.append(("balancing", balancing, other.replicas + demand.spare))
+    savings = [Saving(knob, choice, count, count / now) for knob, choice, count in found]
+    return tuple(sorted(savings, key=lambda saving: saving.replicas))
+
+
+def _balancing(name: str) -> Balancing:
+    return next(each for each in ("random", "round_robin", "least_request") if each == name)
+
+
+def _count(rate: float, held: float) -> float:
+    return float(np.ceil(rate / held - 1e-9)) if held else float("inf")
+
+
+def _by_target(
+    demand: Demand, now: Curve, best: Curve
+) -> tuple[tuple[float, int | None, int | None], ...]:
+    """Replicas for looser and tighter targets."""
+    _, target_ms = demand.slo.tightest
+    rows = []
+    for times in _TARGETS:
+        counts = []
+        for each in (now, best):
+            held = each.highest_rate(demand.slo, times)
+            whole = _count(demand.traffic.most_per_s, held)
+            counts.append(int(whole) + demand.spare if held else None)
+        rows.append((target_ms * times, counts[0], counts[1]))
+    return tuple(rows)

@@ -1,0 +1,74 @@
+"""When Triton's dynamic batcher sends a batch off, and how large it is."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Batcher", "next_batch"]
+
+
+@dataclass(frozen=True)
+class Batcher:
+    """How one model is served: `dynamic_batching` and `instance_group` of Triton's model configuration.
+
+    Args:
+        instances: that run at the same time.
+        max_batch_size: the largest batch; 1 or 0 without batching.
+        preferred: sizes at which a batch leaves without waiting, ascending.
+        delay_s: how long the oldest request may wait for others.
+    """
+
+    instances: int
+    max_batch_size: int
+    preferred: tuple[int, ...] = ()
+    delay_s: float = 0.0
+
+
+def next_batch(
+    at: Sequence[float], shapes: Sequence[int], head: int, ready: float, batcher: Batcher
+) -> tuple[float, int]:
+    """When the next batch leaves and how large it is.
+
+    It leaves when an instance is free and it is as large as may be, or of a preferred size, or its oldest request
+    has waited `delay_s`, or the next request in the queue has another shape: Triton does not look behind that.
+
+    Args:
+        at: seconds when each request came, ascending.
+        shapes: of each request's tensors, as numbers; empty: all alike.
+        head: the oldest request that waits.
+        ready: since when an instance is free, not before `at[head]`.
+    """
+    limit = min(head + max(1, batcher.max_batch_size), len(at))
+    blocked_at = float("inf")
+    end = _alike(shapes, head, limit) if shapes else limit
+    if end < limit:
+        limit, blocked_at = end, at[end]
+    waiting = bisect_right(at, ready, head, limit) - head
+    if waiting >= max(1, batcher.max_batch_size):
+        return ready, waiting
+    best = _preferred(batcher.preferred, waiting)
+    if best:
+        return ready, best
+    until = min(at[head] + batcher.delay_s, max(ready, blocked_at))
+    if until <= ready:
+        return ready, waiting
+    # It waits for the next size at which it may leave, or for its oldest request's time.
+    wanted = min([s for s in batcher.preferred if s > waiting] or [max(1, batcher.max_batch_size)])
+    if head + wanted <= limit and at[head + wanted - 1] <= until:
+        return at[head + wanted - 1], wanted
+    return until, bisect_right(at, until, head, limit) - head
+
+
+def _alike(shapes: Sequence[int], head: int, limit: int) -> int:
+    """Where the first request of another shape stands."""
+    shape, end = shapes[head], head + 1
+    while end < limit and shapes[end] == shape:
+        end += 1
+    return end
+
+
+def _preferred(sizes: tuple[int, ...], waiting: int) -> int:
+    """The largest preferred size that can be filled; 0 where there is none."""
+    return max((size for size in sizes if size <= waiting), default=0)
