@@ -15,6 +15,7 @@ from bench import (
     locust,
     overhead,
     pipeline,
+    plan,
     serving,
     spinning,
     tune,
@@ -35,6 +36,7 @@ BENCHES = {
     "locust": locust.run,
     "loadgen": loadgen.run,
     "tune": tune.run,
+    "plan": plan.run,
     "client": client.run,
     "variants": variants.run,
     "gpu": gpu.run,
@@ -102,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=[],
         metavar="A,B",
-        help="of `peers`, `serving`, `loadgen` and `tune`: these models alone",
+        help="of `peers`, `serving`, `loadgen`, `tune` and `plan`: these models alone",
     )
     return parser
 

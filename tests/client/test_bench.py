@@ -53,6 +53,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "locust",
         "loadgen",
         "tune",
+        "plan",
         "client",
         "variants",
         "gpu",

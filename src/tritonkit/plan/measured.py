@@ -20,9 +20,9 @@ from tritonkit.tune.space import Group, Point
 __all__ = ["OBSERVED", "Measured", "measure", "read_measured"]
 
 _VERSION = 1
-OBSERVED = (0.8, 0.35, 0.6)
+OBSERVED = (0.4, 0.6, 0.8, 0.95)
 """Shares of what the server does at most, at which it is seen under load."""
-_OBSERVED_S, _SATURATED_S = 5.0, 1.0
+_OBSERVED_S, _SATURATED_S = 6.0, 1.0
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
 
 
@@ -108,7 +108,7 @@ def read_measured(file: Path) -> Measured:
 
 def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Measured:
     """Measure a model of a project on an embedded server: some seconds for each variant with each number of
-    instances and threads, and runs at three rates as it is served now, which the costs are held against. Ways
+    instances and threads, and runs at some rates as it is served now, which the costs are held against. Ways
     that cannot be served are left out.
 
     Raises:
@@ -150,9 +150,8 @@ def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float]:
     costs = ready.server.costs(generator, ready.shapes)
     network = ready.spec.network_name
     most_per_s = saturated_per_s(generator, network, instances, _SATURATED_S)
-    runs = []
-    for seed, share in enumerate(OBSERVED):
-        say(f"under load: {share * most_per_s:.0f}/s")
-        runs.append(observe(generator, share * most_per_s, _OBSERVED_S, seed))
+    rates = [share * most_per_s for share in OBSERVED]
+    say(f"under load: {', '.join(f'{rate:.0f}' for rate in rates)} requests/s")
+    runs = observe(generator, rates, _OBSERVED_S)
     found = calibrated(costs, ready.now.batcher, runs)
     return found, found.run_s(1.0) / max(costs.run_s(1.0), 1e-9)

@@ -20,6 +20,7 @@ from tritonkit.tune.space import Point, Space
 
 __all__ = ["Demand", "Failure", "Plan", "Saving", "make_plan"]
 
+_RATE = tuple(k / 20 for k in range(10, 21, 2))
 _UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
 _QUEUE_TIME = (0.05, 0.1, 0.2, 0.4)
 _SCHEDULE = (0.8, 0.9, 1.0)
@@ -29,6 +30,8 @@ _DELAYS_US = (0, 1000, 5000)
 _BETTER = 1.05
 """How much more a way must hold than the best before it."""
 _LOOK_REPLICAS, _LOOK_REQUESTS = 4, 4000
+_COMPARED = 8000
+"""Requests of each simulation that only compares."""
 _OUTAGE_S = 60.0
 _MOST_OUTAGE = 60_000
 """Requests of a simulated outage."""
@@ -169,7 +172,7 @@ def make_plan(
     held = of_one.highest_rate(demand.slo)
     rate = demand.traffic.most_per_s
     say(f"how many hold {demand.slo} at {rate:g}/s")
-    sized = size(fleet, rate, demand.slo) if held else None
+    sized = size(fleet, rate, demand.slo, near=int(_count(rate, held))) if held else None
     if sized is None:
         raise _out_of_reach(measured, fleet, demand)
     # The same for the days: what each replica has when there are as few as hold the highest rate.
@@ -209,7 +212,7 @@ def _out_of_reach(measured: Measured, fleet: Fleet, demand: Demand) -> UsageErro
 def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
     """All rules: those that keep the target and do not flap first, the cheapest of them first."""
     pairs: tuple[tuple[Metric, Sequence[float]], ...] = (
-        ("utilization", _UTILIZATION), ("queue time", _QUEUE_TIME), ("schedule", _SCHEDULE),
+        ("rate", _RATE), ("utilization", _UTILIZATION), ("queue time", _QUEUE_TIME), ("schedule", _SCHEDULE),
     )  # fmt: skip
     rules = [Rule("none"), *(Rule(metric, each) for metric, targets in pairs for each in targets)]
     days = [simulate_day(rule, traffic, of_one, terms) for rule in rules]
@@ -282,7 +285,13 @@ def _savings(
         found.append(("way of serving", str(best[0]), _count(rate, best[1]) + demand.spare))
     for balancing in BALANCING:
         if balancing != fleet.balancing:
-            other = size(replace(fleet, balancing=_balancing(balancing)), rate, demand.slo)
+            other = size(
+                replace(fleet, balancing=_balancing(balancing)),
+                rate,
+                demand.slo,
+                near=sized.replicas,
+                requests=_COMPARED,
+            )
             if other is not None:
                 found.append(("balancing", balancing, other.replicas + demand.spare))
     savings = [Saving(knob, choice, count, count / now) for knob, choice, count in found]

@@ -19,11 +19,13 @@ from tritonkit.plan.traffic import DAY_S, STEP_S, Traffic
 
 __all__ = ["Day", "Metric", "Minute", "Rule", "Terms", "simulate_day"]
 
-Metric: TypeAlias = Literal["none", "utilization", "queue time", "schedule"]
+Metric: TypeAlias = Literal["none", "rate", "utilization", "queue time", "schedule"]
 
 _SYNC_S, _METRIC_AGE_S = 15.0, 15.0
 _TOLERANCE = 0.1
 _MOST_UP = 4
+_MOST = 2
+"""Times the replicas without autoscaling: the highest number that is set."""
 _STABILIZATION_S = 300.0
 _FLAP_S = 900.0
 """A change back within so long is a flap: what was started is hardly used."""
@@ -39,9 +41,10 @@ class Rule:
     """When a fleet grows and shrinks.
 
     Args:
-        metric: `utilization`: the share of the time in which an instance runs. `queue time`: what requests wait, as a
-            share of the latency target. `schedule`: the most that comes within half an hour and a start, known
-            beforehand, with `target` as the share of what a replica holds. `none`: as many as at the highest rate.
+        metric: `rate`: requests a second of a replica, as a share of what one holds. `utilization`: the share of the
+            time in which an instance runs. `queue time`: what requests wait, as a share of the latency target.
+            `schedule`: the most that comes within half an hour and a start, known beforehand, with `target` as the
+            share of what a replica holds. `none`: as many as at the highest rate.
         target: of the metric, 0 to 1.
     """
 
@@ -183,7 +186,7 @@ class _Fleet:
         return self._ready + sum(count for _, count in self._starting)
 
     def _serve(self, rate: float) -> float:
-        """A step of requests; gives the metric."""
+        """A step of requests; gives the metric, summed over replicas."""
         terms = self._terms
         able = self._ready * self._capacity
         arrived = rate * STEP_S + self._backlog
@@ -196,13 +199,13 @@ class _Fleet:
         self._late += late * rate * STEP_S
         self._worst_ms = max(self._worst_ms, tail + waited_ms)
         if self._rule.metric == "queue time":
-            return (max(0.0, tail - self._base_ms) + waited_ms) / terms.target_ms
-        return busy * self._ready
+            return self._ready * (max(0.0, tail - self._base_ms) + waited_ms) / terms.target_ms
+        return rate / terms.held_per_s if self._rule.metric == "rate" else busy * self._ready
 
     def _scale(self, now: float, number: int) -> None:
         count = self._count()
         wanted = self._wanted_count(now, number, count)
-        wanted = max(1, min(wanted, max(2 * count, count + _MOST_UP)))
+        wanted = max(1, min(wanted, max(2 * count, count + _MOST_UP), _MOST * self._terms.fixed))
         self._wanted.append((now, wanted))
         while self._wanted[0][0] < now - _STABILIZATION_S:
             self._wanted.popleft()
@@ -219,10 +222,8 @@ class _Fleet:
             return math.ceil(coming / (rule.target * self._terms.held_per_s) - 1e-9)
         while len(self._seen) > 1 and self._seen[1][0] <= now - _METRIC_AGE_S:
             self._seen.popleft()
-        metric = self._seen[0][1]
         # Those that start count as idle, so that what they will do is not asked for twice.
-        share = metric / count if rule.metric == "utilization" else metric
-        ratio = share / rule.target
+        ratio = self._seen[0][1] / count / rule.target
         if abs(ratio - 1) <= _TOLERANCE:
             return count
         return math.ceil(count * ratio - 1e-9)

@@ -27,6 +27,8 @@ _SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85,
 _SKIPPED = 0.05
 """The first part of a simulation, in which queues still fill."""
 _MOST_REPLICAS = 1_000_000
+_GRID = 2000
+"""Rates at which a curve is looked up."""
 
 
 @dataclass(frozen=True)
@@ -118,29 +120,36 @@ class Sized:
         }  # fmt: skip
 
 
-def size(fleet: Fleet, rate_per_s: float, slo: Slo) -> Sized | None:
+def size(
+    fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: int = _REQUESTS
+) -> Sized | None:
     """The fewest replicas that hold the target at this rate; None where no number does.
 
     With more replicas each has less to do and none is slower, so a bisection finds the fewest.
+
+    Args:
+        near: a number to begin with, where one is known.
+        requests: simulated with each number.
     """
     known: dict[int, Outcome] = {}
 
     def holds(replicas: int) -> bool:
-        known[replicas] = fleet.simulate(rate_per_s, replicas)
+        known[replicas] = fleet.simulate(rate_per_s, replicas, requests)
         return known[replicas].holds(slo)
 
-    low = max(0, math.ceil(rate_per_s / fleet.capacity) - 1)  # these are surely too few
     if not alone(fleet).holds(slo):
         return None
-    high = low + 1
+    low = max(0, math.ceil(rate_per_s / fleet.capacity) - 1)  # these are surely too few
+    high, step = max(low + 1, near), 1
     while not holds(high):
-        low, high = high, min(high + max(1, high // 4), _MOST_REPLICAS)
+        low, high, step = high, min(high + max(step, high // 8), _MOST_REPLICAS), 2 * step
         if low == high:
             return None
+    step = 1
     while high - low > 1:
-        middle = (low + high) // 2
+        middle = max(high - step, (low + high) // 2) if near else (low + high) // 2
         if holds(middle):
-            high = middle
+            high, step = middle, 2 * step
         else:
             low = middle
     found = known[high]
@@ -191,17 +200,15 @@ class Curve:
     def reader(self, percent: float, ms: float) -> Callable[[float], tuple[float, float, float]]:
         """What a replica does at any rate: a percentile in milliseconds, the share of requests above `ms`, and how
         busy it is, 0 to 1."""
-        rates = np.array(self.rates_per_s)
-        tails = np.array([outcome.at(percent) for outcome in self.outcomes])
-        late = np.array([outcome.late(ms) for outcome in self.outcomes])
-        busy = np.array([outcome.busy for outcome in self.outcomes])
+        known = [(o.at(percent), o.late(ms), o.busy) for o in self.outcomes]
+        grid = np.linspace(0.0, self.rates_per_s[-1], _GRID + 1)
+        columns = [np.interp(grid, self.rates_per_s, column) for column in zip(*known, strict=True)]
+        rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        each_per_s = self.rates_per_s[-1] / _GRID
 
         def read(rate_per_s: float) -> tuple[float, float, float]:
-            return (
-                float(np.interp(rate_per_s, rates, tails)),
-                float(np.interp(rate_per_s, rates, late)),
-                float(np.interp(rate_per_s, rates, busy)),
-            )
+            tail, late, busy = rows[min(_GRID, int(rate_per_s / each_per_s + 0.5))]
+            return tail, late, busy
 
         return read
 

@@ -15,13 +15,17 @@ from numpy.typing import NDArray
 
 from tritonkit.simulation.batcher import Batcher
 from tritonkit.simulation.costs import Costs
-from tritonkit.simulation.replica import simulate
+from tritonkit.simulation.fleet import simulate_fleet
 
 __all__ = ["Observation", "calibrated", "misfit"]
 
 _POINTS = (50, 75, 90, 95, 99)
+_WEIGHTS = (1.0, 1.0, 1.0, 0.7, 0.4)
+"""Of these percentiles: the higher, the more is chance in them."""
 _STEPS = (1.6, 1.25, 1.1, 1.04)
 _FIRST_PER_ROUND = 3
+_MOST = 3000
+"""Requests of each run that are simulated."""
 _BOUND = 8.0
 """No factor is further from 1."""
 
@@ -34,32 +38,41 @@ class Observation:
         moments: float64 [n], seconds when requests came, ascending.
         latency_s: float64 [n], what each took.
         choice: int64 [n], which of the costs' requests came each time; None: not known.
-        skipped_s: how much of the beginning does not count, in which the machine still warms up.
     """
 
     moments: NDArray[np.float64]
     latency_s: NDArray[np.float64]
     choice: NDArray[np.int64] | None = None
-    skipped_s: float = 0.0
+
+    def first(self, count: int) -> Observation:
+        """So many of its requests, from the start."""
+        choice = None if self.choice is None else self.choice[:count]
+        return Observation(self.moments[:count], self.latency_s[:count], choice)
 
 
-def calibrated(costs: Costs, batcher: Batcher, observations: Sequence[Observation]) -> Costs:
-    """The costs with which the simulation comes closest to these runs."""
+def calibrated(
+    costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1
+) -> Costs:
+    """The costs with which the simulation comes closest to these runs, of so many servers that got requests in
+    turn."""
+    observations = [each.first(_MOST) for each in observations]
     if batcher.instances == 1:
-        return _descended(costs, batcher, observations)
+        return _descended(costs, batcher, observations, replicas)
     # How instances share the cores is what single runs say least of: from both ends.
     starts = [replace(costs, contention=each) for each in (costs.contention, batcher.instances)]
-    found = [_descended(start, batcher, observations) for start in starts]
-    return min(found, key=lambda each: misfit(each, batcher, observations))
+    found = [_descended(start, batcher, observations, replicas) for start in starts]
+    return min(found, key=lambda each: misfit(each, batcher, observations, replicas))
 
 
-def _descended(costs: Costs, batcher: Batcher, observations: Sequence[Observation]) -> Costs:
+def _descended(
+    costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int
+) -> Costs:
     """One factor after the other, in steps that get smaller, as long as it gets better."""
     names = ["run", "item", "around", "spread"]
     if batcher.instances > 1:
         names.append("contention")
     factors = dict.fromkeys(names, 1.0)
-    best = misfit(costs, batcher, observations)
+    best = misfit(costs, batcher, observations, replicas)
     for step in _STEPS:
         for _ in range(_FIRST_PER_ROUND):
             before = best
@@ -68,7 +81,7 @@ def _descended(costs: Costs, batcher: Batcher, observations: Sequence[Observatio
                     tried = factors | {name: factors[name] * by}
                     if not 1 / _BOUND <= tried[name] <= _BOUND:
                         continue
-                    found = misfit(_scaled(costs, tried), batcher, observations)
+                    found = misfit(_scaled(costs, tried), batcher, observations, replicas)
                     if found < best:
                         best, factors = found, tried
                         break
@@ -77,16 +90,17 @@ def _descended(costs: Costs, batcher: Batcher, observations: Sequence[Observatio
     return _scaled(costs, factors)
 
 
-def misfit(costs: Costs, batcher: Batcher, observations: Sequence[Observation]) -> float:
+def misfit(
+    costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1
+) -> float:
     """How far the simulated percentiles are from the real ones: the mean of the logarithms' squares."""
     total = 0.0
     for each in observations:
-        found = simulate(each.moments, batcher, costs, choice=each.choice).latency_s
-        counted = each.moments >= each.skipped_s
-        ratios = np.percentile(found[counted], _POINTS) / np.percentile(
-            each.latency_s[counted], _POINTS
-        )
-        total += float((np.log(np.maximum(ratios, 1e-9)) ** 2).mean())
+        found = simulate_fleet(
+            each.moments, batcher, costs, replicas, "round_robin", choice=each.choice
+        ).latency_s
+        ratios = np.percentile(found, _POINTS) / np.percentile(each.latency_s, _POINTS)
+        total += float(np.average(np.log(np.maximum(ratios, 1e-9)) ** 2, weights=_WEIGHTS))
     return total / max(1, len(observations))
 
 

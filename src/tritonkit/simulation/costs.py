@@ -57,15 +57,16 @@ class Costs:
         return min(full_per_s, self.most_per_s or full_per_s)
 
     def draw(
-        self, count: int, rng: np.random.Generator
+        self, count: int, rng: np.random.Generator, choice: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float64], list[int], NDArray[np.float64]]:
         """So many requests and runs by chance: float64 [n] weights, their shapes (empty: all alike), float64 [n]
-        factors of runs."""
-        chosen = rng.integers(max(1, len(self.weights)), size=count)
+        factors of runs. `choice`: int64 [n], which requests come."""
+        chosen = rng.integers(max(1, len(self.weights)), size=count) if choice is None else choice
         weights = np.array(self.weights)[chosen] if self.weights else np.ones(count)
         shapes = np.array(self.shapes)[chosen].tolist() if self.shapes else []
         if self.factors:
-            factors = np.array(self.factors)[rng.integers(len(self.factors), size=count)]
+            # Each as often as the others, in an order by chance: less chance than drawing each time.
+            factors = rng.permutation(np.resize(self.factors, count))
         elif self.spread > 0:
             shape = 1 / self.spread**2
             factors = rng.gamma(shape, 1 / shape, count)

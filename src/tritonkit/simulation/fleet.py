@@ -43,19 +43,22 @@ def simulate_fleet(
     *,
     outages: Sequence[Outage] = (),
     seed: int = 0,
+    choice: NDArray[np.int64] | None = None,
 ) -> Simulated:
     """Serve these arrivals by so many replicas.
 
     Args:
         moments: seconds, ascending.
         outages: replicas that go down. seed: of the balancer, the runs' factors and which requests come.
+        choice: int64 [n]: which of `costs.weights` comes each time, instead of by chance.
     """
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)
     if replicas == 1 and not outages:
-        return simulate(arrivals, batcher, costs, seed=seed)
+        return simulate(arrivals, batcher, costs, seed=seed, choice=choice)
     if balancing == "least_request" or outages:
-        return _together(arrivals, batcher, costs, replicas, balancing, outages, rng)
+        requests = Requests.drawn(costs, len(arrivals), rng, choice)
+        return _together(arrivals, batcher, requests, replicas, balancing, outages, rng)
     if balancing == "random":
         chosen = rng.integers(replicas, size=len(arrivals))
     else:
@@ -64,7 +67,8 @@ def simulate_fleet(
     runs = busy = 0.0
     for replica in range(replicas):
         own = chosen == replica
-        found = simulate(arrivals[own], batcher, costs, seed=seed + replica)
+        its = None if choice is None else choice[own]
+        found = simulate(arrivals[own], batcher, costs, seed=seed + replica, choice=its)
         latency_s[own] = found.latency_s
         runs += own.sum() / found.batch if own.any() else 0.0
         busy += found.busy / replicas
@@ -72,11 +76,10 @@ def simulate_fleet(
 
 
 def _together(
-    arrivals: NDArray[np.float64], batcher: Batcher, costs: Costs, replicas: int,
+    arrivals: NDArray[np.float64], batcher: Batcher, requests: Requests, replicas: int,
     balancing: Balancing, outages: Sequence[Outage], rng: np.random.Generator,
 ) -> Simulated:  # fmt: skip
     """All requests in order, each to the replica that the balancer chooses at its moment."""
-    requests = Requests.drawn(costs, len(arrivals), rng)
     fleet = [Replica(batcher, requests) for _ in range(replicas)]
     balancer = _Balancer(fleet, balancing, len(arrivals), rng)
     falls = sorted(outages, key=lambda outage: outage.from_s, reverse=True)
@@ -89,7 +92,7 @@ def _together(
         balancer.choose(request, now).send(request, now)
     for replica in fleet:
         replica.advance(NEVER)
-    return requests.simulated(arrivals, batcher.instances * replicas, costs.around_s)
+    return requests.simulated(arrivals, batcher.instances * replicas, requests.costs.around_s)
 
 
 class _Balancer:

@@ -47,9 +47,15 @@ class Requests:
         self.busy_s = 0.0
 
     @classmethod
-    def drawn(cls, costs: Costs, count: int, rng: np.random.Generator) -> Requests:
-        """So many by chance."""
-        weights, shapes, factors = costs.draw(count, rng)
+    def drawn(
+        cls,
+        costs: Costs,
+        count: int,
+        rng: np.random.Generator,
+        choice: NDArray[np.int64] | None = None,
+    ) -> Requests:
+        """So many by chance, or those that are chosen."""
+        weights, shapes, factors = costs.draw(count, rng, choice)
         return cls(costs, weights.tolist(), shapes, factors.tolist())
 
     def simulated(
@@ -168,10 +174,7 @@ def simulate(
     """
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)
-    requests = Requests.drawn(costs, len(arrivals), rng)
-    if choice is not None and costs.weights:
-        requests.weights = np.array(costs.weights)[choice].tolist()
-        requests.shapes = np.array(costs.shapes)[choice].tolist() if costs.shapes else []
+    requests = Requests.drawn(costs, len(arrivals), rng, choice)
     replica = Replica(batcher, requests)
     for request, now in enumerate(arrivals.tolist()):
         replica.send(request, now)

@@ -1,7 +1,7 @@
 """Finding how a model is to be served so that it holds a latency target at the highest rate.
 
-`simulation` is Triton's batcher in a few lines, `space` what can be chosen, `server` a server that is served in
-another way from trial to trial, `search` the search, `state` what it knows on disk, `apply` the choice in model.yaml.
+`space` is what can be chosen, `server` a server that is served in another way from trial to trial, `costs` what runs
+take on it, `search` the search, `state` what it knows on disk, `apply` the choice in model.yaml.
 """
 
 from tritonkit.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate

@@ -37,7 +37,7 @@ _QUANTILES = 200
 _DIFFER = 0.1
 """Coefficient of variation of the requests' times, below which they are all alike."""
 _LEAST_WEIGHT = 0.02
-_WARM_S = 1.0
+_TURN_S, _PAUSE_S = 1.5, 0.3
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,37 @@ def saturated_per_s(
     return _load(generator, network, rng.integers(generator.requests, size=count), under_way).per_s
 
 
-def observe(generator: Generator, rate_per_s: float, seconds: float, seed: int = 0) -> Observation:
-    """An open-loop run of Poisson arrivals, the first second of which does not count.
+def observe(
+    generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0
+) -> list[Observation]:
+    """An open-loop run of Poisson arrivals at each rate for so long, all of them in turns of a second or two: a
+    machine that is slow for a while is so for all.
 
     Raises:
         ClientError: requests fail.
     """
-    moments = draw(Arrivals(seed=seed), rate_per_s, seconds + _WARM_S)
-    choice = np.random.default_rng((seed, 1)).integers(generator.requests, size=len(moments))
-    record = generator.send(moments, choice)
+    rng = np.random.default_rng((seed, 1))
+    turns = max(1, round(seconds / _TURN_S))
+    moments: list[NDArray[np.float64]] = []
+    labels: list[NDArray[np.int64]] = []
+    start_s = 0.0
+    for turn in range(turns):
+        for number in rng.permutation(len(rates_per_s)).tolist():
+            arrivals = Arrivals(seed=1000 * seed + 10 * turn + number)
+            found = draw(arrivals, rates_per_s[number], seconds / turns)
+            moments.append(start_s + found)
+            labels.append(np.full(len(found), number))
+            start_s += seconds / turns + _PAUSE_S
+    due, label = np.concatenate(moments), np.concatenate(labels)
+    choice = rng.integers(generator.requests, size=len(due))
+    record = generator.send(due, choice)
     _check(generator, record)
-    known = choice if generator.requests <= _KINDS else None
-    return Observation(moments, record.answered - moments, known, _WARM_S)
+    latency_s = record.answered - due
+    known = generator.requests <= _KINDS
+    return [
+        Observation(due[own], latency_s[own], choice[own] if known else None)
+        for own in (label == number for number in range(len(rates_per_s)))
+    ]
 
 
 def _check(generator: Generator, record: Record) -> None:

@@ -140,6 +140,27 @@ def test_a_limit_of_calls_at_once_makes_requests_wait_not_fail() -> None:
     assert record.outcome.tolist() == [0] * 40
 
 
+def test_a_closed_loop_has_only_so_many_under_way() -> None:
+    """All are due at once; each counts from when there was room for it, and none is refused."""
+    under_way, most = [0], [0]
+
+    def answer(number: int) -> int:
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        time.sleep(0.01)
+        under_way[0] -= 1
+        return number
+
+    with serving(answer) as address:
+        sender = Sender([address], [prepared(1)], 30.0, Stop(), lambda: False, 3)
+        record = sender.run(np.zeros(60), np.zeros(60, np.int64), time.monotonic())
+    assert (record.outcome == 0).all()
+    assert most[0] <= 3
+    assert (np.diff(record.sent) >= 0).all()
+    assert record.sent[-1] > 0.1
+    assert np.median(record.answered - record.sent) < 0.1
+
+
 def test_a_full_server_delays_no_request_to_another() -> None:
     """Each has its own queue of what waits for room."""
 

@@ -1,0 +1,124 @@
+"""What `tritonkit plan` simulates over what is measured: the same requests at the same moments."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.processor import stolen_s
+from bench.programs import ROOT
+from bench.report import Ratio, Report
+from bench.setting import chosen
+from tritonkit.errors import UsageError
+from tritonkit.measure.openloop import Generator, Slo
+from tritonkit.plan.measured import OBSERVED
+from tritonkit.simulation import Costs, Observation, calibrated, simulate_fleet
+from tritonkit.tune.costs import measure_costs, observe, saturated_per_s
+from tritonkit.tune.run import Ready, TunePlan, prepared
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bench.setting import Setting
+
+__all__ = ["run"]
+
+LENGTHS = {"digits": 2.0, "sentences": 3.0}
+"""Models, and how many times `--seconds` a run lasts: a percentile needs some hundred requests."""
+SHARES = (0.5, 0.7, 0.9)
+"""Of what the servers do at most."""
+REPLICAS = (1, 2)
+OFF = 0.15
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Of each share of the capacity: p50, p99 and answers a second, simulated over measured."""
+
+    ratios: dict[float, tuple[float, float, float]]
+    p99_ms: dict[float, tuple[float, float]]
+    most_per_s: float
+
+
+def run(setting: Setting) -> Report:
+    """Latencies and rates that are simulated over those that are measured, of one server and of two."""
+    if setting.address is not None:
+        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    ratios: list[Ratio] = []
+    for model in chosen("--models", setting.models, LENGTHS):
+        for replicas in REPLICAS:
+            ratios += _case(setting, model, replicas)
+    return Report(
+        "plan",
+        "simulated over measured: percentiles of the latency and answers a second, at shares of what the servers do at"
+        " most, which the runs that the costs come from do not have; two servers share this machine's cores",
+        ratios,
+    )
+
+
+def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
+    plan = TunePlan(ROOT, model, Slo({99.0: 1000.0}))
+    with contextlib.ExitStack() as stack:
+        ready = [stack.enter_context(prepared(plan)) for _ in range(replicas)]
+        addresses = [each.server.address for each in ready]
+        generator = stack.enter_context(Generator(ROOT, (model,), addresses))
+        seconds = setting.seconds * LENGTHS[model]
+        before = stolen_s()
+        rounds = [_round(generator, ready[0], turn, seconds) for turn in range(setting.rounds)]
+        stolen = stolen_s() - before
+    servers = "a server" if replicas == 1 else f"{replicas} servers"
+    ratios = []
+    for share in SHARES:
+        name = f"{model}, {servers} at {share:.0%}"
+        of_all = np.array([each.ratios[share] for each in rounds])
+        tails = np.median([each.p99_ms[share] for each in rounds], axis=0).round(1).tolist()
+        for at, what in enumerate(("p50", "p99", "answers/s")):
+            bound = (None, None) if what == "p50" else (1 + OFF, 1 - OFF)
+            facts = {"simulated, measured: ms": tails} if what == "p99" else {}
+            ratios.append(Ratio(f"{name}: {what}", of_all[:, at].tolist(), *bound, facts))
+    ratios[0].facts["at most, requests/s"] = [round(each.most_per_s, 1) for each in rounds]
+    ratios[0].facts["seconds of the processors that others of the host took meanwhile"] = round(
+        stolen, 1
+    )
+    return ratios
+
+
+def _round(generator: Generator, ready: Ready, turn: int, seconds: float) -> _Round:
+    """Runs that the costs are held against and others in turns, so that a slow minute is in both."""
+    replicas = len(generator.addresses)
+    batcher, network = ready.now.batcher, ready.spec.network_name
+    instances = batcher.instances * replicas
+    costs = measure_costs(generator, network, instances, ready.shapes)
+    most_per_s = saturated_per_s(generator, network, instances, seconds / 3, turn)
+    shares = (*OBSERVED, *SHARES)
+    observed = observe(generator, [share * most_per_s for share in shares], seconds, turn)
+    runs = dict(zip(shares, observed, strict=True))
+    costs = calibrated(costs, batcher, [runs[share] for share in OBSERVED], replicas)
+    found = {share: _compared(runs[share], ready, costs, replicas) for share in SHARES}
+    return _Round(
+        {share: ratios for share, (ratios, _) in found.items()},
+        {share: tails for share, (_, tails) in found.items()},
+        most_per_s,
+    )
+
+
+def _compared(
+    real: Observation, ready: Ready, costs: Costs, replicas: int
+) -> tuple[tuple[float, float, float], tuple[float, float]]:
+    found = simulate_fleet(
+        real.moments, ready.now.batcher, costs, replicas, "round_robin", choice=real.choice
+    ).latency_s
+    points = [np.percentile(each, (50, 99)) for each in (found, real.latency_s)]
+    rates = [_rate(real.moments + each) for each in (found, real.latency_s)]
+    p50, p99 = points[0] / points[1]
+    tails = (1e3 * float(points[0][1]), 1e3 * float(points[1][1]))
+    return (float(p50), float(p99), rates[0] / rates[1]), tails
+
+
+def _rate(ends: NDArray[np.float64]) -> float:
+    """Answers a second from the first to the last."""
+    seen = np.sort(ends)
+    return (len(seen) - 1) / float(seen[-1] - seen[0])

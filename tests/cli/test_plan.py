@@ -1,0 +1,64 @@
+"""`tritonkit plan` with what was measured elsewhere, and options that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed, tritonkit_here
+from tests.plan.test_run import MEASURED
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """What was measured."""
+    MEASURED.save(tmp_path / "net.json")
+    return str(tmp_path / "net.json")
+
+
+def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
+    """In any folder: figures, tables and both files of the report."""
+    out = tmp_path / "out"
+    command = ["plan", "--measured", file, "--rate", "300", "--slo", "p99=100ms"]
+    done = tritonkit_here(
+        *command, "--price", "0.526/h", "--traffic", "steady", "--report", str(out), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "replicas",
+        "for a million requests",
+        "one goes down",
+        "what would save",
+        "flaps",
+    ):
+        assert words in done.stdout
+    facts = json.loads((out / "report.json").read_text())
+    assert facts["traffic"] == "steady"
+    assert "<svg" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rate", "0", "--slo", "p99=9s"], "--rate: 0"),
+        (["--rate", "inf", "--slo", "p99=9s"], "--rate: inf"),
+        (["--rate", "9", "--slo", "p99"], "--slo"),
+        (["--rate", "9", "--slo", "p99=9s", "--price", "cheap"], "such as 0.526/h"),
+        (["--rate", "9", "--slo", "p99=9s", "--traffic", "wavy"], "or a CSV file"),
+        (["--rate", "9", "--slo", "p99=9s", "--traffic", "no.csv"], "no.csv"),
+        (["--rate", "9", "--slo", "p99=9s", "--start-up", "soon"], "--start-up"),
+        (["--rate", "9", "--slo", "p99=1ms"], "wait for no other"),
+        (["other", "--rate", "9", "--slo", "p99=9s"], "model other"),
+    ],
+)
+def test_one_message_and_exit_code_2(file: str, options: list[str], said: str) -> None:
+    """No traceback."""
+    assert said in failed(tritonkit_here("plan", "--measured", file, *options), 2)
+
+
+def test_a_model_or_a_file_is_wanted() -> None:
+    """Of a project, or what was measured."""
+    done = tritonkit_here("plan", "--rate", "9", "--slo", "p99=9s")
+    assert "--measured FILE" in failed(done, 2)
