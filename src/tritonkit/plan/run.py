@@ -24,7 +24,7 @@ _RATE = tuple(k / 20 for k in range(10, 21, 2))
 _UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
 _QUEUE_TIME = (0.05, 0.1, 0.2, 0.4)
 _SCHEDULE = (0.8, 0.9, 1.0)
-_TARGETS = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 8.0)
+_TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
 """Times the target, at which the cost is shown."""
 _DELAYS_US = (0, 1000, 5000)
 _BETTER = 1.05
