@@ -146,6 +146,12 @@ def test_a_rate_that_does_not_hold_again_is_no_result(monkeypatch: pytest.Monkey
     assert not outcome.ended
     assert outcome.best is None
     assert outcome.gain is None
+    assert "closest: p99 of" in outcome.limit
+    assert outcome.limit.endswith("the queue or a busy machine")
+    assert outcome.to_dict()["limit"] == outcome.limit
+    tight = replace(outcome, slo=Slo({99.0: 6.0})).limit
+    assert "a request that waits for no other takes" in tight
+    assert "the runs themselves" in tight
 
 
 def test_the_better_one_of_the_validation_wins() -> None:

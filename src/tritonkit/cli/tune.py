@@ -116,6 +116,8 @@ def command(
             if outcome.ended
             else f"no way of serving holds {plan.slo}"
         )
+        if outcome.limit:
+            note(outcome.limit)
         raise typer.Exit(1)
 
 

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.measure.openloop import Arrivals, Slo, draw
-from tritonkit.simulation import Balancing, Batcher, Costs, Simulated, simulate_fleet
+from tritonkit.simulation import (
+    Balancing,
+    Batcher,
+    Costs,
+    Simulated,
+    simulate_alone,
+    simulate_fleet,
+)
 
 __all__ = ["Curve", "Fleet", "Outcome", "Sized", "alone", "curve", "size"]
 
@@ -158,12 +165,9 @@ def size(
 
 
 def alone(fleet: Fleet) -> Outcome:
-    """Requests so far apart that none waits for another: no replica is faster."""
-    costs = fleet.costs
-    apart_s = 10 * (costs.run_s(max(costs.weights, default=1.0)) + fleet.batcher.delay_s)
-    moments = np.arange(1.0, _CURVE_REQUESTS // 4) * apart_s
-    found = simulate_fleet(moments, fleet.batcher, costs, 1, "random")
-    return Outcome.of(found, moments)
+    """Requests that wait for no other: no number of replicas is faster."""
+    found = simulate_alone(fleet.batcher, fleet.costs)
+    return Outcome(np.sort(found.latency_s), found.batch, found.busy, 0.0)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from tritonkit.measure.openloop import OpenReport, Slo, Trial
-from tritonkit.simulation import Costs
+from tritonkit.simulation import Batcher, Costs, simulate_alone
 from tritonkit.tune.space import Group, Point
 
 __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
 
 Stage: TypeAlias = Literal["costs", "current", "race", "validation"]
+_MOST_ALONE = 0.7
+"""Of the target: what a request takes alone leaves little for any queue above that."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Outcome:
             "best": None if self.best is None else asdict(self.best),
             "current": None if self.current is None else asdict(self.current),
             "gain": self.gain,
+            "limit": "" if self.best else self.limit,
             "evaluations": [asdict(each) for each in self.evaluations],
             "costs": [asdict(group) | asdict(each) for group, each in self.costs.items()],
             "measurements": self.measurements,
@@ -71,6 +74,36 @@ class Outcome:
             "ended": self.ended,
             "report": None if self.report is None else self.report.to_dict(),
         }
+
+    @property
+    def limit(self) -> str:
+        """What came closest to the target, and what keeps it from being held, where nothing holds it."""
+        percent, target_ms = self.slo.tightest
+        trials = [
+            (trial.tail_ms, trial.rate_per_s, each.point)
+            for each in self.evaluations
+            for trial in each.trials
+            if trial.tail_ms is not None
+        ]
+        alone = [
+            (simulate_alone(Batcher(group.instances, 1), costs).percentile_ms(percent), group)
+            for group, costs in self.costs.items()
+        ]
+        parts = []
+        if trials:
+            tail, rate, point = min(trials)
+            parts.append(f"closest: p{percent:g} of {tail:.1f} ms at {rate:.1f}/s, {point}")
+        if alone:
+            least, group = min(alone)
+            parts.append(
+                f"a request that waits for no other takes {least:.1f} ms at p{percent:g} with {group}"
+            )
+            parts.append(
+                "so it is the runs themselves that take too long: other variants (--variants spec) may hold it"
+                if least > _MOST_ALONE * target_ms
+                else "so it is the queue or a busy machine"
+            )
+        return "; ".join(parts)
 
     @property
     def gain(self) -> float | None:
