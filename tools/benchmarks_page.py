@@ -1,6 +1,7 @@
-"""Write the tables of README.md and docs/benchmarks.md from bench/results/peers-*.json. A test holds them current.
+"""Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/. A test holds them current.
 
-`python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`
+`python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
+`loadgen`, `tune` and `plan` the file is bench/results/BENCH.json.
 """
 
 from __future__ import annotations
@@ -12,18 +13,32 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.pages import placed, ratios  # noqa: E402
 from bench.peers.contenders import MODELS  # noqa: E402
-from bench.peers.table import full, placed, short  # noqa: E402
+from bench.peers.table import full, short  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 PAGES = {ROOT / "README.md": short, ROOT / "docs" / "benchmarks.md": full}
+
+
+BENCHES = ("loadgen", "tune", "plan")
+"""With a table each in docs/bench.md, once there is a result."""
 
 
 def texts() -> dict[Path, str]:
     """Each page as it should be."""
     files = [RESULTS / f"peers-{model}.json" for model in MODELS]
     reports = [json.loads(file.read_text()) for file in files if file.is_file()]
-    return {page: placed(page.read_text(), table(reports)) for page, table in PAGES.items()}
+    pages = {
+        page: placed(page.read_text(), table(reports), "peers") for page, table in PAGES.items()
+    }
+    page = ROOT / "docs" / "bench.md"
+    pages[page] = page.read_text()
+    for bench in BENCHES:
+        file = RESULTS / f"{bench}.json"
+        if file.is_file():
+            pages[page] = placed(pages[page], ratios(json.loads(file.read_text())), bench)
+    return pages
 
 
 if __name__ == "__main__":

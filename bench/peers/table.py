@@ -8,9 +8,8 @@ from typing import Any
 from bench.peers.contenders import CONTENDERS, MODELS, PYTHON_WAYS
 from bench.peers.results import SHARED
 
-__all__ = ["BEGIN", "END", "full", "placed", "short"]
+__all__ = ["full", "short"]
 
-BEGIN, END = "<!-- python -m bench peers: begin -->", "<!-- python -m bench peers: end -->"
 COMMAND = (
     "python -m bench peers --models MODEL --json bench/results/peers-MODEL.json"
     " && python tools/benchmarks_page.py"
@@ -22,19 +21,6 @@ TITLES = {
     "sentences": "text to embedding",
     "resnet50": "JPEG to labels",
 }
-
-
-def placed(page: str, table: str) -> str:
-    """The page with the table between its markers.
-
-    Raises:
-        ValueError: the page has not both markers once, in this order.
-    """
-    before, found, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended or BEGIN in after or END in after:
-        raise ValueError(f"wanted {BEGIN} and after it {END}, once each")
-    return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
 
 
 def short(reports: Sequence[Mapping[str, Any]]) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from bench.__main__ import main
+from bench.pages import placed, ratios
 from bench.peers import h2load, measure, table, traffic
 from bench.peers.contenders import CONTENDERS, choices
 from bench.peers.environment import environment
@@ -366,14 +367,32 @@ def test_the_tables_hold_what_was_found(tmp_path: Path) -> None:
 
 def test_a_page_keeps_all_but_its_table(tmp_path: Path) -> None:
     """What stands between the markers is replaced; a page without them is refused."""
-    page = f"before\n{table.BEGIN}\nold\n{table.END}\nafter"
-    placed = table.placed(page, "new")
-    assert placed == table.placed(placed, "new")
-    assert placed.startswith("before\n")
-    assert placed.endswith("\nafter")
-    assert "old" not in placed
+    begin, end = "<!-- python -m bench tune: begin -->", "<!-- python -m bench tune: end -->"
+    text = placed(f"before\n{begin}\nold\n{end}\nafter", "new", "tune")
+    assert text == placed(text, "new", "tune")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter")
+    assert "old" not in text
     with pytest.raises(ValueError, match="once each"):
-        table.placed("no markers", "new")
+        placed("no markers", "new", "tune")
+
+
+def test_a_table_of_ratios_says_what_was_kept() -> None:
+    """Median, least and most, the limit, and yes or no."""
+    report = {
+        "about": "ours over theirs: of a request", "machine": {"cores": 2, "machine": "x86_64"},
+        "ratios": [
+            {"name": "rate", "rounds": [1.0, 1.2], "median": 1.1, "at_least": 0.9, "at_most": 1.15, "holds": True},
+            {"name": "tail", "rounds": [2.0], "median": 2.0, "at_least": None, "at_most": 1.0, "holds": False},
+            {"name": "mean", "rounds": [3.0], "median": 3.0, "at_least": None, "at_most": None, "holds": True},
+        ],
+    }  # fmt: skip
+    text = ratios(report)
+    assert "Medians of 2 rounds" in text
+    assert "| ours over theirs | ratio | limit | kept |" in text
+    assert "| rate | 1.10 (1.00 to 1.20) | 0.90 to 1.15 | yes |" in text
+    assert "| tail | 2.00 (2.00 to 2.00) | at most 1.00 | **no** |" in text
+    assert "| mean | 3.00 (3.00 to 3.00) |  |  |" in text
 
 
 def test_the_pages_have_the_tables_of_the_results() -> None:
