@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import pages
 from bench.__main__ import main
-from bench.pages import placed, ratios
 from bench.peers import h2load, measure, table, traffic
 from bench.peers.contenders import CONTENDERS, choices
 from bench.peers.environment import environment
@@ -368,13 +368,13 @@ def test_the_tables_hold_what_was_found(tmp_path: Path) -> None:
 def test_a_page_keeps_all_but_its_table(tmp_path: Path) -> None:
     """What stands between the markers is replaced; a page without them is refused."""
     begin, end = "<!-- python -m bench tune: begin -->", "<!-- python -m bench tune: end -->"
-    text = placed(f"before\n{begin}\nold\n{end}\nafter", "new", "tune")
-    assert text == placed(text, "new", "tune")
+    text = pages.placed(f"before\n{begin}\nold\n{end}\nafter", "new", "tune")
+    assert text == pages.placed(text, "new", "tune")
     assert text.startswith("before\n")
     assert text.endswith("\nafter")
     assert "old" not in text
     with pytest.raises(ValueError, match="once each"):
-        placed("no markers", "new", "tune")
+        pages.placed("no markers", "new", "tune")
 
 
 def test_a_table_of_ratios_says_what_was_kept() -> None:
@@ -387,7 +387,7 @@ def test_a_table_of_ratios_says_what_was_kept() -> None:
             {"name": "mean", "rounds": [3.0], "median": 3.0, "at_least": None, "at_most": None, "holds": True},
         ],
     }  # fmt: skip
-    text = ratios(report)
+    text = pages.ratios(report)
     assert "Medians of 2 rounds" in text
     assert "| ours over theirs | ratio | limit | kept |" in text
     assert "| rate | 1.10 (1.00 to 1.20) | 0.90 to 1.15 | yes |" in text
