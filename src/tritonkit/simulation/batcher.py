@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 __all__ = ["Batcher", "next_batch"]
 
+_NEVER = float("inf")
+
 
 @dataclass(frozen=True)
 class Batcher:
@@ -40,22 +42,23 @@ def next_batch(
         head: the oldest request that waits.
         ready: since when an instance is free, not before `at[head]`.
     """
-    limit = min(head + max(1, batcher.max_batch_size), len(at))
-    blocked_at = float("inf")
-    end = _alike(shapes, head, limit) if shapes else limit
-    if end < limit:
-        limit, blocked_at = end, at[end]
+    most = max(1, batcher.max_batch_size)
+    limit = min(head + most, len(at))
+    blocked_at = _NEVER
+    if shapes:
+        end = _alike(shapes, head, limit)
+        if end < limit:
+            limit, blocked_at = end, at[end]
     waiting = bisect_right(at, ready, head, limit) - head
-    if waiting >= max(1, batcher.max_batch_size):
+    if waiting >= most:
         return ready, waiting
-    best = _preferred(batcher.preferred, waiting)
-    if best:
+    if batcher.preferred and (best := _preferred(batcher.preferred, waiting)):
         return ready, best
     until = min(at[head] + batcher.delay_s, max(ready, blocked_at))
     if until <= ready:
         return ready, waiting
     # It waits for the next size at which it may leave, or for its oldest request's time.
-    wanted = min([s for s in batcher.preferred if s > waiting] or [max(1, batcher.max_batch_size)])
+    wanted = min([size for size in batcher.preferred if size > waiting] or [most])
     if head + wanted <= limit and at[head + wanted - 1] <= until:
         return at[head + wanted - 1], wanted
     return until, bisect_right(at, until, head, limit) - head

@@ -111,27 +111,26 @@ class Replica:
 
     def advance(self, until: float) -> None:
         """Let everything happen that happens up to a moment; no request may come before it any more."""
-        running, at = self._running, self._at
-        free = self._batcher.instances
+        running, at, speeds = self._running, self._at, self._speeds
+        instances, count = self._batcher.instances, len(self._at)
         while True:
-            ends_at = NEVER
-            if running:
-                speed = self._speeds[len(running)]
-                ends_at = self._now + (running[0][0] - self._work) / speed
+            busy = len(running)
+            ends_at = self._now + (running[0][0] - self._work) / speeds[busy] if busy else NEVER
             leaves_at, size = NEVER, 0
-            if self._head < len(at) and len(running) < free:
+            if busy < instances and self._head < count:
                 ready = at[self._head] if at[self._head] > self._now else self._now
-                leaves_at, size = next_batch(at, self._shapes, self._head, ready, self._batcher)
+                if ready < ends_at:
+                    leaves_at, size = next_batch(at, self._shapes, self._head, ready, self._batcher)
             now = ends_at if ends_at <= leaves_at else leaves_at
             if now > until or now == NEVER:
                 return
-            if running:
-                self._work += (now - self._now) * speed
+            if busy:
+                self._work += (now - self._now) * speeds[busy]
             self._now = now
-            if ends_at <= leaves_at:
-                self._end(now)
-            else:
+            if size and leaves_at < ends_at:
                 self._begin(now, size)
+            else:
+                self._end(now)
 
     def take_down(self, now: float, until: float) -> list[int]:
         """Lose all that it has: the requests; it comes back empty."""
@@ -148,11 +147,15 @@ class Replica:
         requests, first = self._requests, self._head
         last = first + size
         weights = requests.weights
-        items = sum([weights[request] for request in self._sent[first:last]])
+        if size == 1:
+            items = weights[self._sent[first]]
+        else:
+            items = sum([weights[request] for request in self._sent[first:last]])
         factor = requests.factors[requests.runs % len(requests.factors)]
         work = self._work + requests.costs.run_s(items) * factor
         self._running.append((work, now, first, last))
-        self._running.sort()
+        if len(self._running) > 1:
+            self._running.sort()
         self._head = last
         requests.runs += 1
 
