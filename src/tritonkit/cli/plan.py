@@ -150,13 +150,17 @@ def _measured(
 
 
 def _print(plan: Plan) -> None:
+    from tritonkit.plan.price import count_text
+
     demand, price = plan.demand, plan.demand.price
     percent, ms = demand.slo.tightest
     tails = ", ".join(f"p{p:g} {found:.1f} ms" for p, found in plan.sized.tails_ms.items())
-    print_line(f"one replica   {plan.held_per_s:.1f}/s hold {demand.slo} in a fleet: {plan.point}")
     print_line(
-        f"{plan.replicas} replicas    {plan.sized.replicas} for {demand.traffic.most_per_s:g}/s, {demand.spare} may be"
-        f" down; {tails}, instances run {plan.sized.busy:.0%} of the time"
+        f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}"
+    )
+    print_line(
+        f"{count_text(plan.replicas)} replicas    {count_text(plan.sized.replicas)} for {demand.traffic.most_per_s:g}/s,"
+        f" {demand.spare} may be down; {tails}, instances run {plan.sized.busy:.0%} of the time"
     )
     if price is not None:
         print_line(
@@ -171,7 +175,7 @@ def _print(plan: Plan) -> None:
     print_line()
     header = ["choice", "", "replicas", "of now"]
     rows = [
-        [each.knob, each.choice, f"{each.replicas:.1f}", f"{each.of_now:.0%}"]
+        [each.knob, each.choice, count_text(each.replicas), f"{each.of_now:.0%}"]
         for each in plan.savings
     ]
     if price is not None:
@@ -185,7 +189,7 @@ def _print(plan: Plan) -> None:
         ["rule", "replicas", "least, most", f"over {ms:g} ms", "behind", "changes", "flaps"],
         [
             [
-                str(day.rule), f"{day.replica_hours / 24:.1f}", f"{day.least}, {day.most}", f"{day.late:.2%}",
+                str(day.rule), count_text(day.replica_hours / 24), f"{day.least:,} to {day.most:,}", f"{day.late:.2%}",
                 f"{day.behind_s:.0f} s", str(day.changes), str(day.flaps),
             ]
             for day in dict.fromkeys([*plan.days[:_RULES], plan.fixed])

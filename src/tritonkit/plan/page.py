@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import tritonkit
+from tritonkit.plan.price import count_text
 from tritonkit.plan.run import Plan
 from tritonkit.plan.scaling import Day
 from tritonkit.report.charts import Line, Lines, lines
@@ -29,7 +30,7 @@ def page(plan: Plan, written: str, *, command: str) -> str:
         plan=plan, written=written, command=command, version=tritonkit.__version__,
         percent=percent, target_ms=target_ms, day=plan.days[0], price=plan.demand.price,
         by_target=_by_target(plan), replicas=_replicas(plan.days[0]), rates=_rates(plan.days[0]),
-        tails=_tails(plan.days[0], target_ms),
+        tails=_tails(plan.days[0], target_ms), count=count_text,
     )  # fmt: skip
 
 

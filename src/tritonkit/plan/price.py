@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tritonkit.errors import UsageError
 
-__all__ = ["HOURS_A_MONTH", "Price", "parse_price"]
+__all__ = ["HOURS_A_MONTH", "Price", "count_text", "parse_price"]
 
 HOURS_A_MONTH = 730.0
 """Of a year of 8,760 hours, as clouds bill."""
@@ -38,6 +38,13 @@ class Price:
     def per_million(self, machines: float, rate_per_s: float) -> float:
         """For a million requests, of so many machines that answer at this rate in the mean."""
         return machines * self.per_hour / (3600 * rate_per_s) * 1e6
+
+
+def count_text(replicas: float) -> str:
+    """A number of replicas, perhaps in the mean of a day, as people read it."""
+    return (
+        f"{replicas:,.1f}" if replicas < 100 and replicas != round(replicas) else f"{replicas:,.0f}"
+    )
 
 
 def parse_price(text: str, where: str = "--price") -> Price:

@@ -33,8 +33,8 @@ _LOOK_REPLICAS, _LOOK_REQUESTS = 4, 4000
 _COMPARED = 8000
 """Requests of each simulation that only compares."""
 _OUTAGE_S = 60.0
-_MOST_OUTAGE = 60_000
-"""Requests of a simulated outage."""
+_LEAST_OUTAGE, _MOST_OUTAGE = 3000, 60_000
+"""Requests of a simulated outage, before and after it included."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,10 @@ class Saving:
 
 @dataclass(frozen=True)
 class Failure:
-    """One replica goes down at the highest rate for a minute: the tail before, while it is down, and after."""
+    """One replica goes down at the highest rate for so long: the tail before, while it is down, and after."""
 
     replicas: int
+    seconds: float
     before_ms: float
     down_ms: float
     after_ms: float
@@ -86,7 +87,7 @@ class Plan:
 
     Args:
         point: how each replica serves.
-        held_per_s: the rate at which one replica of a fleet holds the target.
+        held_per_s: the rate at which one replica of a large fleet holds the target.
         sized: without spare replicas. replicas: with them.
         failure: see `Failure`; None where a replica has no other beside it.
         days: each rule's day, the cheapest that holds first; the first is recommended.
@@ -175,12 +176,12 @@ def make_plan(
     sized = size(fleet, rate, demand.slo, near=int(_count(rate, held))) if held else None
     if sized is None:
         raise _out_of_reach(measured, fleet, demand)
-    # The same for the days: what each replica has when there are as few as hold the highest rate.
-    held = rate / sized.replicas if sized.replicas > 1 else max(held, rate)
     replicas = sized.replicas + demand.spare
     start_s = measured.start_s if demand.start_s is None else demand.start_s
     percent, target_ms = demand.slo.tightest
-    terms = Terms(percent, target_ms, held, replicas, demand.spare, start_s)
+    # Few replicas hold less than their part of many do: of the days' rates each has what it has at the highest.
+    of_each = rate / sized.replicas if sized.replicas > 1 else max(held, rate)
+    terms = Terms(percent, target_ms, of_each, replicas, demand.spare, start_s)
     say("a day under each rule")
     days = _days(demand.traffic, of_one, terms)
     say("what other ways of serving would need")
@@ -225,12 +226,12 @@ def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
 
 
 def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failure | None:
-    """One of all goes down for a minute at the highest rate, in the middle of three."""
+    """One of all goes down for a while at the highest rate, in the middle of three."""
     if replicas < 2:
         return None
     stand = min(replicas, 16)
     share = rate * stand / replicas
-    length = min(_OUTAGE_S, _MOST_OUTAGE / 3 / share)
+    length = max(min(_OUTAGE_S, _MOST_OUTAGE / 3 / share), _LEAST_OUTAGE / 3 / share)
     moments = draw(fleet.arrivals, share, 3 * length)
     found = simulate_fleet(
         moments, fleet.batcher, fleet.costs, stand, fleet.balancing,
@@ -242,7 +243,11 @@ def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failur
         return Outcome(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
 
     return Failure(
-        replicas, tail(0.1 * length, length), tail(length, 2 * length), tail(2 * length, 3 * length)
+        replicas,
+        length,
+        tail(0.1 * length, length),
+        tail(length, 2 * length),
+        tail(2 * length, 3 * length),
     )
 
 

@@ -31,6 +31,8 @@ _FLAP_S = 900.0
 """A change back within so long is a flap: what was started is hardly used."""
 _BEHIND, _MOST_FLAPS = 0.01, 6
 """Of a day, and in a day: what is more is not recommended."""
+_EXACT = 1.1
+"""A day's late requests are not known more exactly than that."""
 _AHEAD_S = 1800.0
 """A schedule has steps of about so long."""
 _MINUTE_S = 60.0
@@ -114,7 +116,7 @@ class Day:
         """Whether the target is kept: in the day as a whole, and with enough replicas nearly all of the time; and
         without flapping."""
         return (
-            self.late <= 1 - percent / 100
+            self.late <= _EXACT * (1 - percent / 100)
             and self.behind_s <= _BEHIND * DAY_S
             and self.flaps <= _MOST_FLAPS
         )
