@@ -20,6 +20,7 @@ from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.server.diagnose_cases import CASES, Bench, Case, model, slept
 from tests.server.models import ModelText
+from tests.waiting import eventually
 from tritonkit.diagnose import Watcher, diagnose, evidence_of
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint
@@ -61,21 +62,27 @@ def quick_server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield endpoint
 
 
-BUSY_MACHINE = ("network-or-client", "oversubscribed-cores", "throttled")
-"""What is truly the bottleneck where other programs have the cores."""
+def said_healthy(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The first look that finds the server healthy: beside other load the way to it may truly be what is slow."""
+
+    def look() -> subprocess.CompletedProcess[str] | None:
+        done = tritonkit("diagnose", *arguments)
+        assert done.returncode == 0, done.stderr
+        json_says = "--json" in arguments and json.loads(done.stdout)["verdict"] == "healthy"
+        return done if json_says or "verdict: healthy" in done.stdout else None
+
+    done: subprocess.CompletedProcess[str] = eventually(look, "a healthy server")
+    return done
 
 
 def test_a_server_is_diagnosed_by_its_address(quick_server: Endpoint, root: Path) -> None:
     """With a model that no project knows, or none: a table, the verdict, and that nobody else called."""
     for arguments in (("quick",), ("words",), ()):
-        done = tritonkit(
-            "diagnose", *arguments, "--address", quick_server.grpc, "--metrics", quick_server.metrics,
+        done = said_healthy(
+            *arguments, "--address", quick_server.grpc, "--metrics", quick_server.metrics,
             "--duration", "2s", "--root", str(root),
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        verdict = re.search(r"verdict: ([a-z-]+)", done.stdout)
-        assert verdict, done.stdout
-        assert verdict[1] in {"healthy", *BUSY_MACHINE}
+        assert "verdict: healthy" in done.stdout
         assert "no requests but our own came" in done.stderr
         assert ("no example of words" in done.stderr) == (arguments == ("words",))
 
@@ -90,12 +97,12 @@ def test_an_unknown_model_is_exit_code_5(quick_server: Endpoint, root: Path) -> 
 
 def test_metrics_that_are_not_there_are_noted(quick_server: Endpoint, root: Path) -> None:
     """The rest is looked at without them."""
-    done = tritonkit(
-        "diagnose", "quick", "--address", quick_server.grpc, "--metrics", "127.0.0.1:1", "--duration", "2s",
+    done = said_healthy(
+        "quick", "--address", quick_server.grpc, "--metrics", "127.0.0.1:1", "--duration", "2s",
         "--json", "--root", str(root),
     )  # fmt: skip
     facts = json.loads(done.stdout)
-    assert facts["verdict"] in {"healthy", *BUSY_MACHINE}
+    assert facts["verdict"] == "healthy"
     assert any("no metrics from 127.0.0.1:1" in note for note in facts["notes"])
     (part,) = facts["servers"][0]["parts"]
     assert part["facts"]["name"] == "quick"
@@ -155,10 +162,9 @@ def test_one_command_starts_a_server_loads_it_and_says_it_is_healthy(root: Path)
     for name in ("models", ".venv-server"):
         (root / name).symlink_to(PROJECT / name)
     build_repository(PROJECT, ("digits",), out=root / "model_repository")
-    done = tritonkit("diagnose", "digits", "--load", "20", "--json", "--root", str(root))
-    assert done.returncode == 0, done.stderr
+    done = said_healthy("digits", "--load", "20", "--json", "--root", str(root))
     facts = json.loads(done.stdout)
-    assert facts["verdict"] in {"healthy", *BUSY_MACHINE}
+    assert facts["verdict"] == "healthy"
     assert not facts["notes"]
     (server,) = facts["servers"]
     assert {part["role"] for part in server["parts"]} == {"before", "network", "after"}
