@@ -1,10 +1,10 @@
-"""Untrusted text (of a server, a model folder, a log) made safe to show on a terminal."""
+"""Untrusted text (of a server, a model folder, a log, a file of figures) looked at, and made safe for a terminal."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["barred", "first_line", "printable"]
+__all__ = ["barred", "first_line", "is_number", "printable"]
 
 # DEL and C1: a terminal acts on them. Line separators; embeddings, overrides and isolates, which show
 # text in another order than it has (CVE-2021-42574); lone surrogates, which no terminal can be sent.
@@ -36,3 +36,12 @@ def _escaped(found: re.Match[str]) -> str:
 def first_line(error: BaseException) -> str:
     """What an exception says, in a line."""
     return next(iter(str(error).strip().splitlines()), "no message")
+
+
+def is_number(text: str) -> bool:
+    """Whether it reads as a number; infinities are some, and so is what is none (`nan`)."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

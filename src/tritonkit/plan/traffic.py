@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tritonkit.errors import UsageError
 from tritonkit.measure.shapes import SHAPES
+from tritonkit.text import is_number
 
 __all__ = ["DAY_S", "STEP_S", "Traffic", "of_shape", "read_traffic"]
 
@@ -85,7 +86,7 @@ def read_traffic(file: Path, most_per_s: float) -> Traffic:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(where, found=f"it cannot be read: {reason}") from None
-    if rows and not _is_number(rows[0][1][0]):
+    if rows and not is_number(rows[0][1][0]):
         rows = rows[1:]
     points = [_point(file, number, row) for number, row in rows]
     for (at, _), (after, _), (number, _) in zip(points, points[1:], rows[1:], strict=False):
@@ -103,17 +104,9 @@ def read_traffic(file: Path, most_per_s: float) -> Traffic:
 
 def _point(file: Path, number: int, row: Sequence[str]) -> tuple[float, float]:
     texts = [text.strip() for text in row[:2]]
-    if len(texts) < 2 or not all(map(_is_number, texts)):
+    if len(texts) < 2 or not all(map(is_number, texts)):
         raise UsageError(f"{file}:{number}", found=repr(",".join(row)), wanted=_WANTED)
     at, rate = map(float, texts)
     if not (0 <= at <= DAY_S and 0 <= rate < math.inf):
         raise UsageError(f"{file}:{number}", found=repr(",".join(row)), wanted=_WANTED)
     return at, rate
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

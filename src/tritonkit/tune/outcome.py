@@ -76,22 +76,26 @@ class Outcome:
         }
 
     @property
-    def limit(self) -> str:
-        """What came closest to the target, and what keeps it from being held, where nothing holds it."""
-        percent, target_ms = self.slo.tightest
-        trials = [
-            (trial.tail_ms, trial.rate_per_s, each.point)
+    def seen(self) -> list[tuple[float, float, Point]]:
+        """Rate, tail in milliseconds and way of serving of each run under load that had an answer."""
+        return [
+            (trial.rate_per_s, trial.tail_ms, each.point)
             for each in self.evaluations
             for trial in each.trials
             if trial.tail_ms is not None
         ]
+
+    @property
+    def limit(self) -> str:
+        """What came closest to the target, and what keeps it from being held, where nothing holds it."""
+        percent, target_ms = self.slo.tightest
         alone = [
             (simulate_alone(Batcher(group.instances, 1), costs).percentile_ms(percent), group)
             for group, costs in self.costs.items()
         ]
         parts = []
-        if trials:
-            tail, rate, point = min(trials)
+        if self.seen:
+            tail, rate, point = min((tail, rate, point) for rate, tail, point in self.seen)
             parts.append(f"closest: p{percent:g} of {tail:.1f} ms at {rate:.1f}/s, {point}")
         if alone:
             least, group = min(alone)

@@ -30,12 +30,7 @@ def page(
     """
     template = environment(Path(__file__).parent / "templates").get_template("tune.html.j2")
     percent, ms = outcome.slo.tightest
-    trials = [
-        (trial.rate_per_s, trial.tail_ms, each.point)
-        for each in outcome.evaluations
-        for trial in each.trials
-        if trial.tail_ms is not None
-    ]
+    trials = outcome.seen
     front = _front([(rate, tail) for rate, tail, _ in trials])
     plot = lines(
         [

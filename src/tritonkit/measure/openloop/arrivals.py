@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tritonkit.errors import UsageError
 from tritonkit.measure.shapes import SHAPES
+from tritonkit.text import is_number
 
 __all__ = ["KINDS", "Arrivals", "Kind", "Moments", "draw", "mean_share", "read_trace"]
 
@@ -119,9 +120,9 @@ def _moments(file: Path, rows: csv.Reader) -> list[float]:  # type: ignore[name-
     moments: list[float] = []
     for row in rows:
         text = row[0].strip() if row else ""
-        if not text or (rows.line_num == 1 and not _is_number(text)):
+        if not text or (rows.line_num == 1 and not is_number(text)):
             continue
-        value = float(text) if _is_number(text) else math.nan
+        value = float(text) if is_number(text) else math.nan
         if not 0 <= value < math.inf or (moments and value < moments[-1]):
             raise UsageError(
                 f"{file}:{rows.line_num}",
@@ -131,11 +132,3 @@ def _moments(file: Path, rows: csv.Reader) -> list[float]:  # type: ignore[name-
             )
         moments.append(value)
     return moments
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
