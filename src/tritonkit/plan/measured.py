@@ -10,6 +10,7 @@ from typing import Any
 
 from tritonkit.disk import unwritable
 from tritonkit.errors import ClientError, PublishError, RenderError, ServerError, UsageError
+from tritonkit.extras import need_package
 from tritonkit.machine import cores
 from tritonkit.report import this_machine
 from tritonkit.simulation import Costs, calibrated
@@ -22,7 +23,7 @@ __all__ = ["OBSERVED", "Measured", "measure", "read_measured"]
 _VERSION = 1
 OBSERVED = (0.4, 0.6, 0.8, 0.95)
 """Shares of what the server does at most, at which it is seen under load."""
-_OBSERVED_S, _SATURATED_S = 6.0, 1.0
+_OBSERVED_S, _SATURATED_S = 10.0, 1.0
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
 
 
@@ -112,9 +113,10 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
     that cannot be served are left out.
 
     Raises:
-        SpecError, UsageError, BuildError, ServerError: as `tritonkit.tune.run.tune`.
+        SpecError, UsageError, BuildError, ServerError: as `tritonkit.tune.run.tune`; UsageError without SciPy, too.
         ClientError: the way that is served now cannot be measured.
     """
+    need_package("scipy.optimize", "tritonkit[plan]")
     with prepared(plan) as ready:
         start_s = ready.server.start_s
         groups = sorted({ready.now.group, *ready.space.groups})

@@ -2,30 +2,36 @@
 
 What is measured of runs one by one misses how they get in each other's way on one machine: the steps around
 the network, the server's own threads, caches. So the simulation is given the same arrivals as real runs had, and
-factors of the costs are searched with which its latencies come out as theirs.
+factors of the costs are searched with which its latencies come out as theirs, by the simplex method of Nelder and
+Mead (1965), which wants no derivatives: a simulation is not smooth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tritonkit.extras import need_package
 from tritonkit.simulation.batcher import Batcher
 from tritonkit.simulation.costs import Costs
 from tritonkit.simulation.fleet import simulate_fleet
 
 __all__ = ["Observation", "calibrated", "misfit"]
 
-_POINTS = (50, 75, 90, 95, 99)
-_WEIGHTS = (1.0, 1.0, 1.0, 0.7, 0.4)
-"""Of these percentiles: the higher, the more is chance in them."""
-_STEPS = (1.6, 1.25, 1.1, 1.04)
-_FIRST_PER_ROUND = 3
-_MOST = 3000
+_POINTS = (10, 25, 50, 75, 90, 95, 99)
+_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
+"""Of these percentiles: the highest has the most chance in it."""
+_MOST = 4000
 """Requests of each run that are simulated."""
+_TRIED = 250
+"""Simulations of all runs, from each start."""
+_FIRST = 0.3
+"""How far the first ones are from what was measured, as a logarithm."""
+_NEARER = 1e-3
+"""What a factor of e costs in misfit: what the runs do not show stays as it was measured."""
 _BOUND = 8.0
 """No factor is further from 1."""
 
@@ -38,56 +44,95 @@ class Observation:
         moments: float64 [n], seconds when requests came, ascending.
         latency_s: float64 [n], what each took.
         choice: int64 [n], which of the costs' requests came each time; None: not known.
+        turn: int64 [n], in which stretch of the run each came, from 0, with a pause between two; None: there is one.
     """
 
     moments: NDArray[np.float64]
     latency_s: NDArray[np.float64]
     choice: NDArray[np.int64] | None = None
+    turn: NDArray[np.int64] | None = None
 
     def first(self, count: int) -> Observation:
-        """So many of its requests, from the start."""
-        choice = None if self.choice is None else self.choice[:count]
-        return Observation(self.moments[:count], self.latency_s[:count], choice)
+        """So many of its requests, the first ones of each turn."""
+        keep = np.concatenate(
+            [turn[: count // len(self.turns)] for turn in self.turns] or [np.arange(0)]
+        )
+        return Observation(
+            self.moments[keep], self.latency_s[keep],
+            None if self.choice is None else self.choice[keep],
+            None if self.turn is None else self.turn[keep],
+        )  # fmt: skip
+
+    @property
+    def turns(self) -> list[NDArray[np.intp]]:
+        """Where the requests of each turn are."""
+        if self.turn is None:
+            return [np.arange(len(self.moments))]
+        return [np.flatnonzero(self.turn == each) for each in np.unique(self.turn)]
+
+    def percentiles_s(
+        self, percents: Sequence[float], latency_s: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Of a typical turn: the median over the turns of each of these percentiles, in seconds, as float64 [m]. A
+        machine that stands still for a moment in fewer than half of them does not show.
+
+        Args:
+            latency_s: float64 [n], instead of what the requests took.
+        """
+        of_all = self.latency_s if latency_s is None else latency_s
+        found = [np.percentile(of_all[turn], percents) for turn in self.turns]
+        return np.asarray(np.median(found, axis=0))
 
 
 def calibrated(
     costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1
 ) -> Costs:
     """The costs with which the simulation comes closest to these runs, of so many servers that got requests in
-    turn."""
+    turn.
+
+    Raises:
+        UsageError: SciPy is not installed.
+    """
     observations = [each.first(_MOST) for each in observations]
-    if batcher.instances == 1:
-        return _descended(costs, batcher, observations, replicas)
     # How instances share the cores is what single runs say least of: from both ends.
-    starts = [replace(costs, contention=each) for each in (costs.contention, batcher.instances)]
-    found = [_descended(start, batcher, observations, replicas) for start in starts]
+    alone = batcher.instances == 1
+    starts = [costs.contention] if alone else [costs.contention, batcher.instances]
+    found = [
+        _descended(replace(costs, contention=each), batcher, observations, replicas)
+        for each in starts
+    ]
     return min(found, key=lambda each: misfit(each, batcher, observations, replicas))
 
 
 def _descended(
     costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int
 ) -> Costs:
-    """One factor after the other, in steps that get smaller, as long as it gets better."""
-    names = ["run", "item", "around", "spread"]
+    names = ["fixed", "item", "around", "spread"]
     if batcher.instances > 1:
         names.append("contention")
-    factors = dict.fromkeys(names, 1.0)
-    best = misfit(costs, batcher, observations, replicas)
-    for step in _STEPS:
-        for _ in range(_FIRST_PER_ROUND):
-            before = best
-            for name in names:
-                for by in (step, 1 / step):
-                    tried = factors | {name: factors[name] * by}
-                    if not 1 / _BOUND <= tried[name] <= _BOUND:
-                        continue
-                    found = misfit(_scaled(costs, tried), batcher, observations, replicas)
-                    if found < best:
-                        best, factors = found, tried
-                        break
-            if best == before:
-                break
-    return _scaled(costs, factors)
+    if costs.weights:
+        names.append("weights")
+
+    def scaled(logarithms: NDArray[np.float64]) -> Costs:
+        factors = np.clip(np.exp(logarithms), 1 / _BOUND, _BOUND)
+        return _scaled(costs, dict(zip(names, factors.tolist(), strict=True)))
+
+    def off(logarithms: NDArray[np.float64]) -> float:
+        further = _NEARER * float((logarithms**2).sum())
+        return misfit(scaled(logarithms), batcher, observations, replicas) + further
+
+    return scaled(_least(off, len(names)))
+
+
+def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[np.float64]:
+    """Where this is the least, as far as is found from 0."""
+    optimize = need_package("scipy.optimize", "tritonkit[plan]")
+    first = np.vstack([np.zeros(count), _FIRST * np.eye(count)])
+    found = optimize.minimize(
+        off, first[0], method="Nelder-Mead",
+        options={"initial_simplex": first, "maxfev": _TRIED, "xatol": 0.01, "fatol": 1e-4},
+    )  # fmt: skip
+    return np.asarray(found.x, np.float64)
 
 
 def misfit(
@@ -99,26 +144,25 @@ def misfit(
         found = simulate_fleet(
             each.moments, batcher, costs, replicas, "round_robin", choice=each.choice
         ).latency_s
-        ratios = np.percentile(found, _POINTS) / np.percentile(each.latency_s, _POINTS)
+        ratios = each.percentiles_s(_POINTS, found) / each.percentiles_s(_POINTS)
         total += float(np.average(np.log(np.maximum(ratios, 1e-9)) ** 2, weights=_WEIGHTS))
     return total / max(1, len(observations))
 
 
 def _scaled(costs: Costs, factors: dict[str, float]) -> Costs:
-    run = factors["run"]
-    contention = costs.contention
-    if "contention" in factors:
-        contention = max(1.0, contention * factors["contention"])
-    spread, drawn = costs.spread * factors["spread"], ()
-    if costs.factors:
-        powers = np.array(costs.factors) ** factors["spread"]
-        drawn = tuple((powers / powers.mean()).tolist())
+    drawn = tuple(np.array(costs.factors) ** factors["spread"])
+    weights = tuple(np.array(costs.weights) ** factors.get("weights", 1.0))
     return replace(
         costs,
-        fixed_s=costs.fixed_s * run,
-        item_s=costs.item_s * run * factors["item"],
+        fixed_s=costs.fixed_s * factors["fixed"],
+        item_s=costs.item_s * factors["item"],
         around_s=costs.around_s * factors["around"],
-        contention=contention,
-        spread=spread,
-        factors=drawn,
+        contention=max(1.0, costs.contention * factors.get("contention", 1.0)),
+        spread=costs.spread * factors["spread"],
+        factors=_with_mean_1(drawn),
+        weights=_with_mean_1(weights),
     )
+
+
+def _with_mean_1(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple((np.array(values) / np.mean(values)).tolist()) if values else ()

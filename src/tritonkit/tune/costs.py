@@ -38,6 +38,8 @@ _DIFFER = 0.1
 """Coefficient of variation of the requests' times, below which they are all alike."""
 _LEAST_WEIGHT = 0.02
 _TURN_S, _PAUSE_S = 1.5, 0.3
+_TURN_REQUESTS = 150
+"""A turn is longer than that where fewer requests would come in it."""
 
 
 @dataclass(frozen=True)
@@ -113,33 +115,35 @@ def saturated_per_s(
 def observe(
     generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0
 ) -> list[Observation]:
-    """An open-loop run of Poisson arrivals at each rate for so long, all of them in turns of a second or two: a
+    """An open-loop run of Poisson arrivals at each rate for so long, all of them in turns of a few seconds: a
     machine that is slow for a while is so for all.
 
     Raises:
         ClientError: requests fail.
     """
     rng = np.random.default_rng((seed, 1))
-    turns = max(1, round(seconds / _TURN_S))
+    turn_s = max(_TURN_S, _TURN_REQUESTS / min(rates_per_s))
+    turns = max(1, round(seconds / turn_s))
     moments: list[NDArray[np.float64]] = []
     labels: list[NDArray[np.int64]] = []
     start_s = 0.0
-    for turn in range(turns):
+    for k in range(turns):
         for number in rng.permutation(len(rates_per_s)).tolist():
-            arrivals = Arrivals(seed=1000 * seed + 10 * turn + number)
+            arrivals = Arrivals(seed=1000 * seed + 10 * k + number)
             found = draw(arrivals, rates_per_s[number], seconds / turns)
             moments.append(start_s + found)
-            labels.append(np.full(len(found), number))
+            labels.append(np.full(len(found), number + k * len(rates_per_s)))
             start_s += seconds / turns + _PAUSE_S
-    due, label = np.concatenate(moments), np.concatenate(labels)
+    due = np.concatenate(moments)
+    turn, number_of = np.divmod(np.concatenate(labels), len(rates_per_s))
     choice = rng.integers(generator.requests, size=len(due))
     record = generator.send(due, choice)
     _check(generator, record)
     latency_s = record.answered - due
     known = generator.requests <= _KINDS
     return [
-        Observation(due[own], latency_s[own], choice[own] if known else None)
-        for own in (label == number for number in range(len(rates_per_s)))
+        Observation(due[own], latency_s[own], choice[own] if known else None, turn[own])
+        for own in (number_of == number for number in range(len(rates_per_s)))
     ]
 
 
