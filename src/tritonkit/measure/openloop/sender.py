@@ -213,13 +213,18 @@ class Sender:
         if self._most is not None:
             self._sent[index] = time.monotonic()
         body = self._requests[self._choice[index]].body
-        left = self._due[index] + self._timeout_s - time.monotonic()
+        left = self._deadline(index) - time.monotonic()
         try:
             call = connection.begin(_METHOD, body, max(left, 0.001))
         except ServerUnavailable as error:
             self._fail(index, _words(error))
         else:
             self._under_way[call] = index, connection
+
+    def _deadline(self, index: int) -> float:
+        """When a request has failed: counted from its moment, or from its sending where it waits for others' answers."""
+        began = self._due[index] if self._most is None else self._sent[index]
+        return began + self._timeout_s
 
     def _there(self) -> list[PolledConnection]:
         return [*filter(None, self._connections), *self._leaving]
@@ -250,7 +255,7 @@ class Sender:
         for at, backlog in enumerate(self._backlogs):
             while backlog:
                 now = time.monotonic()
-                if self._due[backlog[0]] + self._timeout_s <= now:
+                if self._most is None and self._deadline(backlog[0]) <= now:
                     self._fail(backlog.popleft(), self._too_late, now)
                     continue
                 connection = self._connections[at] or self._connected(at, now)
@@ -323,7 +328,7 @@ class Sender:
         now = time.monotonic()
         while self._under_way:
             call, (index, connection) = next(iter(self._under_way.items()))
-            if self._due[index] + self._timeout_s > now:
+            if self._deadline(index) > now:
                 break
             del self._under_way[call]
             self._fail(index, self._too_late, now)
