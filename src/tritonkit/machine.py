@@ -1,11 +1,14 @@
-"""What this machine has for a server to use."""
+"""What this machine has for a server to use, and what processes take of it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["cores"]
+__all__ = ["cores", "process_stat", "process_tree", "processor_s", "tree_processor_s"]
+
+_PROC = Path("/proc")
 
 
 def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -29,3 +32,36 @@ def _quota(cgroup: Path) -> float | None:
     if limit in ("max", "-1"):
         return None
     return int(limit) / int(period)
+
+
+def process_tree(pid: int, proc: Path = _PROC) -> list[int]:
+    """A process and all below it."""
+    below: dict[int, list[int]] = {}
+    for folder in proc.glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            below.setdefault(int(process_stat(folder)[1]), []).append(int(folder.name))
+    found, left = [], [pid]
+    while left:
+        each = left.pop()
+        found.append(each)
+        left += below.get(each, [])
+    return found
+
+
+def tree_processor_s(pid: int, proc: Path = _PROC) -> float:
+    """Processor seconds that a process and those below it, which are still there, have taken so far."""
+    return sum(processor_s(proc / str(each)) for each in process_tree(pid, proc))
+
+
+def processor_s(folder: Path) -> float:
+    """Of the process or thread of this folder of /proc, in user and kernel mode; 0 where it has just ended."""
+    try:
+        words = process_stat(folder)
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def process_stat(folder: Path) -> list[str]:
+    """The words of a `stat` after the program's name, which may hold anything: state, parent, ..."""
+    return (folder / "stat").read_text().rpartition(")")[2].split()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.spec import load
-from tritonkit.tune import Group, Point, changed_text, difference, tuned
+from tritonkit.spec.model import PipelineStep
+from tritonkit.tune import Group, Point, changed_text, difference, other_buckets, tuned
 
 TEXT = """\
 # What a person wrote.
@@ -71,3 +73,28 @@ def test_a_spec_that_says_nothing_of_serving(root: Path, write_model: WriteModel
     assert serving.instance_group[0].count == 2
     assert serving.dynamic_batching
     assert serving.dynamic_batching.max_queue_delay == 500
+
+
+def test_other_lengths_of_texts_are_those_of_its_tokenizer() -> None:
+    """The shipped model has the fine ones; what is written is what is served, and stands in one line."""
+    root = Path(__file__).parents[2]
+    spec = load(root / "models" / "sentences", root)
+    doublings, one = other_buckets(spec)
+    assert doublings == (8, 16, 32, 64, 128, 256)
+    assert one == (256,)
+    point = replace(NOW, buckets=doublings)
+    diff = difference(spec, changed_text(spec, point, NOW)).splitlines()
+    assert "+      buckets: [8, 16, 32, 64, 128, 256]" in diff
+    assert len([line for line in diff if line.startswith("+ ")]) == 1
+    (step, *_) = tuned(spec, point).model.pipeline
+    assert isinstance(step, PipelineStep)
+    assert step.parameters["buckets"] == list(doublings)
+    again = replace(spec, model=tuned(spec, point).model)
+    fine = other_buckets(again)[0]
+    assert fine == (*range(8, 64, 8), *range(64, 128, 16), *range(128, 257, 32))
+
+
+def test_a_model_without_texts_has_no_lengths(root: Path, write_model: WriteModel) -> None:
+    """And its step of another kind is none."""
+    write_model("name: net\nnetwork: {onnx: model.onnx}\n", model__onnx="")
+    assert other_buckets(load(root / "models" / "net", root)) == ()

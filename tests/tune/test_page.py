@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.tune.test_at_rate import search as at_rate
 from tests.tune.test_search import NOW, SLO, Machine, search
 from tritonkit.report import Machine as Host
+from tritonkit.tune import Objective
 from tritonkit.tune.page import importance, page
 
 HOST = Host("a processor", 2, "Linux")
@@ -13,7 +15,7 @@ def test_the_page_says_what_was_chosen() -> None:
     """Both rates, the diff as text, the plot, all points, what matters, and how to search again."""
     outcome = search(Machine(broken="onnx-int8"))
     text = page("net", outcome, HOST, "today", diff="+  threads: 1 <b>", command="tritonkit tune")
-    assert "requests/s hold the target" in text
+    assert f"requests/s hold {SLO}" in text
     assert "times the rate" in text
     assert "threads: 1 &lt;b&gt;" in text
     assert "it does not load" in text
@@ -36,3 +38,15 @@ def test_what_matters_is_what_the_best_choice_gains() -> None:
     found = dict(importance(search(Machine())))
     assert found["variant"] > 1.2
     assert min(found.values()) >= 1.0
+
+
+def test_the_page_of_a_rate_shows_latency_and_processor_time_of_each_way() -> None:
+    """No plot: all runs had one rate."""
+    outcome = at_rate(Machine(), Objective("cost", 60.0))
+    assert outcome.best
+    assert outcome.best.cpu_s is not None
+    text = page("net", outcome, HOST, "today", diff="", command="")
+    assert "least processor time" in text
+    assert f"{1e3 * outcome.best.cpu_s:.2f} ms of processor a request" in text
+    assert "ms a request" in text
+    assert "<svg" not in text

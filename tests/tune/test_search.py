@@ -36,10 +36,18 @@ class Machine:
 
     address = "simulated:8001"
 
-    def __init__(self, off: float = 1.0, broken: str = "", interrupt_after: int = 10**9) -> None:
+    def __init__(
+        self,
+        off: float = 1.0,
+        broken: str = "",
+        interrupt_after: int = 10**9,
+        faster: dict[tuple[int, ...], float] | None = None,
+    ) -> None:
         self.point, self.off, self.broken = NOW, off, broken
+        self.faster = faster or {}
         self.runs = self.prepared = 0
         self.interrupt_after = interrupt_after
+        self.processor_s = 0.0
 
     def serve(self, point: Point) -> None:
         """As `Served`; one variant may be broken."""
@@ -52,6 +60,10 @@ class Machine:
         true = TRUE[self.point.group]
         return replace(true, fixed_s=true.fixed_s * self.off, item_s=true.item_s * self.off)
 
+    def used_s(self) -> float:
+        """As `Served`."""
+        return self.processor_s
+
     def prepare(self) -> None:
         """Known answers of another variant."""
         self.prepared += 1
@@ -59,23 +71,29 @@ class Machine:
     def run(self, load: OpenLoad) -> OpenReport:
         """As `Generator.run`."""
         self.runs += 1
+        slo = load.slo or SLO
         due = draw(Arrivals(seed=self.runs), load.rate_per_s, load.duration_s)
-        found = simulate(due, self.point.batcher, TRUE[self.point.group], seed=self.runs)
+        true, by = TRUE[self.point.group], self.faster.get(self.point.buckets, 1.0)
+        true = replace(true, fixed_s=true.fixed_s / by, item_s=true.item_s / by)
+        found = simulate(due, self.point.batcher, true, seed=self.runs)
         count = len(due)
+        span_s = float((due + found.latency_s).max() - due.min())
+        group = self.point.group
+        self.processor_s += found.busy * group.instances * group.threads * span_s
         record = Record(due, due, due + found.latency_s, np.zeros(count, np.int32), (), 0.1)
-        series = series_of("net", record, np.ones(count, bool), load.duration_s, SLO)
+        series = series_of("net", record, np.ones(count, bool), load.duration_s, slo)
         lag = times_of(np.zeros(max(1, count)))
         assert lag
         ended = INTERRUPTED if self.runs > self.interrupt_after else ""
         return OpenReport(
-            load.duration_s, (series,), lag, (0.1,), (), tuple(judge_slo(series, SLO)), ended
+            load.duration_s, (series,), lag, (0.1,), (), tuple(judge_slo(series, slo)), ended
         )
 
 
 def search(machine: Machine, **options: Any) -> Outcome:
     """Search on it."""
-    options = {"budget_s": 600.0, "trial_s": 5.0} | options
-    made = Search(machine, cast("Generator", machine), SLO, SPACE, NOW, (), **options)
+    options = {"budget_s": 600.0, "trial_s": 5.0, "space": SPACE} | options
+    made = Search(machine, cast("Generator", machine), SLO, now=NOW, shapes=(), **options)
     return made.run()
 
 
@@ -104,6 +122,19 @@ def test_the_best_is_found_with_a_fraction_of_all_measurements(off: float) -> No
     assert outcome.measurements == machine.runs <= 0.2 * 10 * len(points)
     assert outcome.gain
     assert outcome.gain > 1.2
+
+
+@pytest.mark.parametrize(("by", "chosen"), [(1.3, True), (0.8, False)])
+def test_other_lengths_of_texts_are_taken_where_they_are_faster(by: float, chosen: bool) -> None:
+    """They are tried with the best of all points, and answers are held against those of the same lengths."""
+    machine = Machine(faster={(16, 64): by})
+    outcome = search(machine, space=replace(SPACE, buckets=((16, 64),)))
+    assert outcome.best
+    assert (outcome.best.point.buckets == (16, 64)) is chosen
+    tried = [e for e in outcome.evaluations if e.point.buckets]
+    assert len(tried) == 1
+    assert tried[0].point.group == outcome.best.point.group
+    assert machine.prepared >= 2
 
 
 def test_the_validation_holds_the_target() -> None:

@@ -10,9 +10,10 @@ from tests.conftest import WriteModel
 from tests.tune.test_search import SLO, Machine, search
 from tritonkit.measure.openloop import Slo
 from tritonkit.spec import Spec, load
-from tritonkit.tune import Known, load_state, save_state, state_file
+from tritonkit.tune import Known, Objective, load_state, save_state, state_file
 
 HASHES = {"onnx-fp32": "abc"}
+MOST = Objective()
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def test_what_was_saved_is_known_again(root: Path, spec: Spec) -> None:
     """Costs, points and their runs."""
     outcome = search(Machine())
     file = state_file(root, spec)
-    save_state(file, spec, SLO, HASHES, outcome.costs, outcome.evaluations)
-    known = load_state(file, spec, SLO, HASHES)
+    save_state(file, spec, SLO, HASHES, MOST, outcome.costs, outcome.evaluations)
+    known = load_state(file, spec, SLO, HASHES, MOST)
     assert known.costs == outcome.costs
     assert tuple(known.evaluations) == outcome.evaluations
 
@@ -36,11 +37,20 @@ def test_another_question_begins_anew(root: Path, spec: Spec) -> None:
     """Another target, other files, a file that is damaged or not there."""
     outcome = search(Machine(interrupt_after=5))
     file = state_file(root, spec)
-    assert load_state(file, spec, SLO, HASHES) == Known()
-    save_state(file, spec, SLO, HASHES, outcome.costs, outcome.evaluations)
-    assert load_state(file, spec, Slo({99.0: 10.0}), HASHES) == Known()
-    assert load_state(file, spec, SLO, {"onnx-fp32": "other"}) == Known()
+    assert load_state(file, spec, SLO, HASHES, MOST) == Known()
+    save_state(file, spec, SLO, HASHES, MOST, outcome.costs, outcome.evaluations)
+    assert load_state(file, spec, Slo({99.0: 10.0}), HASHES, MOST) == Known()
+    assert load_state(file, spec, SLO, {"onnx-fp32": "other"}, MOST) == Known()
     text = file.read_text()
     for damaged in (text[:-20], "[]", text.replace('"instances"', '"x"')):
         file.write_text(damaged)
-        assert load_state(file, spec, SLO, HASHES) == Known()
+        assert load_state(file, spec, SLO, HASHES, MOST) == Known()
+
+
+def test_another_objective_knows_what_runs_cost(root: Path, spec: Spec) -> None:
+    """And none of the ways that were measured for the other."""
+    outcome = search(Machine(interrupt_after=5))
+    file = state_file(root, spec)
+    save_state(file, spec, SLO, HASHES, MOST, outcome.costs, outcome.evaluations)
+    for other in (Objective("latency"), Objective("cost", 20.0)):
+        assert load_state(file, spec, SLO, HASHES, other) == Known(dict(outcome.costs))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritonkit.cli.load_open import OpenOptions, open_load, run_open
-from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder, seconds
+from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder, rate_per_s, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
@@ -166,7 +166,7 @@ def command(
     _open_loop(
         project, address,
         OpenOptions(
-            models=tuple(dict.fromkeys(names)), rate_per_s=_rate(rate), find=find,
+            models=tuple(dict.fromkeys(names)), rate_per_s=rate_per_s(rate), find=find,
             duration_s=None if duration is None else seconds("--duration", duration, 0.001),
             slo=tuple(slo or ()), arrivals=arrivals or "poisson", cv=4.0 if cv is None else cv,
             shape=shape.value, warm_s=seconds("--warm-up", warm_up or "1s"),
@@ -231,19 +231,6 @@ def _refuse(given: Mapping[str, object], need: str) -> None:
     for option, value in given.items():
         if value is not None:
             raise UsageError(option, found="it does not go with the other options", wanted=need)
-
-
-def _rate(text: str | None) -> float | None:
-    """`500` or `500/s`."""
-    if text is None:
-        return None
-    try:
-        value = float(text.removesuffix("/s"))
-    except ValueError:
-        value = 0.0
-    if not 0.01 <= value <= 1e6:
-        raise UsageError("--rate", found=text, wanted="requests a second, from 0.01 to 1000000")
-    return value
 
 
 def _check(project: Path, names: list[str], file: Path, tier: str | None) -> None:

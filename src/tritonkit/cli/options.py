@@ -23,6 +23,7 @@ __all__ = [
     "models_argument",
     "project_folder",
     "project_or_here",
+    "rate_per_s",
     "read_key",
     "seconds",
 ]
@@ -154,3 +155,16 @@ def _compose_key() -> Path | None:
         file = find_root() / _COMPOSE_KEY
         return file if os.access(file, os.R_OK) else None
     return None
+
+
+def rate_per_s(text: str | None) -> float | None:
+    """--rate, as `500` or `500/s`."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("/s"))
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 1e6:
+        raise UsageError("--rate", found=text, wanted="requests a second, from 0.01 to 1000000")
+    return value

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tritonkit.cli.options import AsJson, Root, project_folder, seconds
+from tritonkit.cli.options import AsJson, Root, project_folder, rate_per_s, seconds
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
@@ -29,7 +29,8 @@ from tritonkit.text import printable
 if TYPE_CHECKING:
     from tritonkit.measure.openloop.find_rate import Trial
     from tritonkit.spec import Spec
-    from tritonkit.tune import Evaluation, Outcome, Point
+    from tritonkit.tune import Evaluation, Objective, Outcome, Point
+    from tritonkit.tune.objective import ObjectiveName
 
 __all__ = ["command"]
 
@@ -43,6 +44,19 @@ def command(
         list[str],
         typer.Option(metavar="p99=50ms", help="The target; percentiles, and errors=0.1%."),
     ],
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="throughput: the highest rate. At one rate: latency, the lowest; cost, the least processor time.",
+        ),
+    ] = "throughput",
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R", help="Requests/s of latency and cost; by default what the model holds now."
+        ),
+    ] = None,
     variants: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,6 +87,9 @@ def command(
     measured under an open loop on a server of their own. Ctrl-C gives the best so far; the same command goes on later.
     0 if a way holds the target, 1 if none does.
 
+    Other objectives are sought at one rate: of all ways that hold the target there, the one with the lowest latency, or
+    with the least processor time of the server for a request.
+
     Example: tritonkit tune sentences --slo p99=50ms --variants spec
     """
     from tritonkit.measure.openloop import INTERRUPTED, parse_slo
@@ -84,9 +101,9 @@ def command(
     project = project_folder(root)
     plan = TunePlan(
         project, name, parse_slo(slo), tuple(variants or ()), seconds("--budget", budget, 1),
-        seconds("--trial", trial, 1), fresh,
+        seconds("--trial", trial, 1), fresh, _objective(objective, rate_per_s(rate)),
     )  # fmt: skip
-    with _watching(plan.budget_s, str(plan.slo)) as listener:
+    with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
     text = ""
     if outcome.best and find_spec("ruamel"):
@@ -121,17 +138,20 @@ def command(
         raise typer.Exit(1)
 
 
+def _objective(name: str, rate: float | None) -> Objective:
+    from tritonkit.tune import Objective
+
+    return Objective(cast("ObjectiveName", name), rate)
+
+
 def _print(outcome: Outcome, diff: str) -> None:
     for name, found in (("now", outcome.current), ("best", outcome.best)):
         if found is not None:
-            tail = "" if found.tail_ms is None else f", worst tail {found.tail_ms:.1f} ms"
-            print_line(
-                f"{name:5} {found.rate_per_s:8.1f} requests/s hold {outcome.slo}{tail}: {found.point}"
-            )
+            words = outcome.objective.words(found, str(outcome.slo))
+            print_line(f"{name:5} {words}: {found.point}")
     if outcome.gain is not None:
-        print_line(
-            f"{outcome.gain:.2f} times the rate, {outcome.measurements} runs, {outcome.seconds:.0f} s"
-        )
+        gain = outcome.objective.gain_words(outcome.gain)
+        print_line(f"{gain}, {outcome.measurements} runs, {outcome.seconds:.0f} s")
     if diff:
         print_line()
         print_line(diff.rstrip("\n"))
@@ -161,7 +181,7 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str) -> None:
 
 
 @contextlib.contextmanager
-def _watching(budget_s: float, slo: str) -> Iterator[Any]:
+def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
     """What tells of the search: a table that changes on a terminal, lines elsewhere."""
     from tritonkit.tune import Listener
 
@@ -182,7 +202,7 @@ def _watching(budget_s: float, slo: str) -> Iterator[Any]:
     if not console.is_terminal:
         yield Lines()
         return
-    view = _View(budget_s, slo)
+    view = _View(budget_s, slo, objective)
 
     class Shown(Listener):
         """The same into the view."""
@@ -210,8 +230,9 @@ def _words(trial: Trial) -> str:
 class _View:
     """The search as a rich renderable: what it is at, the best, the last points."""
 
-    def __init__(self, budget_s: float, slo: str) -> None:
+    def __init__(self, budget_s: float, slo: str, objective: Objective) -> None:
         self.began, self.budget_s, self.slo = time.monotonic(), budget_s, slo
+        self.objective = objective
         self.at = self.last = ""
         self.best: Evaluation | None = None
         self.done: list[Evaluation] = []
@@ -224,7 +245,7 @@ class _View:
         )
         table.add_row(Text(head, "bold"))
         if self.best is not None:
-            best = f"best {self.best.rate_per_s:.1f}/s: {self.best.point}"
+            best = f"best {self.objective.words(self.best, self.slo).strip()}: {self.best.point}"
             table.add_row(Text(printable(best, lines=False), "green"))
         for each in self.done[-_SHOWN:]:
             rate = f"{each.rate_per_s:8.1f}/s" if each.rate_per_s else "  no better"

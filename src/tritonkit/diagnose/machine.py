@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.diagnose.snapshot import MachineLook, ProcessLook
+from tritonkit.machine import process_stat, process_tree, processor_s
 
 __all__ = ["RunnableThreads", "find_server", "look_at_machine", "server_processes"]
 
@@ -54,16 +55,7 @@ def _listeners(port: int, proc: Path) -> Iterator[str]:
 
 def server_processes(pid: int, proc: Path = _PROC) -> dict[int, str]:
     """The server and all processes below it: pid -> the model of a Python stub, else nothing."""
-    below: dict[int, list[int]] = {}
-    for folder in proc.glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            below.setdefault(int(_stat(folder)[1]), []).append(int(folder.name))
-    found, left = {}, [pid]
-    while left:
-        each = left.pop()
-        found[each] = _stub_model(proc / str(each))
-        left += below.get(each, [])
-    return found
+    return {each: _stub_model(proc / str(each)) for each in process_tree(pid, proc)}
 
 
 def _stub_model(folder: Path) -> str:
@@ -74,11 +66,6 @@ def _stub_model(folder: Path) -> str:
         return ""
     is_stub = words[0].endswith(_STUB) and len(words) > 1
     return Path(words[1]).parts[-3] if is_stub and len(Path(words[1]).parts) > 2 else ""
-
-
-def _stat(folder: Path) -> list[str]:
-    """The words of a `stat` after the program's name, which may hold anything: state, parent, ..."""
-    return (folder / "stat").read_text().rpartition(")")[2].split()
 
 
 def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | None:
@@ -108,7 +95,7 @@ def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | N
 def _look_at(folder: Path, model: str) -> ProcessLook:
     """Waits are read of stubs alone, whose threads may share an interpreter's lock."""
     waits = _thread_waits(folder) if model else {}
-    return ProcessLook(int(folder.name), model, _seconds(folder), _thread_seconds(folder), waits)
+    return ProcessLook(int(folder.name), model, processor_s(folder), _thread_seconds(folder), waits)
 
 
 def _thread_waits(folder: Path) -> dict[int, int]:
@@ -121,18 +108,9 @@ def _thread_waits(folder: Path) -> dict[int, int]:
     return found
 
 
-def _seconds(folder: Path) -> float:
-    """CPU of a process or a thread: utime and stime; 0 where it has just ended."""
-    try:
-        words = _stat(folder)
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
 def _thread_seconds(folder: Path) -> dict[int, float]:
     try:
-        return {int(task.name): _seconds(task) for task in (folder / "task").iterdir()}
+        return {int(task.name): processor_s(task) for task in (folder / "task").iterdir()}
     except OSError:
         return {}
 
@@ -259,7 +237,7 @@ class RunnableThreads:
         with contextlib.suppress(OSError):
             for task in (self._proc / str(pid) / "task").iterdir():
                 with contextlib.suppress(OSError, IndexError):
-                    count += _stat(task)[0] == "R"
+                    count += process_stat(task)[0] == "R"
         return count
 
     def means(self) -> tuple[dict[int, float], float | None]:

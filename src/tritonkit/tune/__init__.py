@@ -6,10 +6,12 @@ take on it, `search` the search, `state` what it knows on disk, `apply` the choi
 
 from tritonkit.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
 from tritonkit.tune.apply import changed_text, difference
+from tritonkit.tune.at_rate import SearchAtRate
+from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.tune.search import Search
 from tritonkit.tune.server import Embedded, Served
-from tritonkit.tune.space import Group, Point, Space, current, space_of, tuned
+from tritonkit.tune.space import Group, Point, Space, current, other_buckets, space_of, tuned
 from tritonkit.tune.state import Known, load_state, save_state, state_file
 
 __all__ = [
@@ -20,9 +22,11 @@ __all__ = [
     "Group",
     "Known",
     "Listener",
+    "Objective",
     "Outcome",
     "Point",
     "Search",
+    "SearchAtRate",
     "Served",
     "Simulated",
     "Space",
@@ -32,6 +36,7 @@ __all__ = [
     "fit",
     "highest_rate",
     "load_state",
+    "other_buckets",
     "save_state",
     "simulate",
     "space_of",

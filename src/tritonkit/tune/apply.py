@@ -9,7 +9,7 @@ from typing import Any
 from tritonkit.errors import SpecError
 from tritonkit.extras import need_package
 from tritonkit.spec import Spec
-from tritonkit.tune.space import Point
+from tritonkit.tune.space import TOKENIZE, Point
 
 __all__ = ["changed_text", "difference"]
 
@@ -38,6 +38,8 @@ def changed_text(spec: Spec, point: Point, now: Point) -> str:
     if point == now:
         return text
     _set(serving, point, now)
+    if point.buckets != now.buckets:
+        _pad(document["pipeline"], point)
     out = io.StringIO()
     yaml.dump(document, out)
     return out.getvalue()
@@ -81,3 +83,13 @@ def _batching(serving: Any, point: Point) -> None:
     else:
         batching.pop("preferred_batch_size", None)
     batching["max_queue_delay"] = f"{point.delay_us}us"
+
+
+def _pad(pipeline: Any, point: Point) -> None:
+    """The lengths of its tokenizer, in one line."""
+    from ruamel.yaml.comments import CommentedSeq
+
+    lengths = CommentedSeq(point.buckets)
+    lengths.fa.set_flow_style()
+    step = next(each for each in pipeline if hasattr(each, "get") and each.get("step") == TOKENIZE)
+    step["parameters"]["buckets"] = lengths

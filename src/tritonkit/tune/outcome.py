@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from tritonkit.measure.openloop import OpenReport, Slo, Trial
 from tritonkit.simulation import Batcher, Costs, simulate_alone
+from tritonkit.tune.objective import Objective
 from tritonkit.tune.space import Group, Point
 
 __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
@@ -19,18 +20,22 @@ _MOST_ALONE = 0.7
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of one point: the rate it held, and all its trials.
+    """What is known of one point: the rate at which it held the target (0: at none that was tried), and its trials.
 
-    `problem`: why it could not be served, if so.
+    Args:
+        predicted: its value (`Objective.value`) as the simulation has it; 0: not simulated.
+        problem: why it could not be served, if so.
+        cpu_s: processor seconds of the server for a request, where they were measured.
     """
 
     point: Point
     stage: Stage
-    predicted_per_s: float
+    predicted: float
     rate_per_s: float
     tail_ms: float | None
     trials: tuple[Trial, ...] = ()
     problem: str = ""
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,11 @@ class Outcome:
         now: the point that is served today.
         best, current: the best point and that one, as validated.
         evaluations: all points that were measured, in order.
-        costs: of each group. predicted: of each point.
+        costs: of each group. predicted: the value of each point by simulation.
         measurements: runs under load.
         ended: why the search ended early, if so.
         report: of the best point's validation.
+        objective: what was wanted.
     """
 
     slo: Slo
@@ -58,11 +64,13 @@ class Outcome:
     seconds: float
     ended: str = ""
     report: OpenReport | None = None
+    objective: Objective = field(default_factory=Objective)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
             "slo": str(self.slo),
+            "objective": asdict(self.objective),
             "best": None if self.best is None else asdict(self.best),
             "current": None if self.current is None else asdict(self.current),
             "gain": self.gain,
@@ -111,10 +119,9 @@ class Outcome:
 
     @property
     def gain(self) -> float | None:
-        """The best rate over that of the way that is served now; None where either is not known."""
-        if self.best is None or self.current is None or not self.current.rate_per_s:
-            return None
-        return self.best.rate_per_s / self.current.rate_per_s
+        """How many times as good the best is as the way that is served now; None where either is not known."""
+        best, now = self.objective.value(self.best), self.objective.value(self.current)
+        return best / now if best and now else None
 
 
 class Listener:

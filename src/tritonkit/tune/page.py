@@ -30,6 +30,7 @@ def page(
     """
     template = environment(Path(__file__).parent / "templates").get_template("tune.html.j2")
     percent, ms = outcome.slo.tightest
+    at_rate = outcome.objective.name != "throughput"
     trials = outcome.seen
     front = _front([(rate, tail) for rate, tail, _ in trials])
     plot = lines(
@@ -44,14 +45,14 @@ def page(
     )  # fmt: skip
     return template.render(
         model=model, outcome=outcome, machine=machine, written=written, diff=diff, command=command,
-        version=tritonkit.__version__, percent=percent, plot=plot,
+        version=tritonkit.__version__, percent=percent, plot=None if at_rate else plot, at_rate=at_rate,
         points=_points(outcome), importance=importance(outcome),
     )  # fmt: skip
 
 
 def importance(outcome: Outcome) -> list[tuple[str, float]]:
-    """How much each knob matters: the highest predicted rate over that of the worst choice of it, the others at
-    their best, as far as that was simulated (1 / `HOPELESS`); what the model of the batcher says, not corrected."""
+    """How much each knob matters: the highest predicted value over that of the worst choice of it, the others at their
+    best, as far as that was simulated (1 / `HOPELESS`); what the model of the batcher says, not corrected."""
     knobs: dict[str, Callable[[Point], object]] = {
         "variant": lambda p: p.group.variant,
         "instances x threads": lambda p: (p.group.instances, p.group.threads),
@@ -59,6 +60,7 @@ def importance(outcome: Outcome) -> list[tuple[str, float]]:
         "queue delay": lambda p: p.delay_us,
         "preferred sizes": lambda p: p.preferred,
     }
+    least = HOPELESS if outcome.objective.name == "throughput" else 0.0
     found = []
     for name, value in knobs.items():
         best: dict[Any, float] = defaultdict(float)
@@ -66,7 +68,7 @@ def importance(outcome: Outcome) -> list[tuple[str, float]]:
             best[value(point)] = max(best[value(point)], rate)
         most = max(best.values(), default=0.0)
         if len(best) > 1 and most:
-            found.append((name, most / max(min(best.values()), HOPELESS * most)))
+            found.append((name, most / max(min(best.values()), least * most)))
     return sorted(found, key=lambda pair: -pair[1])
 
 
@@ -97,7 +99,8 @@ def _points(outcome: Outcome) -> list[dict[str, Any]]:
         row["rate"] = max(row["rate"], each.rate_per_s)
         row["trials"] += len(each.trials)
         row["problem"] = row["problem"] or each.problem.split("\n")[0]
-        row["predicted"] = each.predicted_per_s
+        row["predicted"] = each.predicted
+        row["tail"], row["cpu"] = each.tail_ms, each.cpu_s
         highest = [trial.rate_per_s for trial in each.trials if not trial.holds]
         row["missed"] = min(highest, default=None)
-    return sorted(rows.values(), key=lambda row: -row["rate"])
+    return sorted(rows.values(), key=lambda row: (-row["rate"], row["tail"] or 0.0))

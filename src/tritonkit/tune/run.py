@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tritonkit.client import Client
@@ -20,10 +20,12 @@ from tritonkit.optimize.variants import PYTHON
 from tritonkit.pipeline import render_models
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import Spec, load
+from tritonkit.tune.at_rate import SearchAtRate
+from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.tune.search import Search
 from tritonkit.tune.server import Embedded
-from tritonkit.tune.space import Point, Space, current, space_of
+from tritonkit.tune.space import Point, Space, current, other_buckets, space_of
 from tritonkit.tune.state import load_state, save_state, state_file
 
 __all__ = ["Ready", "TunePlan", "prepared", "tune"]
@@ -45,6 +47,7 @@ class TunePlan:
         budget_s: the time for all of it.
         trial_s: how long a run under load lasts.
         fresh: forget what an earlier search found.
+        objective: what is wanted most.
     """
 
     root: Path
@@ -54,6 +57,7 @@ class TunePlan:
     budget_s: float = 600.0
     trial_s: float = 4.0
     fresh: bool = False
+    objective: Objective = field(default_factory=Objective)
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,19 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         file = state_file(plan.root, ready.spec)
         if plan.fresh:
             file.unlink(missing_ok=True)
-        known = load_state(file, ready.spec, plan.slo, ready.hashes)
-        search = Search(
+        known = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective)
+        kind = Search if plan.objective.name == "throughput" else SearchAtRate
+        search = kind(
             ready.server, ready.generator, plan.slo, ready.space, ready.now, ready.shapes,
             plan.budget_s, plan.trial_s, known=known.evaluations, costs=known.costs,
+            objective=plan.objective,
         )  # fmt: skip
 
         def save() -> None:
-            save_state(file, ready.spec, plan.slo, ready.hashes, search.costs, search.evaluations)
+            save_state(
+                file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs,
+                search.evaluations,
+            )  # fmt: skip
 
         search.listener = _Saving(listener or Listener(), save)
         outcome = search.run()
@@ -122,6 +131,7 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
     network = _network(spec, artifacts[served], plan.root)
     now = current(spec, network, served)
     space = space_of(network, list(artifacts), cores(), max(_MOST_BATCH, now.max_batch_size))
+    space = replace(space, buckets=other_buckets(spec))
     hashes = {name: artifact.source_hash for name, artifact in artifacts.items()}
     with (
         Embedded(plan.root, spec, artifacts, now) as server,

@@ -32,11 +32,12 @@ from tritonkit.measure.openloop import (
 )
 from tritonkit.measure.openloop.find_rate import Trial
 from tritonkit.simulation import Costs, highest_rate
+from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome, Stage
 from tritonkit.tune.server import Served
 from tritonkit.tune.space import Group, Point, Space
 
-__all__ = ["HOPELESS", "Search"]
+__all__ = ["FAILURES", "HOPELESS", "Search", "Trial"]
 
 _ABOVE = 1.05
 """How much above the best a point is tried at first."""
@@ -53,7 +54,8 @@ _DOWN = 0.97
 """How much lower the next rate of a validation is."""
 _IN_VAIN = 8
 """Tries in a row without a better one, after which the race is over."""
-_FAILURES = (ClientError, ServerError, RenderError, PublishError)
+FAILURES = (ClientError, ServerError, RenderError, PublishError)
+"""Of a point, which is then out."""
 
 
 class _Over(Exception):
@@ -76,6 +78,7 @@ class Search:
         repeats: runs of a validation.
         known: evaluations of an earlier search of the same model and target, which are not made again.
         costs: what runs cost, of the same.
+        objective: the highest rate; `SearchAtRate` has the others.
     """
 
     served: Served
@@ -90,6 +93,7 @@ class Search:
     listener: Listener = field(default_factory=Listener)
     known: Sequence[Evaluation] = ()
     costs: dict[Group, Costs] = field(default_factory=dict)
+    objective: Objective = field(default_factory=Objective)
 
     def __post_init__(self) -> None:
         self.evaluations: list[Evaluation] = list(self.known)
@@ -98,9 +102,9 @@ class Search:
         """Search until nothing better is to be expected, the budget is used up, or an interrupt."""
         self._began = time.monotonic()
         self._measurements = 0
-        self._checked = self.now.group.variant
+        self._checked = self.now.group.variant, self.now.buckets
         self._predicted: dict[Point, float] = {}
-        self._best = max(self.evaluations, key=_rate, default=None)
+        self._best = max(self.evaluations, key=self._value, default=None)
         self._reports: dict[Point, OpenReport] = {}
         current: Evaluation | None = None
         ended = ""
@@ -109,6 +113,7 @@ class Search:
             self._predict()
             current = self._current()
             self._race()
+            self._lengths()
             best, current = self._validated(current)
         except _Over as why:
             ended, best = str(why), self._best
@@ -119,8 +124,11 @@ class Search:
         return Outcome(
             self.slo, self.now, best, current, tuple(self.evaluations), dict(self.costs),
             dict(self._predicted), self._measurements, time.monotonic() - self._began, ended,
-            self._reports.get(best.point) if best else None,
+            self._reports.get(best.point) if best else None, self.objective,
         )  # fmt: skip
+
+    def _value(self, evaluation: Evaluation | None) -> float:
+        return self.objective.value(evaluation)
 
     # -- 1 and 2: costs, and what they promise
 
@@ -139,7 +147,7 @@ class Search:
             try:
                 self.served.serve(Point(group, most))
                 self.costs[group] = self.served.costs(self.generator, self.shapes)
-            except _FAILURES as error:
+            except FAILURES as error:
                 point = Point(group, most)
                 self._keep(Evaluation(point, "costs", 0.0, 0.0, None, problem=str(error)))
 
@@ -194,6 +202,16 @@ class Search:
             found = self._evaluate(point, "race")
             in_vain = 0 if found is self._best else in_vain + 1
 
+    def _lengths(self) -> None:
+        """Other lengths of texts with the best point: what they do to runs is measured, not simulated."""
+        for buckets in self.space.buckets if self._best else ():
+            point = replace(self._best.point, buckets=buckets)  # type: ignore[union-attr]
+            if any(e.point.buckets == buckets for e in self.evaluations):
+                continue
+            self._predicted[point] = self._predicted.get(replace(point, buckets=()), 0.0)
+            self.listener.stage("race", str(point))
+            self._evaluate(point, "race")
+
     def _candidates(self) -> list[Point]:
         """Points by what they promise; of those that promise the same, the simplest."""
         ordered = sorted(
@@ -217,8 +235,7 @@ class Search:
 
         def ratios(evaluations: Sequence[Evaluation]) -> list[float]:
             return [
-                e.rate_per_s / e.predicted_per_s for e in evaluations
-                if e.rate_per_s and e.predicted_per_s
+                e.rate_per_s / e.predicted for e in evaluations if e.rate_per_s and e.predicted
             ]  # fmt: skip
 
         own = ratios([e for e in self.evaluations if e.point.group == group])
@@ -235,19 +252,22 @@ class Search:
             else:
                 rate, trials = self._search_rate(point, predicted)
             found = Evaluation(point, stage, predicted, rate, _tail(trials, rate), tuple(trials))
-        except _FAILURES as error:
+        except FAILURES as error:
             found = Evaluation(point, stage, predicted, 0.0, None, problem=str(error))
         return self._keep(found)
 
     def _serve(self, point: Point) -> None:
         self.served.serve(point)
-        if point.group.variant != self._checked:  # whose answers are the known ones
+        if (
+            point.group.variant,
+            point.buckets,
+        ) != self._checked:  # whose answers are the known ones
             self.generator.prepare()
-            self._checked = point.group.variant
+            self._checked = point.group.variant, point.buckets
 
     def _keep(self, found: Evaluation) -> Evaluation:
         self.evaluations.append(found)
-        if found.rate_per_s > (self._best.rate_per_s if self._best else 0.0):
+        if self._value(found) > self._value(self._best):
             self._best = found
         self.listener.evaluated(found, self._best)
         return found
@@ -316,7 +336,7 @@ class Search:
         """Best and current, each at its rate or the next below that it holds in every run; the better one wins."""
         chosen = {e.point: e for e in (self._best, current) if e is not None and e.rate_per_s}
         sure = {point: self._hold(evaluation) for point, evaluation in chosen.items()}
-        best = max(sure.values(), key=_rate, default=None)
+        best = max(sure.values(), key=self._value, default=None)
         return best, None if current is None else sure.get(current.point, current)
 
     def _hold(self, evaluation: Evaluation) -> Evaluation:
@@ -329,7 +349,7 @@ class Search:
             try:
                 self._serve(evaluation.point)
                 return self._held(evaluation, trials)
-            except _FAILURES as error:
+            except FAILURES as error:
                 problem = str(error)
         return replace(
             evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials),
@@ -360,10 +380,6 @@ class Search:
     def _check_time(self) -> None:
         if self._spent_s() > self.budget_s:
             raise _Over("the budget is used up")
-
-
-def _rate(evaluation: Evaluation) -> float:
-    return evaluation.rate_per_s
 
 
 def _tail(trials: Sequence[Trial], rate: float) -> float | None:

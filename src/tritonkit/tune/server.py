@@ -14,7 +14,7 @@ from tritonkit.client import Client
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import ClientError, ServerError
 from tritonkit.export import Artifact
-from tritonkit.machine import cores
+from tritonkit.machine import cores, tree_processor_s
 from tritonkit.measure.openloop import Generator
 from tritonkit.pipeline import render_models
 from tritonkit.publish.publish import publish
@@ -45,6 +45,9 @@ class Served(Protocol):
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
         """What runs cost in the way that is served now."""
+
+    def used_s(self) -> float | None:
+        """Processor seconds that the server has taken so far; None where that cannot be seen."""
 
 
 class Embedded:
@@ -121,6 +124,10 @@ class Embedded:
         return measure_costs(
             generator, self._spec.network_name, self._point.group.instances, shapes
         )
+
+    def used_s(self) -> float:
+        """See `Served`; of its Python models' processes, too."""
+        return tree_processor_s(self.pid)
 
     # -- the server
 

@@ -10,9 +10,14 @@ from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
 from tritonkit.render.values import ModelPlan
 from tritonkit.simulation import Batcher
 from tritonkit.spec import Spec
+from tritonkit.spec.model import PipelineStep
 from tritonkit.spec.serving import DynamicBatching, Instances, Serving
 
-__all__ = ["Group", "Point", "Space", "current", "space_of", "tuned"]
+__all__ = ["TOKENIZE", "Group", "Point", "Space", "current", "other_buckets", "space_of", "tuned"]
+
+TOKENIZE = "tokenize"
+"""The step that pads texts to `buckets`."""
+_SHORTEST = 8
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _DELAYS_US = (0, 500, 1000, 2000, 5000)
@@ -41,12 +46,14 @@ class Point:
         max_batch_size: the largest batch.
         preferred: sizes at which a batch leaves at once; none: whatever waits.
         delay_us: how long a request may wait for others.
+        buckets: lengths that texts are padded to before the network; none: as the spec has them.
     """
 
     group: Group
     max_batch_size: int
     preferred: tuple[int, ...] = ()
     delay_us: int = 0
+    buckets: tuple[int, ...] = ()
 
     @property
     def batcher(self) -> Batcher:
@@ -59,7 +66,8 @@ class Point:
         group = self.group
         preferred = f", preferred {','.join(map(str, self.preferred))}" if self.preferred else ""
         delay = f", delay {self.delay_us / 1000:g} ms" if self.delay_us else ""
-        return f"{group}, batches up to {self.max_batch_size}{preferred}{delay}"
+        lengths = f", lengths {','.join(map(str, self.buckets))}" if self.buckets else ""
+        return f"{group}, batches up to {self.max_batch_size}{preferred}{delay}{lengths}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -70,18 +78,23 @@ class Point:
         """Read what `to_dict` gave."""
         return cls(
             Group(**facts["group"]), facts["max_batch_size"], tuple(facts["preferred"]),
-            facts["delay_us"],
+            facts["delay_us"], tuple(facts["buckets"]),
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Space:
-    """All points: each group with each of the others; `preferred` sizes among them or not."""
+    """All points: each group with each of the others; `preferred` sizes among them or not.
+
+    Args:
+        buckets: other lengths of texts; they are tried with the best of all points alone.
+    """
 
     groups: tuple[Group, ...]
     batches: tuple[int, ...]
     delays_us: tuple[int, ...] = _DELAYS_US
     preferred: bool = True
+    buckets: tuple[tuple[int, ...], ...] = ()
 
     def points(self, group: Group) -> Iterator[Point]:
         """Those of one group that differ from each other in what they do.
@@ -137,9 +150,44 @@ def current(spec: Spec, network: ModelPlan, variant: str) -> Point:
     )
 
 
+def other_buckets(spec: Spec) -> tuple[tuple[int, ...], ...]:
+    """Lengths that texts could be padded to instead: fine, in doublings, and one alone; none without a tokenizer."""
+    step = next((each for each in spec.model.pipeline if _tokenizes(each)), None)
+    most = step.parameters.get("max_length") if isinstance(step, PipelineStep) else None
+    if not isinstance(step, PipelineStep) or not isinstance(most, int):
+        return ()
+    doublings = [_SHORTEST << k for k in range(most.bit_length())]
+    # Four lengths in each doubling: a text is padded by a quarter of its length at most.
+    fine = [n for low in doublings for n in range(low, 2 * low, max(_SHORTEST, low // 4))]
+    now = step.parameters.get("buckets")
+    given = [n for n in now if isinstance(n, int)] if isinstance(now, list) else []
+    choices = [_up_to(most, lengths) for lengths in (fine, doublings, [])]
+    return tuple(each for each in choices if each != _up_to(most, given))
+
+
+def _up_to(most: int, lengths: Sequence[int]) -> tuple[int, ...]:
+    """As the tokenizer takes them: what is not below the longest text is that."""
+    return (*sorted({n for n in lengths if n < most}), most)
+
+
 def tuned(spec: Spec, point: Point) -> Spec:
     """The spec served in this way; what the point does not say stays."""
-    return replace(spec, model=spec.model.model_copy(update={"serving": _serving(spec, point)}))
+    changed: dict[str, Any] = {"serving": _serving(spec, point)}
+    if point.buckets:
+        changed["pipeline"] = tuple(_padded(each, point) for each in spec.model.pipeline)
+    return replace(spec, model=spec.model.model_copy(update=changed))
+
+
+def _tokenizes(part: PipelineStep | str) -> bool:
+    return isinstance(part, PipelineStep) and part.step == TOKENIZE
+
+
+def _padded(part: Any, point: Point) -> Any:
+    if not _tokenizes(part):
+        return part
+    return part.model_copy(
+        update={"parameters": part.parameters | {"buckets": list(point.buckets)}}
+    )
 
 
 def _serving(spec: Spec, point: Point) -> Serving:

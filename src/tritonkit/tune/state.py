@@ -15,12 +15,13 @@ from tritonkit.measure.openloop import Slo
 from tritonkit.measure.openloop.find_rate import Trial
 from tritonkit.simulation import Costs
 from tritonkit.spec import Spec
+from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation
 from tritonkit.tune.space import Group, Point
 
 __all__ = ["Known", "load_state", "save_state", "state_file"]
 
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass
@@ -36,26 +37,31 @@ def state_file(root: Path, spec: Spec) -> Path:
     return root / ".tritonkit" / "tune" / f"{spec.name}.json"
 
 
-def load_state(file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str]) -> Known:
+def load_state(
+    file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective
+) -> Known:
     """What is known for this spec, target, number of cores and these artifacts (variant -> source hash); nothing where
-    one of them is another, or the file cannot be read."""
+    one of them is another, or the file cannot be read. Costs alone where the objective was another."""
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
         if facts["key"] != _key(spec, slo, artifacts):
             return Known()
         costs = {Group(**each["group"]): Costs(**_costs(each["costs"])) for each in facts["costs"]}
+        if facts["objective"] != asdict(objective):
+            return Known(costs)
         return Known(costs, [_evaluation(each) for each in facts["evaluations"]])
     except (OSError, ValueError, KeyError, TypeError):
         return Known()
 
 
 def save_state(
-    file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str],
+    file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective,
     costs: Mapping[Group, Costs], evaluations: Sequence[Evaluation],
 ) -> None:  # fmt: skip
     """Write it, in one step."""
     facts = {
         "key": _key(spec, slo, artifacts),
+        "objective": asdict(objective),
         "costs": [{"group": asdict(group), "costs": asdict(each)} for group, each in costs.items()],
         "evaluations": [asdict(each) for each in evaluations],
     }

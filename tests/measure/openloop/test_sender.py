@@ -65,10 +65,10 @@ def prepared(number: int, right: int | None = None, size: int = 0) -> Prepared:
 
 def send(
     addresses: list[str], requests: list[Prepared], moments: list[float], *, timeout_s: float = 30.0,
-    stop: Stop | None = None, interrupted: Callable[[], bool] = lambda: False,
+    stop: Stop | None = None, interrupted: Callable[[], bool] = lambda: False, most: int | None = None,
 ) -> Record:  # fmt: skip
     """Run a sender: request k at moment k, round and round."""
-    sender = Sender(addresses, requests, timeout_s, stop or Stop(), interrupted)
+    sender = Sender(addresses, requests, timeout_s, stop or Stop(), interrupted, most)
     choice = np.arange(len(moments)) % len(requests)
     return sender.run(np.array(moments), choice, time.monotonic() + 0.05)
 
@@ -100,6 +100,22 @@ def test_a_server_that_stalls_delays_no_request_and_every_latency_shows_it() -> 
     # The server stood still from the first request on, so no later one was answered within 0.5 s of it.
     waited = record.answered - record.intended
     assert (waited + np.array(moments) >= 0.5).all()
+
+
+def test_a_closed_loop_may_last_longer_than_a_request() -> None:
+    """A request's time begins when it is sent: one whose turn comes late has not failed, one that is slow has."""
+
+    def answer(number: int) -> int:
+        time.sleep(2.0 if number == 3 else 0.1)
+        return number
+
+    with serving(answer) as address:
+        record = send(
+            [address], [prepared(k) for k in range(12)], [0.0] * 12, timeout_s=0.8, most=1
+        )
+    assert [k for k, outcome in enumerate(record.outcome) if outcome] == [3]
+    assert record.answered[-1] - record.intended[-1] > 0.8
+    assert next(iter(record.failures)).startswith("DeadlineExceeded")
 
 
 def test_wrong_answers_and_refusals_are_failures_with_their_words() -> None:

@@ -222,7 +222,7 @@ class Sender:
             self._under_way[call] = index, connection
 
     def _deadline(self, index: int) -> float:
-        """When a request has failed: counted from its moment, or from its sending where it waits for others' answers."""
+        """When a request has failed. In a closed loop its time begins when it is sent."""
         began = self._due[index] if self._most is None else self._sent[index]
         return began + self._timeout_s
 
