@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from tritonkit.errors import UsageError
 from tritonkit.measure.openloop import Arrivals, draw
 from tritonkit.simulation import Batcher, Costs, Observation, calibrated, misfit, simulate
 
@@ -34,3 +37,53 @@ def test_what_was_measured_wrong_is_put_right(batcher: Batcher, true: Costs) -> 
     assert misfit(found, batcher, runs) < 0.2 * misfit(wrong, batcher, runs)
     others = [seen(true, batcher, share, 9) for share in (0.5, 0.7)]
     assert misfit(found, batcher, others) < 0.5 * misfit(wrong, batcher, others)
+
+
+def test_a_pause_in_one_turn_is_not_put_down_to_the_costs() -> None:
+    """Percentiles are those of a typical turn; those of all requests as one have the pause in them."""
+    batcher = Batcher(1, 8)
+    run = seen(TRUE, batcher, 0.6, 3)
+    turn = np.arange(len(run.moments)) // 200
+    calm = replace(run, turn=turn)
+    paused = replace(calm, latency_s=run.latency_s + 5.0 * (turn == 2))
+    assert paused.percentiles_s((99,)) == pytest.approx(calm.percentiles_s((99,)), rel=0.25)
+    assert np.percentile(paused.latency_s, 99) > 5.0
+    assert misfit(TRUE, batcher, [paused]) < 1.5 * misfit(TRUE, batcher, [calm]) + 0.01
+
+
+def test_the_first_requests_are_those_of_each_turn() -> None:
+    """As many of each, with all that is known of them."""
+    moments = np.arange(30.0)
+    run = Observation(moments, moments / 10, np.arange(30), np.repeat([0, 1, 2], 10))
+    first = run.first(6)
+    assert first.moments.tolist() == [0, 1, 10, 11, 20, 21]
+    assert first.choice is not None
+    assert first.choice.tolist() == [0, 1, 10, 11, 20, 21]
+    assert [len(turn) for turn in first.turns] == [2, 2, 2]
+    assert run.first(1000).moments.tolist() == moments.tolist()
+    assert Observation(moments, moments).first(4).moments.tolist() == [0, 1, 2, 3]
+
+
+def test_requests_of_different_weight_are_put_right() -> None:
+    """The lightest and the heaviest were measured too close to each other."""
+    true = Costs(0.002, 0.004, 0.001, weights=(0.1, 0.4, 2.5))
+    wrong = replace(true, weights=(0.4, 0.7, 1.9))
+    batcher, rng = Batcher(1, 4), np.random.default_rng(5)
+    runs = []
+    for k, share in enumerate((0.4, 0.8)):
+        rate = share * true.capacity(batcher)
+        moments = draw(Arrivals(seed=k), rate, 1000 / rate)
+        choice = rng.integers(3, size=len(moments))
+        latency_s = simulate(moments, batcher, true, seed=9, choice=choice).latency_s
+        runs.append(Observation(moments, latency_s, choice))
+    found = calibrated(wrong, batcher, runs)
+    assert max(found.weights) > 2.2
+    assert misfit(found, batcher, runs) < 0.3 * misfit(wrong, batcher, runs)
+
+
+def test_without_scipy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no requirement of the package."""
+    monkeypatch.delitem(sys.modules, "scipy.optimize", raising=False)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(UsageError, match=r"pip install 'tritonkit\[plan\]'"):
+        calibrated(TRUE, Batcher(1, 8), [seen(TRUE, Batcher(1, 8), 0.5, 1)])
