@@ -8,17 +8,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.waiting import PATIENCE_S
+from tritonkit.client import Client
 from tritonkit.measure.openloop import parse_slo
 from tritonkit.spec import load
 from tritonkit.tune import Embedded, Listener
-from tritonkit.tune.run import TunePlan, tune
+from tritonkit.tune.run import TunePlan, prepared, tune
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
     assert facts["best"]["rate_per_s"] > 0
     assert facts["measurements"] >= sum(len(each["trials"]) for each in facts["evaluations"])
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "requests/s hold the target" in page
+    assert "requests/s hold p50=100ms" in page
     text = (project / "models" / "digits" / "model.yaml").read_text()
     assert "# it changes nothing" in text
     if facts["diff"] and facts["ended"]:  # on a busy machine the time is over before the validation
@@ -56,6 +59,41 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
             assert serving.max_batch_size == point["max_batch_size"]
     state = json.loads((project / ".tritonkit" / "tune" / "digits.json").read_text())
     assert len(state["evaluations"]) == len(facts["evaluations"])
+
+
+def test_the_best_way_at_a_rate(project: Path, tmp_path: Path) -> None:
+    """Its latency and the server's processor time are measured; the page has both."""
+    done = tritonkit(
+        "tune", "digits", "--slo", "p50=200ms", "--objective", "cost", "--rate", "50", "--budget", "120s",
+        "--trial", "1s", "--json", "--root", str(project), "--report", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["objective"] == {"name": "cost", "rate_per_s": 50.0}
+    best = facts["best"]
+    assert best["rate_per_s"] == 50.0
+    assert 0 < best["tail_ms"] <= 200
+    assert 0 < best["cpu_s"] < 0.2
+    assert "processor a request" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_texts_are_served_with_other_lengths(root: Path) -> None:
+    """Their embeddings are the same as before, to rounding: padding counts for nothing."""
+    shutil.copytree(PROJECT / "models" / "sentences", root / "models" / "sentences")
+    (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
+    (root / ".tritonkit").mkdir()
+    (root / ".tritonkit" / "cache").symlink_to(PROJECT / ".tritonkit" / "cache")
+    with prepared(TunePlan(root, "sentences", parse_slo(["p99=1s"]))) as ready:
+        assert isinstance(ready.server, Embedded)
+        found = []
+        for buckets in ((), *ready.space.buckets):
+            ready.server.serve(replace(ready.now, buckets=buckets))
+            with Client(ready.server.address) as client:
+                tokens = client.model("sentences_tokenize").predict(text="a short text")
+                found.append(client.model("sentences").predict(text="a short text")["embedding"])
+                assert tokens["input_ids"].shape[-1] == (8 if len(buckets) != 1 else 256)
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-4)
 
 
 def test_an_interrupt_gives_what_there_is(project: Path) -> None:
@@ -111,3 +149,9 @@ def test_what_cannot_be_tuned(project: Path) -> None:
     assert "such as p99=20ms" in failed(tritonkit("tune", "digits", "--slo", "fast", *where), 2)
     options = ("--slo", "p99=5ms", "--budget", "1ms")
     assert "at least 1s" in failed(tritonkit("tune", "digits", *options, *where), 2)
+    target = ("--slo", "p99=5ms")
+    assert "latency or cost" in failed(
+        tritonkit("tune", "digits", *target, "--rate", "5", *where), 2
+    )
+    wrong = ("--objective", "speed")
+    assert "--objective: speed" in failed(tritonkit("tune", "digits", *target, *wrong, *where), 2)
