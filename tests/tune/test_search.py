@@ -73,6 +73,7 @@ class Machine:
         self.runs += 1
         slo = load.slo or SLO
         due = draw(Arrivals(seed=self.runs), load.rate_per_s, load.duration_s)
+        assert len(due)  # the generator refuses such a run
         true, by = TRUE[self.point.group], self.faster.get(self.point.buckets, 1.0)
         true = replace(true, fixed_s=true.fixed_s / by, item_s=true.item_s / by)
         found = simulate(due, self.point.batcher, true, seed=self.runs)

@@ -30,6 +30,8 @@ _CAREFUL = 0.8
 _BETTER = 1.02
 _IN_VAIN = 6
 _WARM_S = 0.5
+_FEWEST = 30
+"""Requests of a run."""
 
 
 @dataclass
@@ -99,7 +101,8 @@ class SearchAtRate(Search):
         return self._keep(found)
 
     def _run(self, point: Point, seconds: float) -> tuple[Trial, float | None]:
-        """A run at the rate, and processor seconds of the server for each request."""
+        """A run at the rate, longer where few requests come, and processor seconds of the server for each request."""
+        seconds = max(seconds, _FEWEST / self._rate_per_s)
         before = self.served.used_s()
         trial = self._try(point, self._rate_per_s, seconds=seconds)
         after = self.served.used_s()

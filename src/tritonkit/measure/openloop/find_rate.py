@@ -19,6 +19,8 @@ __all__ = ["RateSearch", "Trial", "find_rate"]
 
 _PROBE_PER_S, _PROBE_S = 10.0, 2.0
 _LEAST_PER_S = 0.5
+_FEWEST = 10
+"""Requests in the longest trial at the lowest rate that is tried: fewer say nothing of a target."""
 _TAIL = 5
 """Answers above the target's percentile that a trial should see, at its rate."""
 _MOST_TRIALS = 40
@@ -75,7 +77,8 @@ class RateSearch:
         if not self.rate_per_s and self.ended:
             return f"No rate was found that holds {self.slo}: {self.ended}."
         if not self.rate_per_s:
-            return f"No rate from {_LEAST_PER_S:g}/s on held {self.slo}."
+            least = min((trial.rate_per_s for trial in self.trials), default=_LEAST_PER_S)
+            return f"No rate from {least:.2g}/s on held {self.slo}."
         text = f"{self.rate_per_s:.1f} requests/s hold {self.slo}"
         if self.high is None:
             text += "; no higher rate was missed"
@@ -116,6 +119,7 @@ class _Search:
     ) -> None:
         self.generator, self.slo, self.say = generator, slo, say
         self.longest_s = longest_s
+        self.least_per_s = max(_LEAST_PER_S, _FEWEST / longest_s)
         self.load = replace(load, slo=slo, give_up=True)
         self.trials: list[Trial] = []
         self.reports: dict[float, OpenReport] = {}
@@ -205,7 +209,7 @@ def _start(search: _Search) -> float:
     if not means:
         words = next((word for s in report.series for word in s.words), "no answer")
         raise ClientError("the first requests", found=words, wanted="a right answer")
-    return max(_LEAST_PER_S, 500.0 / (sum(means) / len(means)))
+    return max(search.least_per_s, 500.0 / (sum(means) / len(means)))
 
 
 def _bracket(search: _Search, rate: float, precision: float) -> tuple[float, float | None]:
@@ -216,7 +220,7 @@ def _bracket(search: _Search, rate: float, precision: float) -> tuple[float, flo
             low, rate = rate, (rate * 2 if high is None else rate)
         else:
             high, rate = rate, (rate / 2 if not low else rate)
-            if not low and rate < _LEAST_PER_S:
+            if not low and rate < search.least_per_s:
                 return 0.0, high
     while high / low > 1 + precision:
         middle = math.sqrt(low * high)
@@ -231,7 +235,7 @@ def _confirmed(
     search: _Search, low: float, high: float | None, repeats: int, precision: float
 ) -> tuple[float, float | None]:
     """The first rate from `low` down at which most runs hold."""
-    while low >= _LEAST_PER_S:
+    while low >= search.least_per_s:
         runs = [trial.holds for trial in search.trials if trial.rate_per_s == low]
         while len(runs) < repeats:
             runs.append(search.holds(low))
