@@ -128,11 +128,12 @@ def command(
     if outcome.ended == INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
     if outcome.best is None:
-        note(
+        tried = (
             "nothing was measured in time"
-            if outcome.ended
-            else f"no way of serving holds {plan.slo}"
+            if not outcome.seen
+            else f"nothing that was measured in time holds {plan.slo}"
         )
+        note(tried if outcome.ended else f"no way of serving holds {plan.slo}")
         if outcome.limit:
             note(outcome.limit)
         raise typer.Exit(1)
