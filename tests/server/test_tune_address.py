@@ -10,10 +10,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 
 from tests.cli.running import failed, tritonkit, tritonkit_here
 from tests.conftest import PROJECT
@@ -21,12 +23,12 @@ from tests.server.conftest import WriteServerModels
 from tests.server.models import ModelText
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
-from tritonkit.errors import InferenceError
+from tritonkit.errors import InferenceError, ServerError
 from tritonkit.measure.openloop import parse_slo
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint, Server, serve
 from tritonkit.tune import Evaluation, Listener, remote
-from tritonkit.tune.run import TunePlan, tune
+from tritonkit.tune.run import TunePlan, prepared, tune
 
 FREE = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
 MODELS = ("digits", "digits_decode_image", "digits_network", "digits_top_k")
@@ -76,13 +78,15 @@ def configurations(server: Endpoint) -> dict[str, Any]:
 def test_a_model_is_loaded_with_another_configuration(
     write_server_models: WriteServerModels, tmp_path: Path
 ) -> None:
-    """As a message or as JSON, and back; what Triton refuses leaves what was served."""
+    """As a message or as JSON, and back; what Triton refuses leaves what was served, and so does a load without
+    one, unless the repository's is newer."""
     repository = write_server_models(echo=ModelText())
     with (
         serve(repository, **FREE, root=tmp_path) as endpoint,
         Client(endpoint.grpc, admin_key=endpoint.admin_key) as client,
     ):
-        text = (repository / "echo" / "config.pbtxt").read_bytes()
+        file = repository / "echo" / "config.pbtxt"
+        text = file.read_bytes()
         before = client.config("echo")
         other = client.config("echo")
         other.instance_group[0].count = 2
@@ -91,9 +95,16 @@ def test_a_model_is_loaded_with_another_configuration(
         with pytest.raises(InferenceError, match="echo"):
             client.load("echo", config="{")
         assert client.config("echo").instance_group[0].count == 2
+        client.load("echo")
+        assert client.config("echo").instance_group[0].count == 2
         client.load("echo", config=before)
         assert client.config("echo") == before
-        assert (repository / "echo" / "config.pbtxt").read_bytes() == text
+        client.load("echo", config=json_format.MessageToJson(other))
+        assert client.config("echo").instance_group[0].count == 2
+        assert file.read_bytes() == text
+        os.utime(file)
+        client.load("echo")
+        assert client.config("echo") == before
 
 
 def test_a_search_at_an_address_leaves_the_server_as_it_was(
@@ -115,16 +126,18 @@ def test_a_search_at_an_address_leaves_the_server_as_it_was(
     assert len(state["evaluations"]) == len(facts["evaluations"])
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_restores_too(
-    served: Path, server: Endpoint, as_before: Callable[[], bool]
+    served: Path, server: Endpoint, as_before: Callable[[], bool], number: signal.Signals
 ) -> None:
-    """Ctrl-C, twice, while another way is served: exit code 130, JSON, and the server as before."""
+    """While another way is served: exit code 130, JSON, and the server as before."""
     with subprocess.Popen(
         [sys.executable, "-m", "tritonkit.cli", *TUNE, "--fresh", "--json", "--address", server.grpc],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, cwd=served,
     ) as process:  # fmt: skip
         eventually(lambda: not as_before() or process.poll() is not None, "another way")
-        os.killpg(process.pid, signal.SIGINT)
+        # A terminal interrupts all processes, whoever ends a job the one.
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert json.loads(out)["ended"] == "interrupted"
@@ -179,6 +192,27 @@ def test_a_server_that_is_lost_ends_the_search(
         lost.kill()
     assert outcome.ended == f"digits at {endpoint.grpc} does not answer any more"
     assert outcome.best == bests[0]
+
+
+def test_a_server_that_cannot_serve_as_before_is_named(served: Path, tmp_path: Path) -> None:
+    """Its repository was taken away meanwhile: neither another way nor the former one can be loaded."""
+    repository = tmp_path / "model_repository"
+    shutil.copytree(served / "model_repository", repository)
+    versions = repository / "digits_network"
+    with serve(repository, **FREE, root=served, finalize_timeout_s=0) as endpoint:
+        with (
+            pytest.raises(ServerError, match="not served as before") as caught,
+            prepared(plan(served, endpoint)) as ready,
+        ):
+            ready.server.serve(replace(ready.now, max_batch_size=2))
+            assert {each.max_batch_size for each in configurations(endpoint).values()} == {2}
+            (versions / "1").rename(tmp_path / "1")
+            with pytest.raises(InferenceError, match="digits_network"):
+                ready.server.serve(replace(ready.now, max_batch_size=4))
+            assert configurations(endpoint)["digits_network"].max_batch_size == 2
+        with Client(endpoint.grpc) as client:
+            assert client.is_ready("digits")
+    assert "restart the server" in caught.value.todo
 
 
 def plan(root: Path, server: Endpoint) -> TunePlan:

@@ -135,7 +135,10 @@ def command(
             spec.file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise unwritable(spec.file, error) from error
-        note(f"written: {spec.file}; now: tritonkit build {spec.name}")
+        there = (
+            "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
+        )
+        note(f"written: {spec.file}; now: tritonkit build {spec.name}{there}")
     if outcome.ended == INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
     if outcome.best is None:
