@@ -200,16 +200,17 @@ def test_a_server_that_cannot_serve_as_before_is_named(served: Path, tmp_path: P
     shutil.copytree(served / "model_repository", repository)
     versions = repository / "digits_network"
     with serve(repository, **FREE, root=served, finalize_timeout_s=0) as endpoint:
-        with (
-            pytest.raises(ServerError, match="not served as before") as caught,
-            prepared(plan(served, endpoint)) as ready,
-        ):
-            ready.server.serve(replace(ready.now, max_batch_size=2))
-            assert {each.max_batch_size for each in configurations(endpoint).values()} == {2}
-            (versions / "1").rename(tmp_path / "1")
-            with pytest.raises(InferenceError, match="digits_network"):
-                ready.server.serve(replace(ready.now, max_batch_size=4))
-            assert configurations(endpoint)["digits_network"].max_batch_size == 2
+
+        def search() -> None:
+            with prepared(plan(served, endpoint)) as ready:
+                ready.server.serve(replace(ready.now, max_batch_size=2))
+                (versions / "1").rename(tmp_path / "1")
+                with pytest.raises(InferenceError, match="digits_network"):
+                    ready.server.serve(replace(ready.now, max_batch_size=4))
+
+        with pytest.raises(ServerError, match="not served as before") as caught:
+            search()
+        assert configurations(endpoint)["digits_network"].max_batch_size == 2
         with Client(endpoint.grpc) as client:
             assert client.is_ready("digits")
     assert "restart the server" in caught.value.todo
