@@ -25,6 +25,13 @@ def test_the_page_says_what_was_chosen() -> None:
     assert "http" not in text.replace("http://www.w3.org", "")
 
 
+def test_the_page_tells_another_machine_from_the_one_that_sends() -> None:
+    """For a search at an address."""
+    outcome = search(Machine(), budget_s=0.0)
+    text = page("net", outcome, HOST, "today", diff="", command="", where="a:1 with 4 cores")
+    assert "The server at a:1 with 4 cores; the load from a processor, 2 cores." in text
+
+
 def test_a_search_that_found_nothing_has_a_page() -> None:
     """It says so."""
     outcome = search(Machine(), budget_s=0.0)

@@ -16,7 +16,7 @@ from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, OpenReport
 from tritonkit.measure.openloop.results import judge_slo, series_of, times_of
 from tritonkit.measure.openloop.sender import INTERRUPTED, Record
 from tritonkit.simulation import highest_rate, simulate
-from tritonkit.tune import Costs, Evaluation, Group, Listener, Outcome, Point, Search, Space
+from tritonkit.tune import Costs, Evaluation, Gone, Group, Listener, Outcome, Point, Search, Space
 from tritonkit.tune import search as module
 
 SLO = Slo({99.0: 50.0})
@@ -246,6 +246,24 @@ def test_an_interrupt_gives_the_best_so_far() -> None:
     assert outcome.best
     assert outcome.best.rate_per_s > 0
     assert machine.runs == 21
+
+
+def test_a_server_that_is_gone_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the best so far, and the reason."""
+    machine = Machine()
+    serve, served = machine.serve, []
+
+    def going(point: Point) -> None:
+        served.append(point)
+        if len(served) > len(TRUE) + 3:
+            raise Gone("net does not answer any more")
+        serve(point)
+
+    monkeypatch.setattr(machine, "serve", going)
+    outcome = search(machine)
+    assert outcome.ended == "net does not answer any more"
+    assert len(served) == len(TRUE) + 4
+    assert outcome.best
 
 
 def test_no_time_gives_what_there_is() -> None:

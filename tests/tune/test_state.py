@@ -33,6 +33,17 @@ def test_what_was_saved_is_known_again(root: Path, spec: Spec) -> None:
     assert tuple(known.evaluations) == outcome.evaluations
 
 
+def test_a_server_at_an_address_is_another_machine(root: Path, spec: Spec) -> None:
+    """What is known of one does not hold for the embedded one, nor for one elsewhere."""
+    outcome = search(Machine(interrupt_after=5))
+    file = state_file(root, spec)
+    there = "a:8001 with 4 cores"
+    save_state(file, spec, SLO, HASHES, MOST, outcome.costs, outcome.evaluations, there)
+    assert load_state(file, spec, SLO, HASHES, MOST, there).costs == outcome.costs
+    assert load_state(file, spec, SLO, HASHES, MOST) == Known()
+    assert load_state(file, spec, SLO, HASHES, MOST, "b:8001 with 4 cores") == Known()
+
+
 def test_another_question_begins_anew(root: Path, spec: Spec) -> None:
     """Another target, other files, a file that is damaged or not there."""
     outcome = search(Machine(interrupt_after=5))

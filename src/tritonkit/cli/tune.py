@@ -18,7 +18,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tritonkit.cli.options import AsJson, Root, project_folder, rate_per_s, seconds
+from tritonkit.cli.options import (
+    AllowPlaintext,
+    AsJson,
+    KeyFile,
+    Root,
+    project_folder,
+    rate_per_s,
+    read_key,
+    seconds,
+)
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from tritonkit.spec import Spec
     from tritonkit.tune import Evaluation, Objective, Outcome, Point
     from tritonkit.tune.objective import ObjectiveName
+    from tritonkit.tune.run import TunePlan
 
 __all__ = ["command"]
 
@@ -75,16 +85,33 @@ def command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what an earlier search found.")
     ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="gRPC address of a server that runs already; one is started by default.",
+        ),
+    ] = None,
+    key_file: KeyFile = None,
+    allow_plaintext_credentials: AllowPlaintext = False,
+    machine_cores: Annotated[
+        int | None,
+        typer.Option(
+            "--cores", metavar="N", min=1,
+            help="Cores of the server at --address; this machine's if it is on this one.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.html and report.json.")
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:
+) -> None:  # fmt: skip
     """Find how a model is to be served: variant, instances x threads, batch limit, preferred sizes, queue delay.
 
     A simulation of Triton's batcher, fitted to this machine, ranks all ways; the promising ones are
-    measured under an open loop on a server of their own. Ctrl-C gives the best so far; the same command goes on later.
+    measured under an open loop on a server of their own, or on one that runs already (--address), which serves as
+    before at the end. Ctrl-C gives the best so far; the same command goes on later.
     0 if a way holds the target, 1 if none does.
 
     Other objectives are sought at one rate: of all ways that hold the target there, the one with the lowest latency, or
@@ -101,7 +128,9 @@ def command(
     project = project_folder(root)
     plan = TunePlan(
         project, name, parse_slo(slo), tuple(variants or ()), seconds("--budget", budget, 1),
-        seconds("--trial", trial, 1), fresh, _objective(objective, rate_per_s(rate)),
+        seconds("--trial", trial, 1), fresh, _objective(objective, rate_per_s(rate)), address,
+        None if address is None else read_key(key_file, address),
+        allow_plaintext_credentials, machine_cores,
     )  # fmt: skip
     with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
@@ -114,7 +143,7 @@ def command(
     else:
         _print(outcome, diff)
     if report is not None:
-        _write(report, spec, outcome, diff)
+        _write(report, spec, outcome, diff, plan)
     if outcome.ended:
         note(f"ended early: {outcome.ended}; the same command goes on from here")
     if apply and diff and outcome.ended:
@@ -124,7 +153,10 @@ def command(
             spec.file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise unwritable(spec.file, error) from error
-        note(f"written: {spec.file}; now: tritonkit build {spec.name}")
+        there = (
+            "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
+        )
+        note(f"written: {spec.file}; now: tritonkit build {spec.name}{there}")
     if outcome.ended == INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
     if outcome.best is None:
@@ -160,7 +192,7 @@ def _print(outcome: Outcome, diff: str) -> None:
         print_line("model.yaml says so already")
 
 
-def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str) -> None:
+def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan) -> None:
     import json
 
     from tritonkit.report import this_machine
@@ -171,7 +203,15 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.html").write_text(
-            page(spec.name, outcome, this_machine(cores()), written, diff=diff, command=command),
+            page(
+                spec.name,
+                outcome,
+                this_machine(cores()),
+                written,
+                diff=diff,
+                command=command,
+                where=plan.where,
+            ),
             encoding="utf-8",
         )
         (folder / "report.json").write_text(json.dumps(outcome.to_dict(), indent=1) + "\n")

@@ -24,7 +24,7 @@ from tritonkit.errors import (
     Unsupported,
     UsageError,
 )
-from tritonkit.wire.messages import message, parse
+from tritonkit.wire.messages import message, parse, schema
 from tritonkit.wire.transport import Method, checked_timeout
 
 if TYPE_CHECKING:
@@ -85,14 +85,15 @@ class AdminCalls:
         """A `ModelConfig` message."""
         return (yield from self._ask("ModelConfig", name, version)).config
 
-    def load(self, name: str, timeout_s: float | None) -> Steps[None]:
+    def load(self, name: str, config: Any, timeout_s: float | None) -> Steps[None]:
         """Load a model on every server, one after the other."""
         self.check_process()
         where = f"model {name}"
         seconds = checked_timeout(timeout_s or self.timeout_s, where)
+        fields = {"model_name": name} | _override(config)
         for replica in (yield from self.policy.resolved(time.monotonic() + seconds)):
             deadline = time.monotonic() + seconds
-            yield from self._sent("RepositoryModelLoad", where, deadline, replica, model_name=name)
+            yield from self._sent("RepositoryModelLoad", where, deadline, replica, **fields)
 
     def statistics(
         self, name: str, version: str | int | None
@@ -137,7 +138,7 @@ class AdminCalls:
         return parse(method, (yield from self._sent(method, where, deadline, replica, **named)))
 
     def _sent(
-        self, method: Method, where: str, deadline: float, replica: Replica | None, **fields: str
+        self, method: Method, where: str, deadline: float, replica: Replica | None, **fields: Any
     ) -> Steps[memoryview]:
         self.check_process()
         sent = yield from self.policy.call(
@@ -150,6 +151,17 @@ class AdminCalls:
             replica=replica,
         )
         return sent.body
+
+
+def _override(config: Any) -> dict[str, Any]:
+    """The field of a load request that holds a configuration: a `ModelConfig` message or its JSON text."""
+    if config is None:
+        return {}
+    if not isinstance(config, str):
+        from google.protobuf import json_format
+
+        config = json_format.MessageToJson(config, preserving_proto_field_name=True, indent=None)
+    return {"parameters": {"config": schema().ModelRepositoryParameter(string_param=config)}}
 
 
 def unconfigured(where: str, what: str, todo: str) -> Unsupported:

@@ -76,9 +76,9 @@ class AsyncClient:
         """Every model version in the server's repository, ready or not and why."""
         return await run_async(self._core.models())
 
-    async def load(self, name: str, *, timeout_s: float | None = None) -> None:
+    async def load(self, name: str, *, config: Any = None, timeout_s: float | None = None) -> None:
         """Load a model; see `Client.load`."""
-        await run_async(self._core.load(name, timeout_s))
+        await run_async(self._core.load(name, config, timeout_s))
 
     async def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""

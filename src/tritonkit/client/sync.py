@@ -87,17 +87,25 @@ class Client:
         """Every model version in the server's repository, ready or not and why."""
         return run_blocking(self._core.models())
 
-    def load(self, name: str, *, timeout_s: float | None = None) -> None:
+    def load(self, name: str, *, config: Any = None, timeout_s: float | None = None) -> None:
         """Load a model, or its newest version, with what an ensemble needs; ready when this returns.
 
         The old version answers until the new one is loaded and warm. Of several servers each loads it.
         A server that was not started with explicit model control refuses.
 
+        Args:
+            name: of the model.
+            config: instead of its configuration in the repository, whose files stay as they are: a
+                `ModelConfig` message, as `config()` gives, or its JSON text. Triton 2.51
+                serves it so until the model's files are newer: a load without it does not undo it, one
+                with the former configuration does.
+            timeout_s: seconds for each server; the client's if None.
+
         Raises:
             InferenceError: it could not be loaded, and why; what was served before still is.
             DeadlineExceeded: not loaded in time; the server goes on loading.
         """
-        run_blocking(self._core.load(name, timeout_s))
+        run_blocking(self._core.load(name, config, timeout_s))
 
     def server_metadata(self) -> ServerInfo:
         """The server's name, version and extensions."""

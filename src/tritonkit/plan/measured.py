@@ -118,7 +118,7 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
     """
     need_package("scipy.optimize", "tritonkit[plan]")
     with prepared(plan) as ready:
-        start_s = ready.server.start_s
+        start_s = ready.start_s
         groups = sorted({ready.now.group, *ready.space.groups})
         groups.sort(key=lambda group: group != ready.now.group)
         costs: dict[Group, Costs] = {}

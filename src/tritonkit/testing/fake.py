@@ -138,6 +138,12 @@ class FakeServer:
 
     def _load(self, request: Any) -> Any:
         self._find(request.model_name, "")
+        if request.parameters:
+            raise InferenceError(
+                f"model {request.model_name} at memory",
+                found="a load with parameters is nothing a server in memory can do",
+                wanted="a load as the model is",
+            )
         return schema().RepositoryModelLoadResponse()
 
     def _metadata(self, request: Any) -> Any:

@@ -1,7 +1,8 @@
 """Finding how a model is to be served so that it holds a latency target at the highest rate.
 
-`space` is what can be chosen, `server` a server that is served in another way from trial to trial, `costs` what runs
-take on it, `search` the search, `state` what it knows on disk, `apply` the choice in model.yaml.
+`space` is what can be chosen, `server` a server that is served in another way from trial to trial, `remote` one that
+runs already, `costs` what runs take on it, `search` the search, `state` what it knows on disk, `apply` the choice in
+model.yaml.
 """
 
 from tritonkit.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
@@ -9,8 +10,9 @@ from tritonkit.tune.apply import changed_text, difference
 from tritonkit.tune.at_rate import SearchAtRate
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
+from tritonkit.tune.remote import Remote
 from tritonkit.tune.search import Search
-from tritonkit.tune.server import Embedded, Served
+from tritonkit.tune.server import Embedded, Gone, Served
 from tritonkit.tune.space import Group, Point, Space, current, other_buckets, space_of, tuned
 from tritonkit.tune.state import Known, load_state, save_state, state_file
 
@@ -19,12 +21,14 @@ __all__ = [
     "Costs",
     "Embedded",
     "Evaluation",
+    "Gone",
     "Group",
     "Known",
     "Listener",
     "Objective",
     "Outcome",
     "Point",
+    "Remote",
     "Search",
     "SearchAtRate",
     "Served",

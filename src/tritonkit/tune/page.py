@@ -20,13 +20,21 @@ _WIDTH = 900.0
 
 
 def page(
-    model: str, outcome: Outcome, machine: Machine, written: str, *, diff: str, command: str
+    model: str,
+    outcome: Outcome,
+    machine: Machine,
+    written: str,
+    *,
+    diff: str,
+    command: str,
+    where: str = "",
 ) -> str:
     """The page: text that needs no other file and no address to be shown.
 
     Args:
         diff: of model.yaml.
         command: that searches again.
+        where: the server, if it is not an embedded one on the machine that sends.
     """
     template = environment(Path(__file__).parent / "templates").get_template("tune.html.j2")
     percent, ms = outcome.slo.tightest
@@ -44,7 +52,7 @@ def page(
         width=_WIDTH, height=320, logarithmic=True, limits=[(ms, f"target {ms:g} ms")],
     )  # fmt: skip
     return template.render(
-        model=model, outcome=outcome, machine=machine, written=written, diff=diff, command=command,
+        model=model, outcome=outcome, machine=machine, written=written, diff=diff, command=command, where=where,
         version=tritonkit.__version__, percent=percent, plot=None if at_rate else plot, at_rate=at_rate,
         points=_points(outcome), importance=importance(outcome),
     )  # fmt: skip

@@ -23,10 +23,12 @@ from tritonkit.spec import Spec, load
 from tritonkit.tune.at_rate import SearchAtRate
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
+from tritonkit.tune.remote import Remote
 from tritonkit.tune.search import Search
-from tritonkit.tune.server import Embedded
+from tritonkit.tune.server import Embedded, Served
 from tritonkit.tune.space import Point, Space, current, other_buckets, space_of
 from tritonkit.tune.state import load_state, save_state, state_file
+from tritonkit.wire.http2.channel import is_loopback, parse_address
 
 __all__ = ["Ready", "TunePlan", "prepared", "tune"]
 
@@ -48,6 +50,11 @@ class TunePlan:
         trial_s: how long a run under load lasts.
         fresh: forget what an earlier search found.
         objective: what is wanted most.
+        address: gRPC address, host:port, of a server that runs already and serves this project's repository; None:
+            an embedded server is started.
+        admin_key: what that server wants for loads.
+        allow_plaintext: send that key without TLS to another machine.
+        cores: of that server's machine; None: this machine's, where the address is of it.
     """
 
     root: Path
@@ -58,6 +65,48 @@ class TunePlan:
     trial_s: float = 4.0
     fresh: bool = False
     objective: Objective = field(default_factory=Objective)
+    address: str | None = None
+    admin_key: str | None = field(default=None, repr=False)
+    allow_plaintext: bool = False
+    cores: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.address is None:
+            if self.cores is not None:
+                raise UsageError(
+                    "--cores",
+                    found="no --address",
+                    wanted="the cores of a server that runs already",
+                )
+            return
+        if self.variants:
+            raise UsageError(
+                "--variants", found=f"also --address {self.address}",
+                wanted="one of them: at an address only the variant that is served there can be tried",
+                todo="leave --variants out, or --address: then an embedded server tries them",
+            )  # fmt: skip
+        if self.objective.name == "cost":
+            raise UsageError(
+                "--objective cost", found=f"also --address {self.address}",
+                wanted="an embedded server: the processor time of one that runs already is not seen",
+                todo="leave --address out, or look for throughput or latency",
+            )  # fmt: skip
+        host = parse_address(self.address).host
+        if self.cores is None and not is_loopback(host):
+            raise UsageError(
+                f"--address {self.address}", found="another machine, whose cores are not known here",
+                wanted="how many its server may use", todo="--cores N",
+            )  # fmt: skip
+
+    @property
+    def machine_cores(self) -> int:
+        """Of the machine that serves."""
+        return self.cores or cores()
+
+    @property
+    def where(self) -> str:
+        """The server and its cores, for what is known of it; empty for an embedded one."""
+        return f"{self.address} with {self.machine_cores} cores" if self.address else ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +114,7 @@ class Ready:
     """What a search runs on."""
 
     spec: Spec
-    server: Embedded
+    server: Served
     generator: Generator
     space: Space
     now: Point
@@ -73,6 +122,8 @@ class Ready:
     """See `Search`."""
     hashes: Mapping[str, str]
     """Of the variants' artifacts."""
+    start_s: float = 0.0
+    """What the embedded server took until it was ready."""
 
 
 class _Saving(Listener):
@@ -96,13 +147,15 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
     Raises:
         SpecError, UsageError: no such model, or one that has nothing to choose.
         BuildError: the variant that is served cannot be made or is not good enough.
-        ServerError: there is no server, or it does not start as the model is served now.
+        ServerError: there is no server, or it does not start as the model is served now; at an address, the model
+            could not be served as before at the end.
+        ClientError: at an address, see `Remote`.
     """
     with prepared(plan) as ready:
         file = state_file(plan.root, ready.spec)
         if plan.fresh:
             file.unlink(missing_ok=True)
-        known = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective)
+        known = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, plan.where)
         kind = Search if plan.objective.name == "throughput" else SearchAtRate
         search = kind(
             ready.server, ready.generator, plan.slo, ready.space, ready.now, ready.shapes,
@@ -113,7 +166,7 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         def save() -> None:
             save_state(
                 file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs,
-                search.evaluations,
+                search.evaluations, plan.where,
             )  # fmt: skip
 
         search.listener = _Saving(listener or Listener(), save)
@@ -124,21 +177,35 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
 
 @contextlib.contextmanager
 def prepared(plan: TunePlan) -> Iterator[Ready]:
-    """A server with the model as it is served now, and a load generator for it; errors as `tune`."""
+    """A server with the model as it is served now, embedded or at the plan's address, and a load generator for it;
+    errors as `tune`."""
     spec = load(plan.root / "models" / plan.model, plan.root)
     _refuse(spec)
     artifacts, served = _artifacts(spec, plan)
-    network = _network(spec, artifacts[served], plan.root)
+    network = _network(spec, artifacts[served], plan)
     now = current(spec, network, served)
-    space = space_of(network, list(artifacts), cores(), max(_MOST_BATCH, now.max_batch_size))
+    most = max(_MOST_BATCH, now.max_batch_size)
+    space = space_of(network, list(artifacts), plan.machine_cores, most)
     space = replace(space, buckets=other_buckets(spec))
     hashes = {name: artifact.source_hash for name, artifact in artifacts.items()}
     with (
-        Embedded(plan.root, spec, artifacts, now) as server,
+        _server(plan, spec, artifacts, now) as server,
         Generator(plan.root, (spec.name,), (server.address,)) as generator,
     ):
         shapes = _shapes(spec, plan.root, server.address)
-        yield Ready(spec, server, generator, space, now, shapes, hashes)
+        start_s = server.start_s if isinstance(server, Embedded) else 0.0
+        yield Ready(spec, server, generator, space, now, shapes, hashes, start_s)
+
+
+def _server(
+    plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: Point
+) -> Embedded | Remote:
+    if plan.address is None:
+        return Embedded(plan.root, spec, artifacts, now)
+    return Remote(
+        plan.root, spec, artifacts[now.group.variant], plan.machine_cores, now, plan.address,
+        plan.admin_key, allow_plaintext=plan.allow_plaintext,
+    )  # fmt: skip
 
 
 def _refuse(spec: Spec) -> None:
@@ -168,6 +235,8 @@ def _artifacts(spec: Spec, plan: TunePlan) -> tuple[dict[str, Artifact], str]:
         for result in results
         if result.passed and result.artifact and _runs_here(result.runtime, result.variant)
     }
+    if plan.address is not None:
+        usable = {}  # other variants are other files, which that server does not have
     return {served.variant: served} | usable, served.variant
 
 
@@ -175,8 +244,8 @@ def _runs_here(runtime: str | None, variant: str) -> bool:
     return variant == PYTHON or (runtime in RUNTIMES and runtime in _ENGINES)
 
 
-def _network(spec: Spec, artifact: Artifact, root: Path) -> ModelPlan:
-    models = render_models(spec, artifact, root, "cpu", cores())
+def _network(spec: Spec, artifact: Artifact, plan: TunePlan) -> ModelPlan:
+    models = render_models(spec, artifact, plan.root, "cpu", plan.machine_cores)
     return next(model.plan for model in models if model.plan.name == spec.network_name)
 
 

@@ -34,7 +34,7 @@ from tritonkit.measure.openloop.find_rate import Trial
 from tritonkit.simulation import Costs, highest_rate
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome, Stage
-from tritonkit.tune.server import Served
+from tritonkit.tune.server import Gone, Served
 from tritonkit.tune.space import Group, Point, Space
 
 __all__ = ["FAILURES", "HOPELESS", "Search", "Trial"]
@@ -115,7 +115,7 @@ class Search:
             self._race()
             self._lengths()
             best, current = self._validated(current)
-        except _Over as why:
+        except (_Over, Gone) as why:
             ended, best = str(why), self._best
         except KeyboardInterrupt:
             ended, best = INTERRUPTED, self._best

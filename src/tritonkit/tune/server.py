@@ -24,9 +24,13 @@ from tritonkit.spec import Spec
 from tritonkit.tune.costs import measure_costs
 from tritonkit.tune.space import Point, tuned
 
-__all__ = ["Embedded", "Served"]
+__all__ = ["Embedded", "Gone", "Served"]
 
 _LOAD_S = 120.0
+
+
+class Gone(Exception):
+    """The server is not there any more, and the search over; its text says which."""
 
 
 class Served(Protocol):
@@ -41,6 +45,7 @@ class Served(Protocol):
 
         Raises:
             ServerError, ClientError: it cannot be.
+            Gone: nothing can be served any more.
         """
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:

@@ -38,13 +38,17 @@ def state_file(root: Path, spec: Spec) -> Path:
 
 
 def load_state(
-    file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective
-) -> Known:
+    file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective, where: str = ""
+) -> Known:  # fmt: skip
     """What is known for this spec, target, number of cores and these artifacts (variant -> source hash); nothing where
-    one of them is another, or the file cannot be read. Costs alone where the objective was another."""
+    one of them is another, or the file cannot be read. Costs alone where the objective was another.
+
+    Args:
+        where: a server that is not this machine's embedded one.
+    """
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
-        if facts["key"] != _key(spec, slo, artifacts):
+        if facts["key"] != _key(spec, slo, artifacts, where):
             return Known()
         costs = {Group(**each["group"]): Costs(**_costs(each["costs"])) for each in facts["costs"]}
         if facts["objective"] != asdict(objective):
@@ -56,11 +60,11 @@ def load_state(
 
 def save_state(
     file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective,
-    costs: Mapping[Group, Costs], evaluations: Sequence[Evaluation],
+    costs: Mapping[Group, Costs], evaluations: Sequence[Evaluation], where: str = "",
 ) -> None:  # fmt: skip
     """Write it, in one step."""
     facts = {
-        "key": _key(spec, slo, artifacts),
+        "key": _key(spec, slo, artifacts, where),
         "objective": asdict(objective),
         "costs": [{"group": asdict(group), "costs": asdict(each)} for group, each in costs.items()],
         "evaluations": [asdict(each) for each in evaluations],
@@ -74,9 +78,10 @@ def save_state(
         raise unwritable(file, error) from error
 
 
-def _key(spec: Spec, slo: Slo, artifacts: Mapping[str, str]) -> str:
+def _key(spec: Spec, slo: Slo, artifacts: Mapping[str, str], where: str) -> str:
     """A hash of all that makes measurements comparable."""
     facts = [_VERSION, spec.model.model_dump_json(), str(slo), cores(), sorted(artifacts.items())]
+    facts += [where] if where else []
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -1,0 +1,25 @@
+"""Options of `tritonkit tune` that do not go together: one message, and no server is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.running import failed, tritonkit_here
+
+TUNE = ("tune", "digits", "--slo", "p99=50ms")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--address", "127.0.0.1:1", "--variants", "spec"], "the variant that is served there"),
+        (["--address", "elsewhere:8001"], "do: --cores N"),
+        (["--address", "a:8001,b:8001"], "address a:8001,b:8001: no host and port"),
+        (["--address", "http://a:8000"], "the scheme http://"),
+        (["--address", "127.0.0.1:1", "--objective", "cost"], "processor time of one that runs"),
+        (["--cores", "4"], "--cores: no --address"),
+    ],
+)
+def test_one_message_and_exit_code_2(options: list[str], said: str) -> None:
+    """No traceback."""
+    assert said in failed(tritonkit_here(*TUNE, *options), 2)
