@@ -6,6 +6,7 @@ take on it, `search` the search, `state` what it knows on disk, `apply` the choi
 
 from tritonkit.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
 from tritonkit.tune.apply import changed_text, difference
+from tritonkit.tune.client_batching import ClientBatching, best_client_batching
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.tune.search import Search
 from tritonkit.tune.server import Embedded, Served
@@ -14,6 +15,7 @@ from tritonkit.tune.state import Known, load_state, save_state, state_file
 
 __all__ = [
     "Batcher",
+    "ClientBatching",
     "Costs",
     "Embedded",
     "Evaluation",
@@ -26,6 +28,7 @@ __all__ = [
     "Served",
     "Simulated",
     "Space",
+    "best_client_batching",
     "changed_text",
     "current",
     "difference",
