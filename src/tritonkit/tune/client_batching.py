@@ -89,7 +89,7 @@ def best_client_batching(
 def _ways(most_items: int, slo: Slo, rate_per_s: float) -> list[tuple[int, float]]:
     """Sizes and delays that are worth a trial, those of which most is expected first."""
     most_s = slo.tightest[1] / 1e3 / _WAIT
-    delays = sorted({min(delay_s, most_s) for delay_s in _DELAYS_S})
+    delays = sorted({min(delay_s, most_s) for delay_s in _DELAYS_S}, reverse=True)
     sizes = sorted({min(items, most_items) for items in _SIZES if most_items > 1}, reverse=True)
     return [
         (items, delay_s)

@@ -83,7 +83,7 @@ def test_the_rate_that_is_found_is_close_below_the_highest(limit: float) -> None
     found = climb(holds, 100.0, lambda _: True)
     assert limit / 1.06 <= found <= limit
     assert holds.tried.count(found) == 3
-    assert len(holds.tried) <= 18
+    assert len(holds.tried) <= 13
 
 
 def test_the_first_miss_ends_it() -> None:

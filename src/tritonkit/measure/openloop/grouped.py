@@ -37,7 +37,9 @@ __all__ = ["GroupedTrial", "Groups", "climb", "group", "grouped_trial", "highest
 _WARM_S = 0.5
 _AROUND_S = 1.5
 """Of a trial, beside what counts: its warm-up, the fork of the sender, the last answers."""
-_FIRST, _CLIMB, _PRECISION = 1.05, 1.25, 0.05
+_FIRST, _PRECISION = 1.05, 0.05
+_CLIMB, _STEEPEST = 1.25, 2.0
+"""How far up the first step goes, how much steeper the next one is, and the steepest."""
 _SURE = 2
 """Further runs that have to hold at the rate that is given."""
 
@@ -200,8 +202,10 @@ def climb(holds: Callable[[float], bool], known_per_s: float, room: Callable[[in
     low, high = known_per_s * _FIRST, 0.0
     if not (room(1 + _SURE) and holds(low)):
         return 0.0
+    step = 1.0
     while (not high or high / low > 1 + _PRECISION) and room(1 + _SURE):
-        rate = math.sqrt(low * high) if high else low * _CLIMB
+        step = min(step * _CLIMB, _STEEPEST)
+        rate = math.sqrt(low * high) if high else low * step
         if holds(rate):
             low = rate
         else:
