@@ -38,7 +38,7 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
     """JSON, a page, and model.yaml with the choice; a second search knows what the first found."""
     command = [
         "tune", "digits", "--slo", "p50=100ms", "--budget", "120s", "--trial", "1s", "--json",
-        "--root", str(project),
+        "--client-batching", "--root", str(project),
     ]  # fmt: skip
     done = tritonkit(*command, "--report", str(tmp_path / "out"), "--apply")
     assert done.returncode == 0, done.stderr
@@ -49,6 +49,9 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
     assert "requests/s hold p50=100ms" in page
     text = (project / "models" / "digits" / "model.yaml").read_text()
     assert "# it changes nothing" in text
+    assert ("clients: " in done.stderr) is not bool(facts["ended"])
+    if (clients := facts["client_batching"]) is not None:
+        assert clients["rate_per_s"] > facts["best"]["rate_per_s"]
     if facts["diff"] and facts["ended"]:  # on a busy machine the time is over before the validation
         assert "not applied" in done.stderr
     elif facts["diff"]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.tune.test_at_rate import search as at_rate
 from tests.tune.test_search import NOW, SLO, Machine, search
 from tritonkit.report import Machine as Host
-from tritonkit.tune import Objective
+from tritonkit.tune import ClientBatching, Objective
 from tritonkit.tune.page import importance, page
 
 HOST = Host("a processor", 2, "Linux")
@@ -57,3 +59,12 @@ def test_the_page_of_a_rate_shows_latency_and_processor_time_of_each_way() -> No
     assert f"{1e3 * outcome.best.cpu_s:.2f} ms of processor a request" in text
     assert "ms a request" in text
     assert "<svg" not in text
+
+
+def test_the_page_tells_of_clients_that_batch() -> None:
+    """Where it was looked for and found."""
+    outcome = replace(search(Machine()), client_batching=ClientBatching(16, 0.005, 321.5, 33.3))
+    text = page("net", outcome, HOST, "today", diff="", command="")
+    assert "up to 16 items, 5 ms" in text
+    assert "321.5 items/s hold the target, worst tail 33.3 ms" in text
+    assert outcome.to_dict()["client_batching"]["items"] == 16

@@ -101,6 +101,12 @@ def command(
             help="Cores of the server at --address; this machine's if it is on this one.",
         ),
     ] = None,
+    client_batching: Annotated[
+        bool,
+        typer.Option(
+            "--client-batching", help="Also see whether clients that batch hold a higher rate of items."
+        ),
+    ] = False,
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.html and report.json.")
     ] = None,
@@ -130,7 +136,7 @@ def command(
         project, name, parse_slo(slo), tuple(variants or ()), seconds("--budget", budget, 1),
         seconds("--trial", trial, 1), fresh, _objective(objective, rate_per_s(rate)), address,
         None if address is None else read_key(key_file, address),
-        allow_plaintext_credentials, machine_cores,
+        allow_plaintext_credentials, machine_cores, client_batching,
     )  # fmt: skip
     with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
@@ -185,6 +191,11 @@ def _print(outcome: Outcome, diff: str) -> None:
     if outcome.gain is not None:
         gain = outcome.objective.gain_words(outcome.gain)
         print_line(f"{gain}, {outcome.measurements} runs, {outcome.seconds:.0f} s")
+    if (clients := outcome.client_batching) is not None:
+        print_line(
+            f"clients that batch {clients}: {clients.rate_per_s:.1f} items/s hold {outcome.slo},"
+            f" worst tail {clients.tail_ms:.1f} ms"
+        )
     if diff:
         print_line()
         print_line(diff.rstrip("\n"))

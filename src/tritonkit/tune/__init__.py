@@ -8,6 +8,7 @@ model.yaml.
 from tritonkit.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
 from tritonkit.tune.apply import changed_text, difference
 from tritonkit.tune.at_rate import SearchAtRate
+from tritonkit.tune.client_batching import ClientBatching, best_client_batching
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.tune.remote import Remote
@@ -18,6 +19,7 @@ from tritonkit.tune.state import Known, load_state, save_state, state_file
 
 __all__ = [
     "Batcher",
+    "ClientBatching",
     "Costs",
     "Embedded",
     "Evaluation",
@@ -34,6 +36,7 @@ __all__ = [
     "Served",
     "Simulated",
     "Space",
+    "best_client_batching",
     "changed_text",
     "current",
     "difference",

@@ -8,12 +8,13 @@ from typing import Any, Literal, TypeAlias
 
 from tritonkit.measure.openloop import OpenReport, Slo, Trial
 from tritonkit.simulation import Batcher, Costs, simulate_alone
+from tritonkit.tune.client_batching import ClientBatching
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.space import Group, Point
 
 __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
 
-Stage: TypeAlias = Literal["costs", "current", "race", "validation"]
+Stage: TypeAlias = Literal["costs", "current", "race", "validation", "clients"]
 _MOST_ALONE = 0.7
 """Of the target: what a request takes alone leaves little for any queue above that."""
 
@@ -51,6 +52,8 @@ class Outcome:
         ended: why the search ended early, if so.
         report: of the best point's validation.
         objective: what was wanted.
+        client_batching: how clients would batch at the best point to hold a higher rate of items, where that was
+            looked for and found.
     """
 
     slo: Slo
@@ -65,6 +68,7 @@ class Outcome:
     ended: str = ""
     report: OpenReport | None = None
     objective: Objective = field(default_factory=Objective)
+    client_batching: ClientBatching | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -80,6 +84,9 @@ class Outcome:
             "measurements": self.measurements,
             "seconds": self.seconds,
             "ended": self.ended,
+            "client_batching": None
+            if self.client_batching is None
+            else asdict(self.client_batching),
             "report": None if self.report is None else self.report.to_dict(),
         }
 

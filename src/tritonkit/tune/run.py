@@ -21,10 +21,11 @@ from tritonkit.pipeline import render_models
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import Spec, load
 from tritonkit.tune.at_rate import SearchAtRate
+from tritonkit.tune.client_batching import ClientBatching, best_client_batching
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.tune.remote import Remote
-from tritonkit.tune.search import Search
+from tritonkit.tune.search import FAILURES, Search
 from tritonkit.tune.server import Embedded, Served
 from tritonkit.tune.space import Point, Space, current, other_buckets, space_of
 from tritonkit.tune.state import load_state, save_state, state_file
@@ -50,6 +51,7 @@ class TunePlan:
         trial_s: how long a run under load lasts.
         fresh: forget what an earlier search found.
         objective: what is wanted most.
+        client_batching: see in the time that is left whether clients that batch hold a higher rate.
         address: gRPC address, host:port, of a server that runs already and serves this project's repository; None:
             an embedded server is started.
         admin_key: what that server wants for loads.
@@ -69,6 +71,7 @@ class TunePlan:
     admin_key: str | None = field(default=None, repr=False)
     allow_plaintext: bool = False
     cores: int | None = None
+    client_batching: bool = False
 
     def __post_init__(self) -> None:
         if self.address is None:
@@ -172,7 +175,32 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         search.listener = _Saving(listener or Listener(), save)
         outcome = search.run()
         save()
+        if plan.client_batching and outcome.best and not outcome.ended:
+            found = _client_batching(plan, ready, outcome, search.listener)
+            outcome = replace(outcome, client_batching=found)
     return ready.spec, outcome
+
+
+def _client_batching(
+    plan: TunePlan, ready: Ready, outcome: Outcome, listener: Listener
+) -> ClientBatching | None:
+    """How clients would batch at the best point, in the time that is left; None as well where that fails, for the
+    choice stands without it."""
+    assert outcome.best is not None  # noqa: S101
+    listener.stage("clients", f"clients that batch, at {outcome.best.point}")
+    try:
+        ready.server.serve(outcome.best.point)
+        return best_client_batching(
+            ready.generator, plan.slo, outcome.best.rate_per_s,
+            max(0.0, plan.budget_s - outcome.seconds), lambda text: listener.stage("clients", text),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        listener.stage(
+            "clients", "interrupted: the choice stands, clients that batch are not known"
+        )
+    except FAILURES as error:
+        listener.stage("clients", f"not known: {error}")
+    return None
 
 
 @contextlib.contextmanager

@@ -24,10 +24,12 @@ import numpy as np
 from tritonkit.client import Client
 from tritonkit.client.inputs import Inputs
 from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.measure.openloop.joined import Encodable, joined, layouts
 from tritonkit.measure.openloop.sender import MISSED, Prepared, Record, Sender, Stop
 from tritonkit.measure.workload import Workload
 from tritonkit.measure.workloads import prepare
 from tritonkit.wire.request import Prepared as Encoder
+from tritonkit.wire.signature import ModelSignature
 
 __all__ = ["load_record", "main"]
 
@@ -47,13 +49,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent(os.getppid())
     requests: list[Prepared] = []
-    models: list[str] = []
     for line in sys.stdin:
         asked = json.loads(line)
         try:
             if asked["do"] == "prepare":
-                models, requests = _prepare(asked)
-                said: dict[str, Any] = {"models": models, "requests": len(requests)}
+                said, requests = _prepare(asked)
             else:
                 said = _run(asked, requests)
         except TritonkitError as error:
@@ -64,27 +64,40 @@ def main() -> None:
         print(json.dumps(said), file=out, flush=True)
 
 
-def _prepare(asked: dict[str, Any]) -> tuple[list[str], list[Prepared]]:
-    """The requests of all models, and the model of each."""
+def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
+    """The requests of all models in each of the sizes; of each one its model, items and layout, as `Generator` has
+    them."""
     root = Path(asked["root"])
-    models: list[str] = []
+    said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": []}
     requests: list[Prepared] = []
     with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
         for model in asked["models"]:
-            made = _encoded(prepare(model, root, client), client)
-            if not made:
+            workload = prepare(model, root, client)
+            signature = client.model(workload.model).signature
+            single = _single(workload, signature)
+            if not single:
                 raise UsageError(f"model {model}", found="its workload has no request")
-            models += [model] * len(made)
-            requests += made
-    return models, requests
+            made = [each for size in asked["sizes"] for each in joined(signature, single, size)]
+            first = len(set(said["layouts"]))
+            said["models"] += [model] * len(made)
+            said["items"] += [each.items for each in made]
+            said["layouts"] += [first + number for number in layouts(made)]
+            said["most_items"].append(signature.max_batch_size)
+            requests += _encoded(made, signature)
+    return said, requests
 
 
-def _encoded(workload: Workload, client: Client) -> list[Prepared]:
-    signature = client.model(workload.model).signature
-    encoder, inputs = Encoder(signature, "", None), Inputs(signature)
+def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:
+    inputs = Inputs(signature)
     return [
-        Prepared(tuple(encoder.encode(inputs.checked(request.inputs)[0])), request.check)
-        for request in workload.requests
+        Encodable(*inputs.checked(request.inputs), request.check) for request in workload.requests
+    ]
+
+
+def _encoded(requests: Sequence[Encodable], signature: ModelSignature) -> list[Prepared]:
+    encoder = Encoder(signature, "", None)
+    return [
+        Prepared(tuple(encoder.encode(each.arrays)), each.check, each.items) for each in requests
     ]
 
 

@@ -106,18 +106,27 @@ class Generator:
             raise
         return self
 
-    def prepare(self) -> None:
+    def prepare(self, batch: int | Sequence[int] = 1) -> None:
         """Make the requests, with the answers that the server gives now: again, where another variant of a
-        model answers in its own way.
+        model answers in its own way, or requests are to have several items. Where it fails, the old ones stay.
+
+        Args:
+            batch: items of a request, each one of the workload's requests; of several sizes in turn.
 
         Raises:
-            ClientError: it does not answer, or wrongly.
+            UsageError: a model does not take so many items, or its requests cannot be joined.
+            ClientError: a server does not answer, or wrongly.
         """
+        sizes = [batch] if isinstance(batch, int) else list(batch)
+        if not sizes or min(sizes) < 1:
+            raise UsageError("the requests", found=f"{batch} items of each", wanted="1 or more")
         said = self._ask(
             do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
-            timeout_s=self._timeout_s,
+            timeout_s=self._timeout_s, sizes=sizes,
         )  # fmt: skip
         self._model_of = np.array([self.models.index(name) for name in said["models"]])
+        self._items, self._layouts = np.array(said["items"]), np.array(said["layouts"])
+        self._most_items: int = min(said["most_items"])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,6 +181,21 @@ class Generator:
     def requests(self) -> int:
         """How many different requests there are, of all models."""
         return len(self._model_of)
+
+    @property
+    def items(self) -> NDArray[np.int64]:
+        """int64 [requests]: how many items each request has."""
+        return self._items
+
+    @property
+    def layouts(self) -> NDArray[np.int64]:
+        """int64 [requests]: a number for model and shapes of each request: equal where items could be joined."""
+        return self._layouts
+
+    @property
+    def most_items(self) -> int:
+        """What a request may have of any of the models; 0 where one does not batch."""
+        return self._most_items
 
     def _send(
         self, moments: Moments, choice: NDArray[np.int64], processes: int, stop: Stop, most: int | None = None

@@ -35,7 +35,7 @@ _AGAIN_S: Final = 0.25
 _GONE_S: Final = 5.0
 """A server that is not there for so long ends the run."""
 _CHECKED_AT_ONCE: Final = 4
-"""Before the sockets are looked at again."""
+"""Items whose answers are checked before the sockets are looked at again."""
 _UNCHECKED: Final = 5000
 """Answers that may wait for their check: their memory is finite, so beyond that requests are late."""
 _LATEST_S: Final = 0.1
@@ -49,10 +49,11 @@ MISSED: Final = "the target is missed"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request as it is sent: one message, and the check of its answer."""
+    """A request as it is sent: one message, the check of its answer, and how many items it has."""
 
     body: Body
     check: Check
+    items: int = 1
 
 
 @dataclass(frozen=True)
@@ -310,8 +311,10 @@ class Sender:
 
     def _check_some(self) -> None:
         """Check answers that have come."""
-        for _ in range(min(_CHECKED_AT_ONCE, len(self._unchecked))):
+        checked = 0
+        while checked < _CHECKED_AT_ONCE and self._unchecked:
             index, answer = self._unchecked.popleft()
+            checked += self._requests[self._choice[index]].items
             try:
                 wrong = self._requests[self._choice[index]].check(decode(answer).outputs)
             except InferenceError as error:
