@@ -50,7 +50,8 @@ class Objective:
 
     def words(self, found: Evaluation, slo: str) -> str:
         """What a way does, as a line."""
-        tail = "" if found.tail_ms is None else f", worst tail {found.tail_ms:.1f} ms"
+        what = "worst tail" if self.name == "throughput" else "median tail"
+        tail = "" if found.tail_ms is None else f", {what} {found.tail_ms:.1f} ms"
         if self.name == "throughput":
             return f"{found.rate_per_s:8.1f} requests/s hold {slo}{tail}"
         cpu = "" if found.cpu_s is None else f", {1e3 * found.cpu_s:.2f} ms of processor a request"
