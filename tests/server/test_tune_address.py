@@ -256,40 +256,46 @@ def test_a_server_without_the_model(
     assert "one of echo" in said
 
 
-def test_a_server_without_explicit_model_control(
-    served: Path, server: Endpoint, tmp_path: Path
-) -> None:
+def test_a_server_without_explicit_model_control(served: Path, tmp_path: Path) -> None:
     """The same server, started by hand with all models and without a key."""
     port = _free_port()
-    command = [
-        argument for argument in Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
-        if argument and "restricted" not in argument and "--load-model" not in argument
-    ]  # fmt: skip
-    changed = {
-        "--model-control-mode=explicit": "--model-control-mode=none",
-        f"--grpc-port={server.grpc.rpartition(':')[2]}": f"--grpc-port={port}",
-    }
-    environment = dict(
-        each.split("=", 1)
-        for each in Path(f"/proc/{server.pid}/environ").read_text().split("\0") if "=" in each
-    )  # fmt: skip
-    environment.pop("LD_PRELOAD", None)  # the guard
-    with subprocess.Popen(
-        [changed.get(argument, argument) for argument in command], env=environment, cwd=tmp_path,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            address = f"127.0.0.1:{port}"
-            with Client(address) as client:
-                eventually(
-                    lambda: client.is_ready("digits") or process.poll() is not None, "a server"
-                )
-            said = failed(tritonkit_here(*TUNE, "--address", address, cwd=served), 5)
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
+    with serve(served / "model_repository", **FREE, root=served, finalize_timeout_s=0) as endpoint:
+        command, environment = _by_hand(endpoint, port)
+        with subprocess.Popen(
+            command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                address = f"127.0.0.1:{port}"
+                with Client(address) as client:
+                    eventually(
+                        lambda: client.is_ready("digits") or process.poll() is not None, "a server"
+                    )
+                said = failed(tritonkit_here(*TUNE, "--address", address, cwd=served), 5)
+            finally:
+                process.terminate()
+                process.wait(PATIENCE_S)
     assert "refuses to load digits" in said
     assert "--model-control-mode=explicit" in said
+
+
+def _by_hand(endpoint: Endpoint, port: int) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a server as `serve` started it, without keys and control of its models."""
+    about = Path(f"/proc/{endpoint.pid}")
+    changed = {
+        "--model-control-mode=explicit": "--model-control-mode=none",
+        f"--grpc-port={endpoint.grpc.rpartition(':')[2]}": f"--grpc-port={port}",
+    }
+    command = [
+        changed.get(argument, argument)
+        for argument in (about / "cmdline").read_text().split("\0")
+        if argument and "restricted" not in argument and "--load-model" not in argument
+    ]
+    environment = dict(
+        each.split("=", 1) for each in (about / "environ").read_text().split("\0") if "=" in each
+    )
+    environment.pop("LD_PRELOAD", None)  # the guard
+    return command, environment
 
 
 def _free_port() -> int:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.spec import load
-from tritonkit.spec.model import PipelineStep
 from tritonkit.tune import Group, Point, changed_text, difference, other_buckets, tuned
 
 TEXT = """\
@@ -54,7 +53,7 @@ def test_only_what_differs_is_written(
     assert text.startswith("# What a person wrote.\n")
     spec.file.write_text(text)
     again = load(root / "models" / "net", root).model.serving
-    wanted = tuned(spec, point).model.serving
+    wanted = tuned(spec, point, root).model.serving
     assert again.variant == wanted.variant
     if point.max_batch_size > 1:
         assert again.dynamic_batching == wanted.dynamic_batching
@@ -86,11 +85,10 @@ def test_other_lengths_of_texts_are_those_of_its_tokenizer() -> None:
     diff = difference(spec, changed_text(spec, point, NOW)).splitlines()
     assert "+      buckets: [8, 16, 32, 64, 128, 256]" in diff
     assert len([line for line in diff if line.startswith("+ ")]) == 1
-    (step, *_) = tuned(spec, point).model.pipeline
-    assert isinstance(step, PipelineStep)
-    assert step.parameters["buckets"] == list(doublings)
-    again = replace(spec, model=tuned(spec, point).model)
-    fine = other_buckets(again)[0]
+    padded = tuned(spec, point, root)
+    assert padded.steps[0]
+    assert padded.steps[0].parameters["buckets"] == "8,16,32,64,128,256"
+    fine = other_buckets(padded)[0]
     assert fine == (*range(8, 64, 8), *range(64, 128, 16), *range(128, 257, 32))
 
 

@@ -9,6 +9,7 @@ from tritonkit.spec.load import (
     load_all,
     load_every,
     read_example,
+    resolve,
     resolve_file,
 )
 from tritonkit.spec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
@@ -37,6 +38,7 @@ __all__ = [
     "load_all",
     "load_every",
     "read_example",
+    "resolve",
     "resolve_file",
     "schema_text",
 ]

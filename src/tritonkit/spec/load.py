@@ -104,6 +104,11 @@ def load(folder: Path, root: Path) -> Spec:
             found=model.name,
             wanted=f"the folder's name, {folder.name!r}",
         )
+    return resolve(folder, model, root)
+
+
+def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:
+    """What a `model.yaml` says, with its steps and files; SpecError where one of them is not there."""
     spec = Spec(folder, model)
     _check_files(spec)
     steps = tuple(

@@ -26,7 +26,7 @@ def configurations(
     Raises:
         RenderError: it cannot be served so.
     """
-    rendered = render_models(tuned(spec, point), artifact, root, "cpu", cores)
+    rendered = render_models(tuned(spec, point, root), artifact, root, "cpu", cores)
     return {
         each.plan.name: parse_text(each.config, f"{each.plan.name}/config.pbtxt")
         for each in rendered

@@ -137,7 +137,7 @@ class Embedded:
     # -- the server
 
     def _publish(self, point: Point) -> None:
-        spec = tuned(self._spec, point)
+        spec = tuned(self._spec, point, self._root)
         artifact = self._artifacts[point.group.variant]
         publish(self._repository, render_models(spec, artifact, self._root, "cpu", cores()))
 

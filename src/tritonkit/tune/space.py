@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tritonkit.render.batching import PADDED_MAX_BATCH_SIZE
 from tritonkit.render.values import ModelPlan
 from tritonkit.simulation import Batcher
-from tritonkit.spec import Spec
+from tritonkit.spec import Spec, resolve
 from tritonkit.spec.model import PipelineStep
 from tritonkit.spec.serving import DynamicBatching, Instances, Serving
 
@@ -170,12 +171,12 @@ def _up_to(most: int, lengths: Sequence[int]) -> tuple[int, ...]:
     return (*sorted({n for n in lengths if n < most}), most)
 
 
-def tuned(spec: Spec, point: Point) -> Spec:
-    """The spec served in this way; what the point does not say stays."""
+def tuned(spec: Spec, point: Point, root: Path) -> Spec:
+    """The spec of a project served in this way; what the point does not say stays."""
     changed: dict[str, Any] = {"serving": _serving(spec, point)}
     if point.buckets:
         changed["pipeline"] = tuple(_padded(each, point) for each in spec.model.pipeline)
-    return replace(spec, model=spec.model.model_copy(update=changed))
+    return resolve(spec.folder, spec.model.model_copy(update=changed), root)
 
 
 def _tokenizes(part: PipelineStep | str) -> bool:
