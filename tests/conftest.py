@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from tritonkit.spec import Spec, load
 
 # Before any test imports torch, as in extras.py: spinning threads starve each other on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A job that a script puts into the background ignores interrupts, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no failure of a property: tests are no measurements.
 hypothesis.settings.register_profile("tritonkit", deadline=None)

@@ -37,7 +37,7 @@ def project(root: Path) -> Path:
 def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Path) -> None:
     """JSON, a page, and model.yaml with the choice; a second search knows what the first found."""
     command = [
-        "tune", "digits", "--slo", "p50=100ms", "--budget", "120s", "--trial", "1s", "--json",
+        "tune", "digits", "--slo", "p50=100ms", "--budget", "60s", "--trial", "1s", "--json",
         "--client-batching", "--root", str(project),
     ]  # fmt: skip
     done = tritonkit(*command, "--report", str(tmp_path / "out"), "--apply")
@@ -67,7 +67,7 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
 def test_the_best_way_at_a_rate(project: Path, tmp_path: Path) -> None:
     """Its latency and the server's processor time are measured; the page has both."""
     done = tritonkit(
-        "tune", "digits", "--slo", "p50=200ms", "--objective", "cost", "--rate", "50", "--budget", "120s",
+        "tune", "digits", "--slo", "p50=200ms", "--objective", "cost", "--rate", "50", "--budget", "60s",
         "--trial", "1s", "--json", "--root", str(project), "--report", str(tmp_path / "out"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -138,7 +138,7 @@ def test_a_server_that_dies_costs_a_point_and_not_the_search(
                 self.after += 1
 
     listener = Killing()
-    plan = TunePlan(project, "digits", parse_slo(["p50=100ms"]), budget_s=150.0, trial_s=1.0)
+    plan = TunePlan(project, "digits", parse_slo(["p50=100ms"]), budget_s=60.0, trial_s=1.0)
     _, outcome = tune(plan, listener)
     assert servers[0].pid != listener.killed
     assert listener.after

@@ -238,6 +238,31 @@ def test_half_of_the_time_is_left_for_measurements(monkeypatch: pytest.MonkeyPat
     assert not outcome.ended
 
 
+def test_a_part_of_the_time_is_left_for_the_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race ends before the budget does, the best so far is validated, and a second search goes on from there."""
+    clock = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Timed(Machine):
+        def serve(self, point: Point) -> None:
+            clock[0] += 10
+            super().serve(point)
+
+        def run(self, load: OpenLoad) -> OpenReport:
+            clock[0] += load.duration_s
+            return super().run(load)
+
+    first = search(Timed(), budget_s=300.0)
+    assert not first.ended
+    assert not first.complete
+    assert first.best
+    assert first.best.stage == "validation"
+    assert clock[0] < 300 + 11  # a run that has begun ends
+    second = search(Timed(), budget_s=2000.0, known=first.evaluations, costs=dict(first.costs))
+    assert second.complete
+    assert len(second.evaluations) > len(first.evaluations)
+
+
 def test_an_interrupt_gives_the_best_so_far() -> None:
     """And says so."""
     machine = Machine(interrupt_after=20)

@@ -152,6 +152,10 @@ def command(
         _write(report, spec, outcome, diff, plan)
     if outcome.ended:
         note(f"ended early: {outcome.ended}; the same command goes on from here")
+    elif not outcome.complete:
+        note(
+            "the budget was too small to try all that is promising; the same command goes on from here"
+        )
     if apply and diff and outcome.ended:
         note("not applied: the choice was not validated")
     elif apply and diff:

@@ -17,7 +17,7 @@ from tritonkit.errors import UsageError
 from tritonkit.simulation import simulate
 from tritonkit.tune.objective import Objective
 from tritonkit.tune.outcome import Evaluation, Stage
-from tritonkit.tune.search import FAILURES, Search, Trial
+from tritonkit.tune.search import FAILURES, WARM_S, Search, Trial
 from tritonkit.tune.space import Point
 
 __all__ = ["SearchAtRate"]
@@ -29,7 +29,6 @@ _CAREFUL = 0.8
 """Of the rate that the present way holds, where none is stated: it has to hold it again."""
 _BETTER = 1.02
 _IN_VAIN = 6
-_WARM_S = 0.5
 _FEWEST = 30
 """Requests of a run."""
 
@@ -108,7 +107,7 @@ class SearchAtRate(Search):
         after = self.served.used_s()
         if before is None or after is None or not trial.holds:
             return trial, None
-        return trial, (after - before) / (self._rate_per_s * (seconds + _WARM_S))
+        return trial, (after - before) / (self._rate_per_s * (seconds + WARM_S))
 
     def _judged(
         self, point: Point, stage: Stage, predicted: float, runs: list[tuple[Trial, float | None]]

@@ -49,7 +49,8 @@ class Outcome:
         evaluations: all points that were measured, in order.
         costs: of each group. predicted: the value of each point by simulation.
         measurements: runs under load.
-        ended: why the search ended early, if so.
+        ended: why the search ended early, if so; then the best is not validated.
+        complete: all that was promising was tried; False where the budget was too small for that.
         report: of the best point's validation.
         objective: what was wanted.
         client_batching: how clients would batch at the best point to hold a higher rate of items, where that was
@@ -69,6 +70,7 @@ class Outcome:
     report: OpenReport | None = None
     objective: Objective = field(default_factory=Objective)
     client_batching: ClientBatching | None = None
+    complete: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -84,6 +86,7 @@ class Outcome:
             "measurements": self.measurements,
             "seconds": self.seconds,
             "ended": self.ended,
+            "complete": self.complete,
             "client_batching": None
             if self.client_batching is None
             else asdict(self.client_batching),

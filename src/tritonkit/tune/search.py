@@ -4,7 +4,8 @@
 2. The batcher is simulated with these costs for all points: which rate would hold the target.
 3. The way that is served now is measured; then, from the most promising on, every other has to hold the target
    at a rate a little above the best so far. Most miss that within a second or two, and are out.
-4. The best and the one that is served now are measured again, at their rates, as a validation.
+4. The best and the one that is served now are measured again, at their rates, as a validation; a part of the budget
+   is kept for it.
 
 A proposer that learns from trials alone (optuna's, say) would spend most of its trials on finding out what the
 simulation knows; there are some hundreds of points, so all of them can be simulated.
@@ -37,7 +38,7 @@ from tritonkit.tune.outcome import Evaluation, Listener, Outcome, Stage
 from tritonkit.tune.server import Gone, Served
 from tritonkit.tune.space import Group, Point, Space
 
-__all__ = ["FAILURES", "HOPELESS", "Search", "Trial"]
+__all__ = ["FAILURES", "HOPELESS", "WARM_S", "Search", "Trial"]
 
 _ABOVE = 1.05
 """How much above the best a point is tried at first."""
@@ -50,8 +51,17 @@ _SAME = 0.02
 """Points whose predictions are closer to each other than that do the same."""
 _DOUBT = 1.3
 """A point is still tried if the model, corrected by what was measured, promises 1 / 1.3 of the best."""
-_DOWN = 0.97
-"""How much lower the next rate of a validation is."""
+WARM_S = 0.5
+"""Of a run, before its measured part."""
+_DOWN, _DOWN_FAR = 0.97, 0.9
+"""How much lower the next rate of a validation is, and where time is left for few rates."""
+_FEW_RATES = 3
+_KEPT = 1.5
+"""Times the runs of a validation whose first rates hold: the part of the budget that is kept for it ..."""
+_MOST_KEPT = 0.5
+"""... and its largest share."""
+_SERVED_S = 5.0
+"""Of these, for each way that is served again."""
 _IN_VAIN = 8
 """Tries in a row without a better one, after which the race is over."""
 FAILURES = (ClientError, ServerError, RenderError, PublishError)
@@ -101,19 +111,19 @@ class Search:
     def run(self) -> Outcome:
         """Search until nothing better is to be expected, the budget is used up, or an interrupt."""
         self._began = time.monotonic()
+        self._until_s = self.budget_s
         self._measurements = 0
         self._checked = self.now.group.variant, self.now.buckets
         self._predicted: dict[Point, float] = {}
         self._best = max(self.evaluations, key=self._value, default=None)
         self._reports: dict[Point, OpenReport] = {}
         current: Evaluation | None = None
-        ended = ""
+        ended, complete = "", False
         try:
             self._measure_costs()
             self._predict()
             current = self._current()
-            self._race()
-            self._lengths()
+            complete = self._searched()
             best, current = self._validated(current)
         except (_Over, Gone) as why:
             ended, best = str(why), self._best
@@ -124,7 +134,7 @@ class Search:
         return Outcome(
             self.slo, self.now, best, current, tuple(self.evaluations), dict(self.costs),
             dict(self._predicted), self._measurements, time.monotonic() - self._began, ended,
-            self._reports.get(best.point) if best else None, self.objective,
+            self._reports.get(best.point) if best else None, self.objective, complete=complete,
         )  # fmt: skip
 
     def _value(self, evaluation: Evaluation | None) -> float:
@@ -185,6 +195,21 @@ class Search:
         self.listener.stage("current", f"as it is served now: {self.now}")
         found = self._evaluate(self.now, "current")
         return found if found.rate_per_s else None
+
+    def _searched(self) -> bool:
+        """Race, until the rest of the budget is what the validation needs; whether all that is promising was tried."""
+        kept_s = (
+            _KEPT * 2 * (self._validation_s + _SERVED_S)
+        )  # the best, and the one that is served now
+        self._until_s -= min(kept_s, _MOST_KEPT * self.budget_s)
+        try:
+            self._race()
+            self._lengths()
+        except _Over:
+            return False
+        finally:
+            self._until_s = self.budget_s
+        return True
 
     def _race(self) -> None:
         """The others, the most promising first."""
@@ -313,7 +338,7 @@ class Search:
     ) -> Trial:
         seed = self._measurements
         load = OpenLoad(
-            rate, seconds or self.trial_s, warm_s=0.5, arrivals=Arrivals(seed=seed), slo=self.slo,
+            rate, seconds or self.trial_s, warm_s=WARM_S, arrivals=Arrivals(seed=seed), slo=self.slo,
             give_up=give_up,
         )  # fmt: skip
         report = self.generator.run(load)
@@ -333,15 +358,24 @@ class Search:
     # -- 4: validation
 
     def _validated(self, current: Evaluation | None) -> tuple[Evaluation | None, Evaluation | None]:
-        """Best and current, each at its rate or the next below that it holds in every run; the better one wins."""
+        """Best and current, each at its rate or the next below that it holds in every run; the better one wins.
+
+        Where the time suffices for the best alone, the other one stays as it was measured before.
+        """
         chosen = {e.point: e for e in (self._best, current) if e is not None and e.rate_per_s}
-        sure = {point: self._hold(evaluation) for point, evaluation in chosen.items()}
+        sure: dict[Point, Evaluation] = {}
+        for point, evaluation in chosen.items():
+            try:
+                sure[point] = self._hold(evaluation)
+            except _Over:
+                if not any(e.rate_per_s for e in sure.values()):
+                    raise
         best = max(sure.values(), key=self._value, default=None)
         return best, None if current is None else sure.get(current.point, current)
 
     def _hold(self, evaluation: Evaluation) -> Evaluation:
-        """The rate, 3 % lower each time, at which the target holds in all of some longer runs; 0 where it does not
-        down to half of it, or the model cannot be served twice in a row."""
+        """The rate, a little lower each time, at which the target holds in all of some longer runs; 0 where it does
+        not down to half of it, or the model cannot be served twice in a row."""
         self.listener.stage("validation", f"{evaluation.point}, in longer runs")
         trials: list[Trial] = []
         problem = ""
@@ -369,16 +403,22 @@ class Search:
                     evaluation, stage="validation", rate_per_s=rate,
                     tail_ms=max(tails, default=None), trials=tuple(trials),
                 )  # fmt: skip
-            rate *= _DOWN
+            few = self._until_s - self._spent_s() < _FEW_RATES * self._validation_s
+            rate *= _DOWN_FAR if few else _DOWN
         return replace(
             evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials)
         )
+
+    @property
+    def _validation_s(self) -> float:
+        """What the runs of one way at one rate take."""
+        return self.repeats * (2 * self.trial_s + WARM_S)
 
     def _spent_s(self) -> float:
         return time.monotonic() - self._began
 
     def _check_time(self) -> None:
-        if self._spent_s() > self.budget_s:
+        if self._spent_s() > self._until_s:
             raise _Over("the budget is used up")
 
 
