@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["placed", "ratios"]
 
@@ -24,18 +24,23 @@ def placed(page: str, table: str, bench: str) -> str:
     return f"{before}{begin}\n\n{table.strip()}\n\n{end}{after}"
 
 
-def ratios(report: Mapping[str, Any]) -> str:
-    """A row for each ratio: its median, least and most over the rounds, and the limit with whether it was kept."""
-    machine = report["machine"]
-    rounds = max(len(ratio["rounds"]) for ratio in report["ratios"])
+def ratios(reports: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each ratio of a bench's runs, of some models each: its median, least and most over the rounds, and the
+    limit with whether it was kept."""
+    found = [ratio for report in reports for ratio in report["ratios"]]
+    counts = sorted({max(len(ratio["rounds"]) for ratio in report["ratios"]) for report in reports})
+    machine = " and ".join(
+        sorted(
+            {f"{each['machine']['cores']} cores ({each['machine']['machine']})" for each in reports}
+        )
+    )
     lines = [
-        f"Medians of {rounds} rounds, least to most, on a machine of {machine['cores']} cores ({machine['machine']})"
-        " and of that run.",
+        f"Medians of {' or '.join(map(str, counts))} rounds, least to most, on a machine of {machine} and of that run.",
         "",
-        f"| {report['about'].split(';')[0].split(':')[0]} | ratio | limit | kept |",
+        f"| {reports[0]['about'].split(';')[0].split(':')[0]} | ratio | limit | kept |",
         "| --- | --- | --- | --- |",
     ]
-    for ratio in report["ratios"]:
+    for ratio in found:
         spread = f"{ratio['median']:.2f} ({min(ratio['rounds']):.2f} to {max(ratio['rounds']):.2f})"
         kept = "" if _limit(ratio) == "" else "yes" if ratio["holds"] else "**no**"
         lines.append(f"| {ratio['name']} | {spread} | {_limit(ratio)} | {kept} |")

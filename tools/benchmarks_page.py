@@ -1,7 +1,7 @@
 """Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/. A test holds them current.
 
 `python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
-`loadgen`, `tune` and `plan` the file is bench/results/BENCH.json.
+`loadgen`, `tune` and `plan` the file is bench/results/BENCH.json, or one for each of its models.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def texts() -> dict[Path, str]:
     page = ROOT / "docs" / "bench.md"
     pages[page] = page.read_text()
     for bench in BENCHES:
-        file = RESULTS / f"{bench}.json"
-        if file.is_file():
-            pages[page] = placed(pages[page], ratios(json.loads(file.read_text())), bench)
+        found = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{bench}*.json"))]
+        if found:
+            pages[page] = placed(pages[page], ratios(found), bench)
     return pages
 
 

@@ -387,7 +387,7 @@ def test_a_table_of_ratios_says_what_was_kept() -> None:
             {"name": "mean", "rounds": [3.0], "median": 3.0, "at_least": None, "at_most": None, "holds": True},
         ],
     }  # fmt: skip
-    text = pages.ratios(report)
+    text = pages.ratios([report])
     assert "Medians of 2 rounds" in text
     assert "| ours over theirs | ratio | limit | kept |" in text
     assert "| rate | 1.10 (1.00 to 1.20) | 0.90 to 1.15 | yes |" in text
