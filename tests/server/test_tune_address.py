@@ -112,7 +112,7 @@ def test_a_search_at_an_address_leaves_the_server_as_it_was(
 ) -> None:
     """It finds a way that holds the target, having tried others; JSON, a page and what is known are written."""
     done = tritonkit(
-        *TUNE, "--budget", "60s", "--trial", "1s", "--json", "--address", server.grpc,
+        *TUNE, "--budget", "150s", "--trial", "1s", "--json", "--address", server.grpc,
         "--report", str(tmp_path / "out"), cwd=served,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -219,7 +219,7 @@ def test_a_server_that_cannot_serve_as_before_is_named(served: Path, tmp_path: P
 def plan(root: Path, server: Endpoint) -> TunePlan:
     """A short search at an address."""
     return TunePlan(
-        root, "digits", parse_slo(["p50=100ms"]), budget_s=60.0, trial_s=1.0, fresh=True,
+        root, "digits", parse_slo(["p50=100ms"]), budget_s=180.0, trial_s=1.0, fresh=True,
         address=server.grpc, admin_key=server.admin_key,
     )  # fmt: skip
 
