@@ -263,6 +263,48 @@ def test_a_part_of_the_time_is_left_for_the_validation(monkeypatch: pytest.Monke
     assert len(second.evaluations) > len(first.evaluations)
 
 
+def test_time_is_kept_for_the_validation_only_where_there_is_something_to_validate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that is lost in its first run, and costs that took half of the time: the race still begins."""
+    clock = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Lost(Machine):
+        def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
+            clock[0] += 10
+            return super().costs(generator, shapes)
+
+        def run(self, load: OpenLoad) -> OpenReport:
+            clock[0] += load.duration_s
+            if not self.runs:
+                self.runs += 1
+                raise ServerUnavailable("simulated:8001", found="the connection was lost")
+            return super().run(load)
+
+    outcome = search(Lost(), budget_s=60.0, trial_s=1.0)
+    assert [e.rate_per_s for e in outcome.evaluations if e.stage == "current"] == [0.0]
+    assert outcome.best
+    assert outcome.best.rate_per_s > 0
+
+
+def test_the_next_best_wins_where_the_best_does_not_hold_again() -> None:
+    """It is validated, too; what was luck in the race is no best for a later search either."""
+    good = Point(Group(INT8, 1, 2), 16)
+    lucky = Point(Group(FP32, 2, 1), 4)
+    known = [
+        Evaluation(good, "race", truth(good), 0.9 * truth(good), 45.0),
+        Evaluation(lucky, "race", truth(lucky), 3 * truth(good), 45.0),
+    ]
+    outcome = search(Machine(), known=known, budget_s=6000.0)
+    assert outcome.best
+    assert outcome.current
+    assert outcome.best.point == good
+    assert outcome.best.stage == "validation"
+    assert outcome.best.rate_per_s > outcome.current.rate_per_s
+    assert [e.rate_per_s for e in outcome.evaluations if e.point == lucky] == [0.0]
+
+
 def test_an_interrupt_gives_the_best_so_far() -> None:
     """And says so."""
     machine = Machine(interrupt_after=20)

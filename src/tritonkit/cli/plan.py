@@ -158,10 +158,10 @@ def _print(plan: Plan) -> None:
     print_line(
         f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}"
     )
-    needed = f"{count_text(plan.sized.replicas)} for {demand.traffic.most_per_s:g}/s"
+    needed = f"{count_text(plan.sized.replicas)} for {demand.traffic.most_per_s:g}/s: {tails}"
     print_line(
-        f"{count_text(plan.replicas)} replicas    {needed}, {demand.spare} may be down; {tails},"
-        f" instances run {plan.sized.busy:.0%} of the time"
+        f"{count_text(plan.replicas)} replicas    {needed}, instances run"
+        f" {plan.sized.busy:.0%} of the time; {demand.spare} more may be down"
     )
     if price is not None:
         print_line(

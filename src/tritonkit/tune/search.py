@@ -4,8 +4,8 @@
 2. The batcher is simulated with these costs for all points: which rate would hold the target.
 3. The way that is served now is measured; then, from the most promising on, every other has to hold the target
    at a rate a little above the best so far. Most miss that within a second or two, and are out.
-4. The best and the one that is served now are measured again, at their rates, as a validation; a part of the budget
-   is kept for it.
+4. The best and the one that is served now are measured again, at their rates, as a validation; where another one
+   then promises more than what the best holds, that one too. A part of the budget is kept for it.
 
 A proposer that learns from trials alone (optuna's, say) would spend most of its trials on finding out what the
 simulation knows; there are some hundreds of points, so all of them can be simulated.
@@ -14,7 +14,7 @@ simulation knows; there are some hundreds of points, so all of them can be simul
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -111,7 +111,7 @@ class Search:
     def run(self) -> Outcome:
         """Search until nothing better is to be expected, the budget is used up, or an interrupt."""
         self._began = time.monotonic()
-        self._until_s = self.budget_s
+        self._kept_s = 0.0
         self._measurements = 0
         self._checked = self.now.group.variant, self.now.buckets
         self._predicted: dict[Point, float] = {}
@@ -198,17 +198,15 @@ class Search:
 
     def _searched(self) -> bool:
         """Race, until the rest of the budget is what the validation needs; whether all that is promising was tried."""
-        kept_s = (
-            _KEPT * 2 * (self._validation_s + _SERVED_S)
-        )  # the best, and the one that is served now
-        self._until_s -= min(kept_s, _MOST_KEPT * self.budget_s)
+        both_s = 2 * (self._validation_s + _SERVED_S)  # the best, and the one that is served now
+        self._kept_s = min(_KEPT * both_s, _MOST_KEPT * self.budget_s)
         try:
             self._race()
             self._lengths()
         except _Over:
             return False
         finally:
-            self._until_s = self.budget_s
+            self._kept_s = 0.0
         return True
 
     def _race(self) -> None:
@@ -360,18 +358,32 @@ class Search:
     def _validated(self, current: Evaluation | None) -> tuple[Evaluation | None, Evaluation | None]:
         """Best and current, each at its rate or the next below that it holds in every run; the better one wins.
 
-        Where the time suffices for the best alone, the other one stays as it was measured before.
+        Then every other one that promises more than that, for a best that was luck must not hide a good one.
+        Where the time suffices for some of them, the others stay as they were measured before.
         """
         chosen = {e.point: e for e in (self._best, current) if e is not None and e.rate_per_s}
+        others = {e.point: e for e in self.evaluations if e.rate_per_s and e.point not in chosen}
         sure: dict[Point, Evaluation] = {}
-        for point, evaluation in chosen.items():
+        for each in (*chosen.values(), *sorted(others.values(), key=self._value, reverse=True)):
+            if each.point in others and self._value(each) <= max(map(self._value, sure.values())):
+                break
             try:
-                sure[point] = self._hold(evaluation)
+                sure[each.point] = self._hold(each)
             except _Over:
                 if not any(e.rate_per_s for e in sure.values()):
                     raise
+        self._correct(sure)
         best = max(sure.values(), key=self._value, default=None)
         return best, None if current is None else sure.get(current.point, current)
+
+    def _correct(self, sure: Mapping[Point, Evaluation]) -> None:
+        """What the race had said of these is over: a later search begins with what they hold."""
+        self.evaluations = [
+            replace(e, rate_per_s=sure[e.point].rate_per_s, trials=e.trials + sure[e.point].trials)
+            if e.point in sure and e.rate_per_s
+            else e
+            for e in self.evaluations
+        ]
 
     def _hold(self, evaluation: Evaluation) -> Evaluation:
         """The rate, a little lower each time, at which the target holds in all of some longer runs; 0 where it does
@@ -403,7 +415,7 @@ class Search:
                     evaluation, stage="validation", rate_per_s=rate,
                     tail_ms=max(tails, default=None), trials=tuple(trials),
                 )  # fmt: skip
-            few = self._until_s - self._spent_s() < _FEW_RATES * self._validation_s
+            few = self.budget_s - self._spent_s() < _FEW_RATES * self._validation_s
             rate *= _DOWN_FAR if few else _DOWN
         return replace(
             evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials)
@@ -418,7 +430,9 @@ class Search:
         return time.monotonic() - self._began
 
     def _check_time(self) -> None:
-        if self._spent_s() > self._until_s:
+        """Nothing is kept for the validation as long as there is nothing to validate."""
+        kept_s = self._kept_s if self._value(self._best) else 0.0
+        if self._spent_s() > self.budget_s - kept_s:
             raise _Over("the budget is used up")
 
 
