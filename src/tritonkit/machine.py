@@ -49,16 +49,27 @@ def process_tree(pid: int, proc: Path = _PROC) -> list[int]:
 
 
 def tree_processor_s(pid: int, proc: Path = _PROC) -> float:
-    """Processor seconds that a process and those below it, which are still there, have taken so far."""
-    return sum(processor_s(proc / str(each)) for each in process_tree(pid, proc))
+    """Processor seconds that a process and those below it have taken so far, those that have ended and were waited
+    for included: it never falls while the process is there."""
+    tree = process_tree(pid, proc)
+    while True:
+        used_s = sum(processor_s(proc / str(each), ended=True) for each in tree)
+        # One that was waited for meanwhile is missing, or counted twice.
+        before, tree = tree, process_tree(pid, proc)
+        if tree == before:
+            return used_s
 
 
-def processor_s(folder: Path) -> float:
-    """Of the process or thread of this folder of /proc, in user and kernel mode; 0 where it has just ended."""
+def processor_s(folder: Path, *, ended: bool = False) -> float:
+    """Of the process or thread of this folder of /proc, in user and kernel mode; 0 where it has just ended.
+
+    Args:
+        ended: with its children that have ended and were waited for (proc(5): cutime, cstime).
+    """
     try:
-        words = process_stat(folder)
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
+        words = process_stat(folder)[11 : 15 if ended else 13]
+        return sum(map(int, words)) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
         return 0.0
 
 
