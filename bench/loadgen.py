@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import statistics
 import struct
 import tempfile
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.perf_analyzer import Analyzed, perf_analyzer
+from bench.processor import on_part
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen, served
@@ -62,7 +64,12 @@ def run(setting: Setting) -> Report:
     """Rates and percentiles of `tritonkit load --rate` over those of perf_analyzer, in turns."""
     models = chosen("--models", setting.models, MODELS)
     ratios: list[Ratio] = []
-    with served(setting, MODELS) as address, tempfile.TemporaryDirectory() as name:
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory())
+        # Neither generator takes from the server what is measured of it.
+        with on_part(0, 2):
+            address = stack.enter_context(served(setting, MODELS))
+        stack.enter_context(on_part(1, 2))
         for model in models:
             with Generator(ROOT, (model,), (address,)) as generator:
                 most_per_s = _closed_loop(setting, address, model)
@@ -76,7 +83,7 @@ def run(setting: Setting) -> Report:
     return Report(
         "loadgen",
         "tritonkit's open-loop load over perf_analyzer, the same requests at the same moments to one server;"
-        " times from when a request was sent",
+        " times from when a request was sent; the server has half of the cores, the generators the others",
         ratios,
     )
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.processor import stolen_s
+from bench.processor import on_part, stolen_s
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
@@ -59,7 +57,8 @@ def run(setting: Setting) -> Report:
         "plan",
         "simulated over measured: percentiles of the latency and answers a second, at shares of what the servers do at"
         " most, which the runs that the costs come from do not have. Percentiles are those of a typical turn; of all"
-        " turns as one the machine's own pauses are part. Two servers have half of the cores each",
+        " turns as one the machine's own pauses are part. A server has half of the cores; the load"
+        " generator has the others beside one, and shares all with two",
         ratios,
     )
 
@@ -70,9 +69,11 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
         ready = []
         for replica in range(replicas):
             # A replica has a machine for itself: two on the same cores would not be two of what one is.
-            with _on_part(replica, replicas):
+            with on_part(replica, max(REPLICAS)):
                 ready.append(stack.enter_context(prepared(plan)))
         addresses = [each.server.address for each in ready]
+        if replicas < max(REPLICAS):  # what no server has is for the load generator
+            stack.enter_context(on_part(replicas, max(REPLICAS)))
         generator = stack.enter_context(Generator(ROOT, (model,), addresses))
         seconds = setting.seconds * LENGTHS[model]
         before = stolen_s()
@@ -126,17 +127,6 @@ def _compared(
     rates = [_rate(real.moments + each) for each in (found, real.latency_s)]
     tails = (1e3 * float(typical[0][1]), 1e3 * float(typical[1][1]))
     return (float(p50), float(p99), float(of_all), rates[0] / rates[1]), tails
-
-
-@contextlib.contextmanager
-def _on_part(part: int, parts: int) -> Iterator[None]:
-    """What starts meanwhile has one of so many equal parts of the cores; with fewer cores than parts, all of them."""
-    allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, allowed[part::parts] or allowed)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 def _rate(ends: NDArray[np.float64]) -> float:

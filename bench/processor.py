@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["children_s", "cpu_s", "stolen_s"]
+__all__ = ["children_s", "cpu_s", "on_part", "stolen_s"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -28,3 +30,14 @@ def stolen_s() -> float:
     """Seconds of this machine's processors that its host has given to others since it started (proc(5))."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()
     return int(fields[8]) / _TICKS
+
+
+@contextlib.contextmanager
+def on_part(part: int, parts: int) -> Iterator[None]:
+    """What starts meanwhile has one of so many equal parts of the cores; with fewer cores than parts, all of them."""
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, allowed[part::parts] or allowed)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)

@@ -1,7 +1,7 @@
 """Sending requests at moments that are given, whatever the server does, and noting when answers come.
 
 One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs
-as much as the request. Answers are checked one by one while nothing is due.
+as much as the request. Answers are checked while no request is under way: beside one, its own answer would wait for the check.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _GONE_S: Final = 5.0
 """A server that is not there for so long ends the run."""
 _CHECKED_AT_ONCE: Final = 4
 """Items whose answers are checked before the sockets are looked at again."""
-_UNCHECKED: Final = 5000
-"""Answers that may wait for their check: their memory is finite, so beyond that requests are late."""
+_UNCHECKED_BYTES: Final = 128 << 20
+"""Of answers that may wait for their check: beyond that, some are checked beside requests that are under way."""
+_ANSWER_BYTES: Final = 400
+"""What an answer takes beside its own bytes."""
 _LATEST_S: Final = 0.1
 """How long the loop sleeps at most, for deadlines."""
 _METHOD: Final = "ModelInfer"
@@ -133,6 +135,7 @@ class Sender:
         self._backlogs: list[deque[int]] = [deque() for _ in addresses]
         """Requests whose server takes no more calls at once."""
         self._unchecked: deque[tuple[int, memoryview]] = deque()
+        self._unchecked_bytes = 0
         self._words: dict[str, int] = {}
         self._late = self._looked_at = 0
         self._ended = ""
@@ -187,7 +190,9 @@ class Sender:
             if next_at >= count and not (self._under_way or any(self._backlogs)):
                 return
             wait_s = due[next_at] - time.monotonic() if next_at < count else _LATEST_S
-            if self._unchecked and (wait_s > 0 or len(self._unchecked) > _UNCHECKED):
+            if self._unchecked and (
+                (wait_s > 0 and not self._under_way) or self._unchecked_bytes > _UNCHECKED_BYTES
+            ):
                 self._check_some()
                 wait_s = 0.0
             self._read(min(max(wait_s, 0.0), _LATEST_S))
@@ -285,6 +290,7 @@ class Sender:
             return
         self._answered[index] = now
         self._unchecked.append((index, answer))
+        self._unchecked_bytes += answer.nbytes + _ANSWER_BYTES
 
     def _fail(self, index: int, words: str, now: float | None = None) -> None:
         self._answered[index] = time.monotonic() if now is None else now
@@ -314,6 +320,7 @@ class Sender:
         checked = 0
         while checked < _CHECKED_AT_ONCE and self._unchecked:
             index, answer = self._unchecked.popleft()
+            self._unchecked_bytes -= answer.nbytes + _ANSWER_BYTES
             checked += self._requests[self._choice[index]].items
             try:
                 wrong = self._requests[self._choice[index]].check(decode(answer).outputs)
