@@ -16,11 +16,13 @@ from tritonkit import __version__
 from tritonkit.cli import (
     build,
     call,
+    certs,
     compose,
     demo,
     diagnose,
     doctor,
     inspect,
+    keys,
     load,
     manifests,
     models,
@@ -32,6 +34,7 @@ from tritonkit.cli import (
     serve,
     server,
     tune,
+    up,
     verify,
 )
 from tritonkit.cli.output import print_error, print_line
@@ -52,6 +55,10 @@ app.command("tune")(tune.command)
 app.command("plan")(plan.command)
 app.command("profile")(profile.command)
 app.command("diagnose")(diagnose.command)
+app.command("up")(up.up)
+app.command("down")(up.down)
+app.add_typer(keys.app, name="keys")
+app.command("certs")(certs.command)
 app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)

@@ -1,7 +1,8 @@
 """Sending requests at moments that are given, whatever the server does, and noting when answers come.
 
 One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs
-as much as the request. Answers are checked while no request is under way: beside one, its own answer would wait for the check.
+as much as the request. Answers are checked while no request is under way: beside one, its own answer would wait for
+the check.
 """
 
 from __future__ import annotations
@@ -159,10 +160,11 @@ class Sender:
             used_s = time.process_time() - cpu
             gc.enable()
             gc.unfreeze()
-        while self._unchecked:
-            self._check_some()
+        # Before the checks: what a server sends meanwhile would stay unread, and the end of the connection be a reset.
         for connection in self._there():
             connection.close()
+        while self._unchecked:
+            self._check_some()
         return Record(
             moments,
             np.array(self._sent) - start,

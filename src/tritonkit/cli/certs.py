@@ -1,0 +1,43 @@
+"""`tritonkit certs`: certificates for a start."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.keys import Folder, gateway_folder
+from tritonkit.cli.options import Root
+from tritonkit.cli.output import note, print_line
+
+__all__ = ["command"]
+
+
+def command(
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="A DNS name or address under which callers know the gateway; may be repeated.",
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=825, help="How long it is valid.")] = 397,
+    gateway: Folder = None,
+    root: Root = None,
+) -> None:
+    """Make an authority, and a certificate for the gateway that it signs, for a start. Callers get tls/ca.crt.
+
+    Run again, it makes another certificate by the same authority, which a gateway that runs takes at once.
+
+    Example: tritonkit certs --name localhost --name 127.0.0.1 --name gateway.example.org
+    """
+    from tritonkit.operate.certificates import make_certificates, read_certificate
+
+    folder = gateway_folder(root, gateway) / "tls"
+    for file in make_certificates(folder, names or ("localhost", "127.0.0.1"), days):
+        print_line(str(file))
+    made = read_certificate(folder / "server.crt")
+    note(
+        f"for {', '.join(made.names)} until {made.ends:%Y-%m-%d}; callers need {folder / 'ca.crt'}"
+    )

@@ -1,0 +1,107 @@
+"""`tritonkit keys`: who may call through the gateway."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.output import note, print_json, print_line, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="API keys of the gateway: made, shown once, and kept as hashes alone.",
+)
+
+Name = Annotated[str, typer.Argument(help="Whose key it is; stands in the audit log.")]
+Folder = Annotated[
+    Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")
+]
+
+
+def gateway_folder(root: Path | None, given: Path | None) -> Path:
+    """The folder of a project's gateway."""
+    from tritonkit.operate.gateway.render import FOLDER
+
+    return given if given is not None else project_folder(root) / FOLDER
+
+
+@app.command("add")
+def add(
+    name: Name,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="MODEL", help="It may use; may be repeated. All by default."
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second that it may send; no limit by default.")
+    ] = None,
+    burst: Annotated[
+        int | None,
+        typer.Option(help="That may come at once beyond the rate; a tenth of a second's."),
+    ] = None,
+    gateway: Folder = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Make a key and print it: it is kept nowhere. A gateway that runs takes it at once.
+
+    Example: tritonkit keys add alice --model digits --rate 50 > alice.key
+    """
+    from dataclasses import asdict
+
+    from tritonkit.operate.keys import EVERY, FILE, add_key
+
+    made, key = add_key(gateway_folder(root, gateway) / FILE, name, models or (EVERY,), rate, burst)
+    if as_json:
+        print_json(asdict(made) | {"key": key})
+    else:
+        print_line(key)
+        note(f"the key of {name}, which is shown this once; callers send it as x-api-key")
+
+
+@app.command("list")
+def show(gateway: Folder = None, as_json: AsJson = False, root: Root = None) -> None:
+    """Names, models and rates; the keys themselves are not kept.
+
+    Example: tritonkit keys list
+    """
+    from dataclasses import asdict
+
+    from tritonkit.operate.keys import FILE, read_keys
+
+    keys = read_keys(gateway_folder(root, gateway) / FILE)
+    if as_json:
+        print_json([asdict(key) for key in keys])
+        return
+    print_table(
+        "keys of the gateway",
+        ("key", "models", "requests/s", "burst", "made"),
+        [
+            (
+                key.name, ", ".join(key.models), "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
+                "" if key.rate_per_s is None else str(key.burst),
+                f"{datetime.datetime.fromtimestamp(key.created, datetime.UTC):%Y-%m-%d %H:%M}",
+            )
+            for key in keys
+        ],
+    )  # fmt: skip
+
+
+@app.command("revoke")
+def revoke(name: Name, gateway: Folder = None, root: Root = None) -> None:
+    """Take a key back. A gateway that runs refuses it at once.
+
+    Example: tritonkit keys revoke alice
+    """
+    from tritonkit.operate.keys import FILE, revoke_key
+
+    revoke_key(gateway_folder(root, gateway) / FILE, name)
+    note(f"the key of {name} is accepted no more")

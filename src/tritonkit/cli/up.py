@@ -1,0 +1,160 @@
+"""`tritonkit up`, `down`: replicas behind a gateway on this machine, without containers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritonkit.cli.keys import Folder, gateway_folder
+from tritonkit.cli.options import AsJson, Repository, Root, project_folder, project_or_here
+from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.cli.started import recovered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from tritonkit.operate.stack import Part, Stack, StackEvent
+
+__all__ = ["down", "up"]
+
+_WATCH_S = 0.5
+_START_S, _STOP_S = 300.0, 120.0
+
+
+def up(
+    replicas: Annotated[int, typer.Option(help="Servers of the repository.")] = 2,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once all is ready; `tritonkit down` ends it.")
+    ] = False,
+    prometheus: Annotated[
+        bool, typer.Option(help="Prometheus beside it, where it is installed.")
+    ] = True,
+    redis: Annotated[bool, typer.Option(help="Redis beside it, where it is installed.")] = True,
+    gateway: Folder = None,
+    repository: Repository = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Serve a repository by some replicas behind one gateway with TLS and keys, until Ctrl-C or `tritonkit down`.
+
+    Example: tritonkit certs && tritonkit keys add me > me.key && tritonkit up --replicas 2
+    """
+    from tritonkit.operate.stack import Stack, StackSettings
+
+    project = project_folder(root) if repository is None else project_or_here(root)
+    if detach:
+        _start_detached(project, as_json=as_json)
+        return
+    folder = recovered((repository or project / "model_repository").resolve())
+    settings = StackSettings(
+        project, folder, models=models or None, replicas=replicas,
+        gateway=gateway_folder(root, gateway) if gateway or not repository else project / "deploy" / "gateway",
+        prometheus=prometheus, redis=redis, on_event=_print_event,
+    )  # fmt: skip
+    with Stack(settings) as stack:
+        _print_ready(stack.address, stack.parts, as_json=as_json)
+        _watch(stack)
+
+
+def down(root: Root = None) -> None:
+    """End the stack of this project: requests that are under way are answered first.
+
+    Example: tritonkit down
+    """
+    from tritonkit.operate.stack import stop_running
+
+    stop_running(project_folder(root), _STOP_S)
+    note("nothing is left")
+
+
+def _print_event(event: StackEvent) -> None:
+    note(f"{event.part}: {event.message}")
+
+
+def _print_ready(address: str, parts: Sequence[Part], *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        print_json({"gateway": address, "parts": [asdict(part) for part in parts]})
+        sys.stdout.flush()
+        return
+    print_line(f"gateway  grpcs://{address}  https://{address}")
+    sys.stdout.flush()
+
+
+def _watch(stack: Stack) -> None:
+    """Keep it running; on a terminal with a table of its parts."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        stack.run_until_signal()
+        return
+    with Live(_table(stack.parts), console=console, transient=True, auto_refresh=False) as live:
+        threading.Thread(target=_draw, args=(stack, live), daemon=True).start()
+        stack.run_until_signal()
+
+
+def _draw(stack: Stack, live: Any) -> None:
+    while not stack.ending.wait(_WATCH_S):
+        live.update(_table(stack.parts), refresh=True)
+
+
+def _table(parts: Sequence[Part]) -> Table:
+    from rich.table import Table
+
+    table = Table("part", "state", "address", "pid", "cores", "last", expand=True)
+    colors = {"ready": "green", "down": "red", "starting": "yellow"}
+    for part in parts:
+        cores = ",".join(map(str, part.cores))
+        state = f"[{colors.get(part.state, 'dim')}]{part.state}[/]"
+        table.add_row(part.name, state, part.address, str(part.pid or ""), cores, part.said)
+    return table
+
+
+def _start_detached(project: Path, *, as_json: bool) -> None:
+    """The same command in the background, once it is ready or has failed."""
+    from tritonkit.errors import ServerStartError
+    from tritonkit.operate.stack import read_state
+    from tritonkit.operate.stack.state import FOLDER
+
+    log = project / FOLDER / "up.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tritonkit", *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True, env=os.environ | {"NO_COLOR": "1"},
+        )  # fmt: skip
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        code = process.poll()
+        if code is not None:
+            sys.stderr.write(log.read_text(errors="replace"))
+            raise typer.Exit(code or 1)
+        state = read_state(project)
+        if state is not None and state["owner"] == process.pid:
+            from tritonkit.operate.stack import Part
+
+            parts = [Part(**{**each, "cores": tuple(each["cores"])}) for each in state["parts"]]
+            _print_ready(state["gateway"], parts, as_json=as_json)
+            return
+        time.sleep(_WATCH_S / 5)
+    process.terminate()
+    raise ServerStartError(
+        "the stack", found=f"it was not ready after {_START_S:g} s", todo=f"its log is {log}"
+    )

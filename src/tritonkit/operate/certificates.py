@@ -1,0 +1,242 @@
+"""Certificates for a start: an authority of one's own, and a server's certificate that it signs.
+
+For a machine or a test: callers get the authority's certificate. In production put certificates of an authority that
+callers know in the same place; what is there is never written over.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import UsageError
+from tritonkit.extras import need_package
+from tritonkit.serve.core.keys import write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Certificate", "check_pair", "make_certificates", "read_certificate"]
+
+EXTRA = "tritonkit[gateway]"
+_AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
+"""Browsers take no server's certificate for longer (CA/Browser Forum, ballot SC31)."""
+_SLACK = datetime.timedelta(minutes=5)
+"""Before now, for clocks that are behind."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a certificate says.
+
+    Args:
+        names: DNS names and addresses that it is for.
+        ends: when it is of no more use, in UTC.
+    """
+
+    names: tuple[str, ...]
+    ends: datetime.datetime
+
+    def days_left(self) -> float:
+        """Until its end; below 0 after it."""
+        return (self.ends - _now()).total_seconds() / 86400
+
+
+def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DAYS) -> list[Path]:
+    """Write `ca.crt`, `ca.key`, `server.crt` and `server.key`, the keys for their owner's eyes alone. An authority
+    that is there signs again; a server's certificate that is there is replaced only if the authority signed it.
+
+    Args:
+        names: DNS names and addresses under which callers know the gateway.
+
+    Raises:
+        UsageError: `cryptography` is not installed, no names, a certificate of another authority.
+    """
+    if not names:
+        raise UsageError("certs", found="no name", wanted="a DNS name or an address, or more")
+    x509 = _x509()
+    folder.mkdir(parents=True, exist_ok=True)
+    ca_file, ca_key_file = folder / "ca.crt", folder / "ca.key"
+    server_file, server_key_file = folder / "server.crt", folder / "server.key"
+    if server_file.exists() and not ca_key_file.exists():
+        raise UsageError(
+            str(server_file), found="a certificate that another authority signed", wanted="none, or one of ca.key",
+            todo="it is left as it is; name another folder",
+        )  # fmt: skip
+    written = []
+    if not ca_key_file.exists():
+        key = _new_key()
+        named = x509.Name(
+            [x509.NameAttribute(x509.NameOID.COMMON_NAME, "tritonkit gateway authority")]
+        )
+        own = _signed(x509, named, named, key.public_key(), key, _AUTHORITY_DAYS, _authority(x509))
+        _write_key(ca_key_file, key)
+        ca_file.write_bytes(_pem(own))
+        written += [ca_file, ca_key_file]
+    ca, ca_key = x509.load_pem_x509_certificate(ca_file.read_bytes()), _read_key(ca_key_file)
+    key = _new_key()
+    named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
+    issued = _signed(
+        x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, names, ca)
+    )
+    # The key first: between the two moments a reader finds a pair that does not fit, and keeps the one it has.
+    for file, write in (
+        (server_key_file, lambda new: _write_key(new, key)),
+        (server_file, lambda new: new.write_bytes(_pem(issued))),
+    ):
+        new = file.with_name(f".{file.name}.new")
+        write(new)
+        new.replace(file)
+    return [*written, server_file, server_key_file]
+
+
+def read_certificate(file: Path) -> Certificate:
+    """What the first certificate of a PEM file says.
+
+    Raises:
+        UsageError: it cannot be read, or is none.
+    """
+    x509 = _x509()
+    try:
+        found = x509.load_pem_x509_certificate(file.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(
+            str(file), found="there is no such file", wanted="a certificate in PEM",
+            todo="tritonkit certs makes one for a start; or put yours there",
+        ) from None  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise UsageError(str(file), found=f"no certificate: {error}", wanted="PEM") from None
+    try:
+        alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = [str(each.value) for each in alternative]
+    except x509.ExtensionNotFound:
+        names = []
+    return Certificate(tuple(names), found.not_valid_after_utc)
+
+
+def check_pair(certificate: Path, key: Path) -> Certificate:
+    """A certificate that can be served: with its key, which others cannot read, and not at its end.
+
+    Raises:
+        UsageError: what is wrong with it.
+    """
+    found = read_certificate(certificate)
+    try:
+        mode = key.stat().st_mode
+        private = _read_key(key)
+    except FileNotFoundError:
+        raise UsageError(
+            str(key), found="there is no such file", wanted=f"the key of {certificate}"
+        ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            str(key), found=f"no private key: {error}", wanted="PEM without a password"
+        ) from None
+    if mode & 0o077:
+        raise UsageError(
+            str(key), found="others than its owner can read it", wanted="a private key",
+            todo=f"make another one if somebody may have seen it, or: chmod 600 {key}",
+        )  # fmt: skip
+    x509 = _x509()
+    own = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    if own != private.public_key():
+        raise UsageError(str(key), found=f"it is not the key of {certificate}", wanted="its key")
+    if found.days_left() <= 0:
+        raise UsageError(
+            str(certificate), found=f"it ended on {found.ends:%Y-%m-%d %H:%M} UTC", wanted="one that is valid",
+            todo="tritonkit certs makes another one where it made this one",
+        )  # fmt: skip
+    return found
+
+
+def _x509() -> Any:
+    return need_package("cryptography.x509", EXTRA)
+
+
+def _serialization() -> Any:
+    return need_package("cryptography.hazmat.primitives.serialization", EXTRA)
+
+
+def _new_key() -> Any:
+    """On P-256: what every client takes, and a fraction of RSA's time for a handshake."""
+    ec = need_package("cryptography.hazmat.primitives.asymmetric.ec", EXTRA)
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _read_key(file: Path) -> Any:
+    return _serialization().load_pem_private_key(file.read_bytes(), None)
+
+
+def _write_key(file: Path, key: Any) -> None:
+    kinds = _serialization()
+    text = key.private_bytes(
+        kinds.Encoding.PEM, kinds.PrivateFormat.PKCS8, kinds.NoEncryption()
+    ).decode()
+    write_private(file, text)
+
+
+def _pem(certificate: Any) -> bytes:
+    encoded: bytes = certificate.public_bytes(_serialization().Encoding.PEM)
+    return encoded
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _signed(
+    x509: Any, subject: Any, issuer: Any, public: Any, key: Any, days: int, extensions: Iterable[tuple[Any, bool]]
+) -> Any:  # fmt: skip
+    hashes = need_package("cryptography.hazmat.primitives.hashes", EXTRA)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_now() - _SLACK)
+        .not_valid_after(_now() + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _usage(x509: Any, *, signs: bool) -> Any:
+    return x509.KeyUsage(
+        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=signs, crl_sign=signs, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _authority(x509: Any) -> list[tuple[Any, bool]]:
+    return [(x509.BasicConstraints(ca=True, path_length=0), True), (_usage(x509, signs=True), True)]
+
+
+def _server(x509: Any, names: Sequence[str], ca: Any) -> list[tuple[Any, bool]]:
+    identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(x509, signs=False), True),
+        (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False),
+        (x509.SubjectAlternativeName([_general(x509, name) for name in names]), False),
+    ]
+
+
+def _general(x509: Any, name: str) -> Any:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name)
+    except ValueError as error:
+        raise UsageError(
+            f"--name {name}", found=str(error), wanted="a DNS name or an address"
+        ) from None

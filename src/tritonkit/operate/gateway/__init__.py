@@ -1,0 +1,25 @@
+"""One safe door before the replicas: an Envoy that knows who calls, for what, and how often.
+
+from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gateway
+"""
+
+from tritonkit.operate.gateway.bootstrap import Places
+from tritonkit.operate.gateway.clusters import Replica
+from tritonkit.operate.gateway.render import (
+    gateway_command,
+    write_clusters,
+    write_gateway,
+    write_routes,
+)
+from tritonkit.operate.gateway.spec import GatewaySpec, read_gateway
+
+__all__ = [
+    "GatewaySpec",
+    "Places",
+    "Replica",
+    "gateway_command",
+    "read_gateway",
+    "write_clusters",
+    "write_gateway",
+    "write_routes",
+]

@@ -1,0 +1,72 @@
+"""Envoy's own interface, on a socket in the folder of its run that its owner alone reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import time
+from pathlib import Path
+
+from tritonkit.serve.core.unix_http import UnixConnection
+
+__all__ = ["GatewayAdmin"]
+
+_CALL_S, _PAUSE_S = 2.0, 0.05
+
+
+class GatewayAdmin:
+    """The interface of the gateway that runs in a folder.
+
+    Args:
+        folder: its working directory.
+        name: of the socket there.
+    """
+
+    def __init__(self, folder: Path, name: str = "admin.sock") -> None:
+        self._folder, self._name = folder, name
+
+    def ready(self) -> bool:
+        """Whether it serves."""
+        return self._ask("GET", "/ready")[0] == http.client.OK
+
+    def active_requests(self) -> int:
+        """Requests of callers that are under way; 0 where there is no gateway."""
+        status, text = self._ask(
+            "GET", "/stats?filter=^http.gateway.downstream_rq_active$&format=json"
+        )
+        if status != http.client.OK:
+            return 0
+        stats = json.loads(text)["stats"]
+        return sum(int(each["value"]) for each in stats if "value" in each)
+
+    def healthy(self, cluster: str) -> tuple[int, int]:
+        """Replicas of a cluster that get requests, and all."""
+        found = {"membership_healthy": 0, "membership_total": 0}
+        status, text = self._ask("GET", f"/stats?filter=^cluster.{cluster}.membership_&format=json")
+        for each in json.loads(text)["stats"] if status == http.client.OK else ():
+            name = each.get("name", "").rpartition(".")[2]
+            if name in found:
+                found[name] = int(each["value"])
+        return found["membership_healthy"], found["membership_total"]
+
+    def drain(self, most_s: float) -> None:
+        """Take no new connections, tell callers to go, and wait so long for requests that are under way."""
+        self._ask("POST", "/healthcheck/fail")
+        self._ask("POST", "/drain_listeners?graceful&skip_exit")
+        deadline = time.monotonic() + most_s
+        while self.active_requests() and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+
+    def _ask(self, method: str, path: str) -> tuple[int, str]:
+        """Status and answer; 0 where nobody answers."""
+        connection = UnixConnection(self._folder, self._name, _CALL_S)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            with contextlib.suppress(OSError):
+                connection.close()

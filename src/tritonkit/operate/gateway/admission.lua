@@ -1,0 +1,152 @@
+-- The second part of the program that Envoy runs before every request: who calls, and whether for what they may.
+--
+-- Two filters run it. `identify` comes first: it exchanges an API key for the name that it was given out under. What
+-- is left in `authorization` is for the filter that checks JSON Web Tokens, between the two. `admit` then finds the
+-- model and says in the request's metadata that it may go on. A filter after both lets nothing else pass, so that
+-- an error in here refuses a request.
+
+local SPACE = "tritonkit.gateway"
+local LONGEST_KEY = 128
+local EVERY = "*"
+
+local function refuse(handle, status, words)
+  handle:respond({ [":status"] = status, ["content-type"] = "text/plain" }, words)
+end
+
+local function note(handle, name, value)
+  handle:streamInfo():dynamicMetadata():set(SPACE, name, value)
+end
+
+local function noted(handle)
+  return handle:streamInfo():dynamicMetadata():get(SPACE) or {}
+end
+
+-- The key of a request and nil, or nil and nil where it has none, or nil and what is wrong.
+local function key_of(headers)
+  local given = headers:get("x-api-key")
+  local bearer = headers:get("authorization")
+  local token = bearer and bearer:match("^[Bb][Ee][Aa][Rr][Ee][Rr] +(%S+)$")
+  if token and sub(token, 1, #KEY_PREFIX) == KEY_PREFIX then
+    headers:remove("authorization")
+    if given and given ~= token then
+      return nil, "two keys: wanted one, in x-api-key or in authorization"
+    end
+    given = token
+  end
+  headers:remove("x-api-key")
+  if given and #given > LONGEST_KEY then
+    return nil, "the key: it is none of this gateway's"
+  end
+  return given, nil
+end
+
+local function identify(handle)
+  local key, problem = key_of(handle:headers())
+  if problem then
+    return refuse(handle, "401", problem)
+  end
+  if not key then
+    if not ACCEPTS_TOKENS then
+      refuse(handle, "401", "no key: wanted one in x-api-key, or in authorization as Bearer")
+    end
+    return
+  end
+  local found = handle:metadata():get(sha256(key))
+  if not found then
+    return refuse(handle, "401", "the key: it is none of this gateway's, or was revoked")
+  end
+  note(handle, "key", found.name)
+  note(handle, "models", found.models)
+end
+
+-- The claims of a JSON Web Token that the filter before has found to be good.
+local function from_token(handle)
+  local checked = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.jwt_authn")
+  local claims = checked and checked.claims
+  if not claims or type(claims.sub) ~= "string" then
+    return nil
+  end
+  local models = claims[MODELS_CLAIM] or DEFAULT_MODELS
+  if type(models) == "string" then
+    local list = {}
+    for each in models:gmatch("[^%s,]+") do
+      list[#list + 1] = each
+    end
+    models = list
+  end
+  return "jwt:" .. sub(claims.sub, 1, 64), type(models) == "table" and models or {}
+end
+
+local function holds(models, wanted)
+  for _, each in pairs(models) do
+    if each == wanted or each == EVERY then
+      return true
+    end
+  end
+  return false
+end
+
+local function extracted(handle)
+  local fields = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.grpc_field_extraction") or {}
+  local names = fields.model_name or fields.name
+  return names and names[1] or ""
+end
+
+-- The model that a request names, EVERY where it means all, and "" where it means none.
+local function model_of(handle, route)
+  if route == "grpc-model" then
+    local name = extracted(handle)
+    return name == "" and EVERY or name
+  elseif route == "rest-model" then
+    return handle:headers():get(":path"):match("^/v2/models/([^/?]+)") or EVERY
+  elseif route == "grpc-every" or route == "rest-every" then
+    return EVERY
+  end
+  return ""
+end
+
+local function admit(handle)
+  local encoding = handle:headers():get("grpc-encoding")
+  if encoding and encoding ~= "identity" then
+    return refuse(handle, "400", "grpc-encoding: wanted identity, send messages as they are")
+  end
+  local who = noted(handle)
+  local name, models = who.key, who.models
+  if not name and ACCEPTS_TOKENS then
+    name, models = from_token(handle)
+    if name then
+      note(handle, "key", name)
+    end
+  end
+  if not name then
+    return refuse(handle, "401", "no key or token: wanted one")
+  end
+  local model = model_of(handle, handle:streamInfo():routeName())
+  local known = handle:metadata():get("models") or {}
+  -- What is measured is counted for each name: a caller must not be able to make them up.
+  note(handle, "model", model == EVERY and "all" or model == "" and "none" or known[model] and model or "unknown")
+  if model ~= "" and not holds(models, model) then
+    local what = model == EVERY and "streams and all models at once: wanted a key for all models"
+      or "this model: wanted a key that may use it"
+    return refuse(handle, "403", what)
+  end
+  note(handle, "admitted", true)
+end
+
+function envoy_on_request(handle)
+  if IDENTIFIES then
+    identify(handle)
+  else
+    admit(handle)
+  end
+end
+
+-- Envoy's filter that looks for the model says of a message that is too long that a precondition has failed.
+if IDENTIFIES then
+  function envoy_on_response(handle)
+    local headers = handle:headers()
+    if headers:get("grpc-status") == "9" and sub(headers:get("grpc-message") or "", 1, #TOO_LONG) == TOO_LONG then
+      headers:replace("grpc-status", "8")
+    end
+  end
+end

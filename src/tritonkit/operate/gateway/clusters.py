@@ -1,0 +1,121 @@
+"""The replicas behind a gateway: Envoy's clusters, with what finds a replica that is of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tritonkit.operate.gateway.spec import GatewayLimits
+
+__all__ = ["CHECKED_S", "EJECTED_S", "Replica", "clusters"]
+
+CHECKED_S = 1.0
+"""Between two health checks; two that fail in a row take a replica out, one that does not brings it back."""
+EJECTED_S = 5.0
+"""For how long a replica is left alone whose requests fail, times how often it was."""
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Where a server answers.
+
+    Args:
+        name: in logs and metrics.
+        grpc: `host:port`.
+        rest: the same of its REST proxy; empty where it has none.
+        group: of replicas that serve the same versions.
+    """
+
+    name: str
+    grpc: str
+    rest: str = ""
+    group: str = "stable"
+
+
+def clusters(replicas: Sequence[Replica], limits: GatewayLimits) -> list[dict[str, Any]]:
+    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST of each group, which are there also where they
+    have no replica.
+    """
+    made = []
+    for group in sorted({"stable", *(each.group for each in replicas)}):
+        own = [each for each in replicas if each.group == group]
+        made.append(_cluster(f"grpc-{group}", [each.grpc for each in own], limits, http2=True))
+        rest = [each.rest for each in own if each.rest]
+        made.append(_cluster(f"rest-{group}", rest, limits, http2=False))
+    return made
+
+
+def _cluster(
+    name: str, addresses: Sequence[str], limits: GatewayLimits, *, http2: bool
+) -> dict[str, Any]:
+    # A cluster's limits are for all of its replicas together.
+    most = limits.requests_per_replica * max(1, len(addresses))
+    return {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        "name": name,
+        "type": "STRICT_DNS" if any(_is_name(each) for each in addresses) else "STATIC",
+        "connect_timeout": "1s",
+        "lb_policy": "LEAST_REQUEST",
+        "per_connection_buffer_limit_bytes": _BUFFER_BYTES,
+        "load_assignment": {"cluster_name": name, "endpoints": [{
+            "lb_endpoints": [_endpoint(each) for each in addresses],
+        }]},
+        "typed_extension_protocol_options": {_OPTIONS: _protocol(http2=http2)},
+        "health_checks": [_health(http2=http2)],
+        # Calls on a connection to a replica that hangs end, to be made again elsewhere.
+        "close_connections_on_host_health_failure": True,
+        # Where all are out, hanging on them all is worse than saying so at once.
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "outlier_detection": {
+            "consecutive_5xx": 5, "consecutive_gateway_failure": 5, "interval": "1s",
+            "base_ejection_time": f"{EJECTED_S:g}s", "max_ejection_time": "60s", "max_ejection_percent": 50,
+            "enforcing_consecutive_gateway_failure": 100,
+            # Slow replicas get less by having more under way; answers that models fail are no fault of one replica.
+            "enforcing_success_rate": 0,
+        },
+        "circuit_breakers": {"thresholds": [{
+            "max_connections": most, "max_requests": most, "max_pending_requests": most,
+            "retry_budget": {
+                "budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": 3,
+            },
+            "track_remaining": True,
+        }]},
+    }  # fmt: skip
+
+
+def _protocol(*, http2: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"@type": f"type.googleapis.com/{_OPTIONS}"}
+    if not http2:
+        # The proxy before a replica's HTTP closes idle connections itself.
+        idle = {"common_http_protocol_options": {"idle_timeout": "60s"}}
+        return options | idle | {"explicit_http_config": {"http_protocol_options": {}}}
+    http2_options = {
+        # A replica that is cut off sends nothing, not even that it is gone.
+        "connection_keepalive": {"interval": "1s", "timeout": "1s"},
+        "initial_stream_window_size": 1 << 20, "initial_connection_window_size": 16 << 20,
+    }  # fmt: skip
+    return options | {"explicit_http_config": {"http2_protocol_options": http2_options}}
+
+
+def _health(*, http2: bool) -> dict[str, Any]:
+    check: dict[str, Any] = {
+        "timeout": f"{CHECKED_S:g}s", "interval": f"{CHECKED_S:g}s", "no_traffic_interval": f"{CHECKED_S:g}s",
+        "unhealthy_threshold": 2, "healthy_threshold": 1, "always_log_health_check_failures": False,
+    }  # fmt: skip
+    if http2:
+        return check | {"grpc_health_check": {}}
+    return check | {"http_health_check": {"path": "/v2/health/ready"}}
+
+
+def _endpoint(address: str) -> dict[str, Any]:
+    host, _, port = address.rpartition(":")
+    place = {"address": host.strip("[]"), "port_value": int(port)}
+    return {"endpoint": {"address": {"socket_address": place}}}
+
+
+def _is_name(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    return not (":" in host or host.replace(".", "").isdigit())

@@ -1,0 +1,136 @@
+"""What a request goes through in the gateway, in order: who calls, for what, how often."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tritonkit.operate.gateway.routes import ADMIT, BUFFER, GRPC_MODEL_METHODS, IDENTIFY, SERVICE
+from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
+from tritonkit.operate.keys import PREFIX
+
+__all__ = ["JWKS_CLUSTER", "TOO_LONG", "http_filters", "jwks_address"]
+
+_TYPE = "type.googleapis.com/envoy.extensions.filters.http"
+_SPACE = "tritonkit.gateway"
+JWKS_CLUSTER = "jwks"
+_JWKS_S = 300
+TOO_LONG = "the request: found more"
+"""How the answer to a request that is too long begins."""
+
+
+def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
+    """Envoy's HTTP filters.
+
+    Args:
+        folder: of the gateway, for the paths in its spec.
+    """
+    return [
+        _lua(IDENTIFY, spec.jwt, identifies=True),
+        *([_filter("envoy.filters.http.jwt_authn", "jwt_authn.v3.JwtAuthentication", _jwt(spec.jwt, folder))]
+          if spec.jwt else []),
+        _filter(
+            "envoy.filters.http.grpc_field_extraction", "grpc_field_extraction.v3.GrpcFieldExtractionConfig",
+            {"descriptor_set": {"inline_bytes": _descriptors()}, "extractions_by_method": {
+                f"{SERVICE}.{method}": {"request_field_extractions": {field: {}}}
+                for method, field in GRPC_MODEL_METHODS.items()
+            }},
+        ),
+        _lua(ADMIT, spec.jwt, identifies=False),
+        # An error in the Lua above lets a request go on; this does not.
+        _filter("envoy.filters.http.rbac", "rbac.v3.RBAC", {"rules": {"action": "ALLOW", "policies": {
+            "admitted": {"permissions": [{"any": True}], "principals": [{"sourced_metadata": {"metadata_matcher": {
+                "filter": _SPACE, "path": [{"key": "admitted"}], "value": {"bool_match": True},
+            }}}]},
+        }}}),
+        _filter(
+            "envoy.filters.http.local_ratelimit", "local_ratelimit.v3.LocalRateLimit", {"stat_prefix": "gateway"},
+        ),
+        _filter(BUFFER, "buffer.v3.Buffer", {"max_request_bytes": spec.limits.request_mib << 20}) | {"disabled": True},
+        _filter("envoy.filters.http.router", "router.v3.Router", {}),
+    ]  # fmt: skip
+
+
+def jwks_address(jwt: Jwt) -> tuple[str, int, bool]:
+    """Host, port, and whether by TLS, of where a token's issuer has its keys."""
+    scheme, _, rest = str(jwt.jwks_url).partition("://")
+    authority = rest.partition("/")[0]
+    host, _, port = authority.partition(":")
+    return host, int(port or (443 if scheme == "https" else 80)), scheme == "https"
+
+
+def _filter(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "typed_config": {"@type": f"{_TYPE}.{kind}", **options}}
+
+
+def _lua(name: str, jwt: Jwt | None, *, identifies: bool) -> dict[str, Any]:
+    code = {"inline_string": _program(jwt, identifies=identifies)}
+    return _filter(
+        name, "lua.v3.Lua", {"default_source_code": code, "stat_prefix": name.rpartition(".")[2]}
+    )
+
+
+def _program(jwt: Jwt | None, *, identifies: bool) -> str:
+    """The Lua files behind the lines that they ask for. All values are of patterns without quotes."""
+    models = ", ".join(f'"{model}"' for model in (jwt.models if jwt else ()))
+    settings = [
+        f'local KEY_PREFIX = "{PREFIX}"',
+        f'local TOO_LONG = "{TOO_LONG}"',
+        f"local IDENTIFIES = {str(identifies).lower()}",
+        f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",
+        f'local MODELS_CLAIM = "{jwt.models_claim if jwt else "models"}"',
+        f"local DEFAULT_MODELS = {{ {models} }}",
+    ]
+    here = Path(__file__).parent
+    files = [here / "sha256.lua", here / "admission.lua"]
+    return "\n".join([*settings, *(file.read_text("utf-8") for file in files)])
+
+
+def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:
+    assert jwt is not None  # noqa: S101
+    provider: dict[str, Any] = {
+        "issuer": jwt.issuer, "audiences": list(jwt.audiences), "payload_in_metadata": "claims",
+        "clock_skew_seconds": 30, "require_expiration": True,
+    }  # fmt: skip
+    if jwt.jwks:
+        provider["local_jwks"] = {
+            "filename": str(folder / jwt.jwks),
+            "watched_directory": {"path": str((folder / jwt.jwks).parent)},
+        }
+    else:
+        provider["remote_jwks"] = {
+            "http_uri": {"uri": jwt.jwks_url, "cluster": JWKS_CLUSTER, "timeout": "5s"},
+            "cache_duration": {"seconds": _JWKS_S},
+            "async_fetch": {},
+        }
+    either = {
+        "requires_any": {"requirements": [{"provider_name": "issuer"}, {"allow_missing": {}}]}
+    }
+    return {
+        "providers": {"issuer": provider},
+        "rules": [{"match": {"prefix": "/"}, "requires": either}],
+    }
+
+
+@cache
+def _descriptors() -> str:
+    """The part of Triton's gRPC service that says where a request names its model, as Envoy takes it in JSON."""
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(
+        name="gateway.proto", package="inference", syntax="proto3"
+    )
+    service = file.service.add(name=SERVICE.rpartition(".")[2])
+    kind = descriptor_pb2.FieldDescriptorProto
+    for method, field in GRPC_MODEL_METHODS.items():
+        message = file.message_type.add(name=f"{method}Request")
+        message.field.add(name=field, number=1, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
+        file.message_type.add(name=f"{method}Response")
+        service.method.add(
+            name=method, input_type=f".inference.{method}Request", output_type=f".inference.{method}Response",
+        )  # fmt: skip
+    return base64.b64encode(
+        descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    ).decode()

@@ -1,0 +1,74 @@
+"""What the gateway says of each request: a line of the audit log, and metrics by model and key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["audit_log", "statistics"]
+
+_LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
+_SPACE = "tritonkit.gateway"
+_KEY, _MODEL = f"%DYNAMIC_METADATA({_SPACE}:key)%", f"%DYNAMIC_METADATA({_SPACE}:model)%"
+
+_FIELDS = {
+    "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
+    "request_id": "%REQ(X-REQUEST-ID)%",
+    "key": _KEY,
+    "model": _MODEL,
+    "method": "%REQ(:METHOD)%",
+    "path": "%PATH(NQ)%",
+    "protocol": "%PROTOCOL%",
+    "status": "%RESPONSE_CODE%",
+    "grpc_status": "%GRPC_STATUS(SNAKE_STRING)%",
+    "why": "%RESPONSE_CODE_DETAILS%",
+    "flags": "%RESPONSE_FLAGS%",
+    "request_bytes": "%BYTES_RECEIVED%",
+    "response_bytes": "%BYTES_SENT%",
+    "duration_ms": "%DURATION%",
+    "upstream_ms": "%RESPONSE_DURATION%",
+    "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+    "replica": "%UPSTREAM_HOST%",
+    "caller": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "certificate": "%DOWNSTREAM_PEER_SUBJECT%",
+}
+"""No header, query or body of a caller's but its path and the id of its request."""
+
+
+def audit_log(file: str | None) -> dict[str, Any]:
+    """An access log of one JSON object in a line.
+
+    Args:
+        file: None: standard output.
+    """
+    fields = {"log_format": {"json_format": _FIELDS, "omit_empty_values": False}}
+    if file is None:
+        return {
+            "name": "audit",
+            "typed_config": {
+                "@type": f"{_LOGGERS}.stream.v3.StdoutAccessLog", **fields,
+            },
+        }  # fmt: skip
+    return {
+        "name": "audit",
+        "typed_config": {"@type": f"{_LOGGERS}.file.v3.FileAccessLog", "path": file, **fields},
+    }
+
+
+def statistics() -> dict[str, Any]:
+    """`gateway.request_ms`, a histogram, and `gateway.requests` with each status."""
+    model, key = (
+        {"name": "model", "value_format": _MODEL},
+        {"name": "key", "value_format": _KEY},
+    )
+    code = {"name": "code", "value_format": "%RESPONSE_CODE%"}
+    grpc = {"name": "grpc_status", "value_format": "%GRPC_STATUS(SNAKE_STRING)%"}
+    return {"name": "statistics", "typed_config": {
+        "@type": f"{_LOGGERS}.stats.v3.Config",
+        "stat_prefix": "gateway",
+        "histograms": [{
+            "stat": {"name": "request_ms", "tags": [model, key]}, "unit": "Milliseconds", "value_format": "%DURATION%",
+        }],
+        "counters": [{
+            "stat": {"name": "requests", "tags": [model, key, code, grpc]}, "value_fixed": 1,
+        }],
+    }}  # fmt: skip

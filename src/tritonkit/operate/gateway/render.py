@@ -1,0 +1,153 @@
+"""From a gateway's spec, keys and replicas to the files that Envoy reads, each held against Envoy itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import unwritable
+from tritonkit.errors import RenderError, UsageError
+from tritonkit.operate import keys as key_files
+from tritonkit.operate.gateway.bootstrap import (
+    CLUSTERS,
+    ROUTES,
+    SECRETS,
+    Places,
+    bootstrap,
+    secrets,
+)
+from tritonkit.operate.gateway.clusters import Replica, clusters
+from tritonkit.operate.gateway.routes import Weights, routes
+from tritonkit.operate.gateway.spec import GatewaySpec
+from tritonkit.operate.keys import ApiKey
+from tritonkit.serve.core.rest import envoy_command
+from tritonkit.text import first_line
+
+__all__ = [
+    "BOOTSTRAP",
+    "FOLDER",
+    "RENDERED",
+    "gateway_command",
+    "validate",
+    "write_clusters",
+    "write_gateway",
+    "write_routes",
+]
+
+FOLDER = Path("deploy") / "gateway"
+"""Of a project: `gateway.yaml`, `keys.json`, `tls/`."""
+RENDERED = "rendered"
+BOOTSTRAP = "envoy.json"
+_VALIDATE_S = 60.0
+
+
+def write_gateway(
+    spec: GatewaySpec, places: Places, models: Sequence[str], replicas: Sequence[Replica], envoy: Path,
+    weights: Weights | None = None,
+) -> Path:  # fmt: skip
+    """Write all that a gateway reads, once Envoy has found it to be right; gives the bootstrap's file.
+
+    Raises:
+        UsageError: keys that cannot be read, a host that is no address.
+        RenderError: Envoy does not take it.
+    """
+    keys = key_files.read_keys(places.folder / key_files.FILE)
+    validate(spec, places, keys, models, replicas, envoy)
+    places.rendered.mkdir(parents=True, exist_ok=True)
+    places.clusters.parent.mkdir(parents=True, exist_ok=True)
+    _write(places.rendered / SECRETS, secrets(spec, places))
+    write_routes(spec, places, models, weights)
+    write_clusters(spec, places, replicas)
+    file = places.clusters.parent / BOOTSTRAP
+    _write(file, _bootstrap(spec, places))
+    return file
+
+
+def write_routes(
+    spec: GatewaySpec, places: Places, models: Sequence[str], weights: Weights | None = None
+) -> None:
+    """Only what keys may do and where requests go; a gateway that runs takes it at once."""
+    keys = key_files.read_keys(places.folder / key_files.FILE)
+    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec.limits, weights)]})
+
+
+def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Replica]) -> None:
+    """Only the replicas."""
+    _write(places.clusters, {"resources": clusters(replicas, spec.limits)})
+
+
+def gateway_command(envoy: Path, config: str) -> list[str]:
+    """The command line of a gateway; lines of the audit log are on the disk within half a second."""
+    return [*envoy_command(envoy, config), "--file-flush-interval-msec", "500"]
+
+
+def validate(
+    spec: GatewaySpec, places: Places, keys: Sequence[ApiKey], models: Sequence[str], replicas: Sequence[Replica],
+    envoy: Path,
+) -> None:  # fmt: skip
+    """Let Envoy check all of it, what it would read from files later included.
+
+    Raises:
+        UsageError: the spec's host is no address.
+        RenderError: what Envoy says is wrong.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritonkit-gateway-") as name:
+        folder = Path(name)
+        own = replace(
+            places, rendered=folder, clusters=folder / CLUSTERS,
+            audit=None if places.audit is None else folder / "audit.jsonl",
+        )  # fmt: skip
+        whole = _bootstrap(spec, own)
+        # `validate` reads no watched files: their content stands in the bootstrap for once.
+        listener = whole["static_resources"]["listeners"][0]
+        manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+        del manager["rds"], whole["dynamic_resources"]
+        manager["route_config"] = _without_type(routes(keys, models, spec.limits))
+        made = [_without_type(each) for each in clusters(replicas, spec.limits)]
+        whole["static_resources"].setdefault("clusters", []).extend(made)
+        _write(folder / SECRETS, secrets(spec, own))
+        _write(folder / BOOTSTRAP, whole)
+        command = [
+            str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning",
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_VALIDATE_S, check=False, cwd=folder
+        )
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip()
+        raise RenderError(
+            f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {first_line(said)}",
+            wanted="a gateway.yaml whose values Envoy takes", details=said[-3000:],
+        )  # fmt: skip
+
+
+def _bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
+    try:
+        return bootstrap(spec, places)
+    except ValueError as error:
+        raise UsageError(
+            f"{places.folder} host", found=str(error), wanted="an address of this machine",
+            todo="127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it",
+        ) from error  # fmt: skip
+
+
+def _without_type(resource: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in resource.items() if name != "@type"}
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    """In place of the one there is, in one step: Envoy reads a file when it is moved."""
+    new = file.with_name(f".{file.name}.new")
+    try:
+        new.write_text(json.dumps(content, indent=1, sort_keys=False) + "\n", encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise unwritable(file, error, UsageError) from error

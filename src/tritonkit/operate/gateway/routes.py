@@ -1,0 +1,204 @@
+"""Which requests pass the gateway, what keys may do, and where requests go: Envoy's route configuration.
+
+Envoy takes a new one from its file while it runs, so what changes at run time is all in here: keys, rates, the
+models that are known, and the weights of a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tritonkit.operate.gateway.spec import GatewayLimits
+from tritonkit.operate.keys import ApiKey
+
+__all__ = ["ADMIT", "BUFFER", "GRPC_MODEL_METHODS", "IDENTIFY", "SERVICE", "Weights", "routes"]
+
+SERVICE = "inference.GRPCInferenceService"
+GRPC_MODEL_METHODS = {
+    "ModelInfer": "model_name",
+    "ModelReady": "name",
+    "ModelMetadata": "name",
+    "ModelConfig": "name",
+    "ModelStatistics": "name",
+}
+"""Methods that name a model, and the field of the request that does."""
+_GRPC_PLAIN = ("ServerLive", "ServerReady", "ServerMetadata")
+_HEALTH = "/grpc.health.v1.Health/(Check|Watch)"
+
+_NAME = r"[A-Za-z0-9._~-]+"
+_REST_MODEL = (
+    rf"/v2/models/{_NAME}(/versions/[0-9]+)?(/(infer|generate|generate_stream|ready|config|stats))?"
+)
+_REST_PLAIN = r"/v2|/v2/health/(live|ready)"
+_CLOSED = (
+    rf"/{SERVICE}/.*|/v2/(repository|systemsharedmemory|cudasharedmemory|trace|logging)(/.*)?"
+    r"|/v2/models/.*/trace/.*"
+)
+
+IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
+"""The names of the two Lua filters, under which they find what is theirs in a route's metadata."""
+BUFFER = "envoy.filters.http.buffer"
+_LOCAL_RATE = "envoy.filters.http.local_ratelimit"
+_TYPE = "type.googleapis.com/envoy.extensions.filters.http"
+_SPACE = "tritonkit.gateway"
+
+Weights = Mapping[str, int]
+"""Cluster -> its part of the requests; all together are not 0."""
+
+
+@dataclass(frozen=True)
+class _Route:
+    """Requests that pass: their name for `admission.lua`, pattern, the cluster's protocol, whether they stream."""
+
+    name: str
+    pattern: str
+    protocol: str
+    streams: bool = False
+
+
+_ROUTES = (
+    _Route("grpc-model", rf"/{SERVICE}/({'|'.join(GRPC_MODEL_METHODS)})", "grpc"),
+    _Route("grpc-every", rf"/{SERVICE}/ModelStreamInfer", "grpc", streams=True),
+    _Route("grpc-plain", rf"/{SERVICE}/({'|'.join(_GRPC_PLAIN)})|{_HEALTH}", "grpc"),
+    _Route("rest-every", r"/v2/models/stats", "rest"),
+    _Route("rest-model", rf"/v2/models/{_NAME}(/versions/[0-9]+)?/generate_stream", "rest", streams=True),
+    _Route("rest-model", _REST_MODEL, "rest"),
+    _Route("rest-plain", _REST_PLAIN, "rest"),
+)  # fmt: skip
+
+
+def routes(
+    keys: Sequence[ApiKey], models: Sequence[str], limits: GatewayLimits, weights: Weights | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """An `envoy.config.route.v3.RouteConfiguration`. The first route that fits decides.
+
+    Args:
+        keys: that are accepted.
+        models: names of the models that are served; what is called by other names is counted as one.
+        limits: of times.
+        weights: of groups of replicas, by the part of their clusters' names after the protocol.
+    """
+    groups = weights or {"stable": 100}
+    metadata = {"filter_metadata": {
+        IDENTIFY: {key.sha256: {"name": key.name, "models": list(key.models)} for key in keys},
+        ADMIT: {"models": dict.fromkeys(models, True)},
+    }}  # fmt: skip
+    entries = [_pass(each, groups, limits) for each in _ROUTES]
+    closed = "closed here: what changes the server is open to its owner alone, beside the gateway"
+    entries.append(_refuse(403, closed, _CLOSED))
+    entries.append(
+        _refuse(404, "nothing is here: wanted the inference protocol's gRPC service, or /v2", "")
+    )
+    host = {
+        "name": "all",
+        "domains": ["*"],
+        "routes": [{**entry, "metadata": metadata} for entry in entries],
+        "typed_per_filter_config": {_LOCAL_RATE: _rates(keys)},
+    }
+    return {
+        "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+        "name": "gateway",
+        "virtual_hosts": [host],
+        # The admin key opens what is closed here: it is never a caller's to send.
+        "request_headers_to_remove": [
+            "admin-key", "triton-grpc-protocol-admin-key", "x-api-key", "authorization", "x-forwarded-for",
+        ],
+        "response_headers_to_add": [{"header": {
+            "key": "server-timing", "value": "upstream;dur=%RESPONSE_DURATION%",
+        }}],
+        "response_headers_to_remove": ["x-envoy-upstream-service-time"],
+    }  # fmt: skip
+
+
+def _pass(route: _Route, groups: Weights, limits: GatewayLimits) -> dict[str, Any]:
+    action: dict[str, Any] = _cluster(route.protocol, groups) | {
+        "retry_policy": _RETRY[route.protocol],
+        "timeout": "0s",
+        "idle_timeout": f"{limits.idle_s:.3f}s",
+    }
+    longest = f"{limits.timeout_s:.3f}s"
+    if route.protocol == "grpc":
+        action["max_stream_duration"] = {"grpc_timeout_header_max": longest} | (
+            {} if route.streams else {"max_stream_duration": longest}
+        )
+    elif not route.streams:
+        action["timeout"] = longest
+    made = {"name": route.name, "match": {"safe_regex": {"regex": route.pattern}}, "route": action}
+    if route.protocol == "rest":  # of gRPC, what looks for the model gathers the message
+        made["typed_per_filter_config"] = {BUFFER: {
+            "@type": f"{_TYPE}.buffer.v3.BufferPerRoute", "buffer": {"max_request_bytes": limits.request_mib << 20},
+        }}  # fmt: skip
+    return made
+
+
+_RETRY: dict[str, dict[str, Any]] = {
+    protocol: {
+        # Where a replica has surely not begun: whether it may run twice, its caller knows and tries again.
+        "retry_on": "connect-failure,refused-stream,reset-before-request",
+        "num_retries": 2,
+        "retry_host_predicate": [{
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+            },
+        }],
+        "host_selection_retry_max_attempts": 3,
+        "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
+    }
+    for protocol in ("grpc", "rest")
+}  # fmt: skip
+
+
+def _cluster(protocol: str, groups: Weights) -> dict[str, Any]:
+    names = {f"{protocol}-{group}": weight for group, weight in groups.items() if weight}
+    if len(names) == 1:
+        return {"cluster": next(iter(names))}
+    weighted = [{"name": name, "weight": weight} for name, weight in names.items()]
+    return {"weighted_clusters": {"clusters": weighted}}
+
+
+def _refuse(status: int, words: str, pattern: str) -> dict[str, Any]:
+    where = {"safe_regex": {"regex": pattern}} if pattern else {"prefix": "/"}
+    return {
+        "name": "closed",
+        "match": where,
+        "direct_response": {"status": status, "body": {"inline_string": words}},
+    }
+
+
+def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
+    """A bucket of tokens for each key that has a rate; the others have none."""
+    descriptors = [
+        {
+            "entries": [{"key": "key", "value": key.name}],
+            "token_bucket": _bucket(key.rate_per_s, key.burst),
+        }
+        for key in keys
+        if key.rate_per_s is not None
+    ]
+    key_of = {
+        "descriptor_key": "key", "source": "DYNAMIC", "default_value": "-",
+        "metadata_key": {"key": _SPACE, "path": [{"key": "key"}]},
+    }  # fmt: skip
+    return {
+        "@type": f"{_TYPE}.local_ratelimit.v3.LocalRateLimit",
+        "stat_prefix": "gateway",
+        # Of requests without a bucket of their own: as many as there may be.
+        "token_bucket": _bucket(1e6, 1_000_000),
+        "filter_enabled": {"default_value": {"numerator": 100}},
+        "filter_enforced": {"default_value": {"numerator": 100}},
+        "status": {"code": "TooManyRequests"},
+        "rate_limited_as_resource_exhausted": True,
+        "rate_limits": [{"actions": [{"metadata": key_of}]}],
+        "descriptors": descriptors,
+    }
+
+
+def _bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
+    """Filled one by one as the rate wants; Envoy adds what a fraction of the interval is worth."""
+    few = max(1, round(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
+    return {
+        "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",
+    }  # fmt: skip

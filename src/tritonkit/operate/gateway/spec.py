@@ -1,0 +1,110 @@
+"""`gateway.yaml`: what a gateway takes, whom it knows besides its keys, and what it bounds. All of it has defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.errors import SpecError
+from tritonkit.spec.base import InnerPath, Strict
+from tritonkit.spec.document import read_document
+
+__all__ = ["FILE", "GatewayLimits", "GatewaySpec", "Jwt", "Tls", "read_gateway"]
+
+FILE = "gateway.yaml"
+
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+Count = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
+
+
+class Tls(Strict):
+    """Certificates; paths are of the gateway's folder."""
+
+    certificate: InnerPath = "tls/server.crt"
+    """PEM, with what leads to an authority that callers know."""
+    key: InnerPath = "tls/server.key"
+    """PEM, of the certificate; readable by its owner alone."""
+    client_ca: InnerPath | None = None
+    """PEM, authorities of the callers' certificates: mutual TLS, beside the keys. None: no caller needs one."""
+
+
+class Jwt(Strict):
+    """JSON Web Tokens (RFC 7519) instead of keys."""
+
+    issuer: Annotated[str, Field(min_length=1)]
+    """The claim `iss` that a token must have."""
+    audiences: tuple[str, ...] = ()
+    """One of these must be in the claim `aud`; empty: it is not looked at."""
+    jwks: InnerPath | None = None
+    """A file with the issuer's keys as a JWK set (RFC 7517)."""
+    jwks_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+/\S*$")] | None = None
+    """Where the issuer has it, instead of the file."""
+    models_claim: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "models"
+    """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
+    models: tuple[str, ...] = ()
+    """The models of a token without that claim."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.jwks is None) == (self.jwks_url is None):
+            raise ValueError(
+                f"jwks is {self.jwks!r}, jwks_url {self.jwks_url!r}; wanted one of them"
+            )
+        return self
+
+
+class GatewayLimits(Strict):
+    """How much is taken. What is beyond is refused at once, not queued."""
+
+    request_mib: Annotated[int, Field(gt=0, le=2047, strict=True)] = 64
+    """A request's body."""
+    requests_per_replica: Count = 256
+    """Under way at a time, for each replica; one more is refused as overload."""
+    connections: Count = 4096
+    """Of callers; one more is closed at once."""
+    streams: Annotated[int, Field(gt=0, le=100_000, strict=True)] = 256
+    """Requests under way on one connection."""
+    header_kib: Annotated[int, Field(gt=0, le=96, strict=True)] = 16
+    """All headers of a request together."""
+    timeout_s: Seconds = 60.0
+    """The longest deadline that a caller may set, and that of one who sets none."""
+    header_s: Seconds = 10.0
+    """For a connection's TLS handshake, and for the headers of a request to come."""
+    idle_s: Seconds = 300.0
+    """A connection without a request, and a request on which nothing moves, end after that."""
+    retry_percent: Annotated[float, Field(ge=0, le=100)] = 20.0
+    """Of the requests under way: more of them are never sent to another replica."""
+
+
+class GatewaySpec(Strict):
+    """The file."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; the default is reachable from this machine alone."""
+    port: Annotated[int, Field(ge=0, le=65535, strict=True)] = 8443
+    """One port for gRPC and REST, with TLS; 0 takes a free one."""
+    tls: Tls = Tls()
+    jwt: Jwt | None = None
+    limits: GatewayLimits = GatewayLimits()
+    audit: Literal["stdout", "file"] = "file"
+    """Where the audit log goes: `audit.jsonl` of the run, or the gateway's output, as containers want it."""
+
+
+def read_gateway(folder: Path) -> GatewaySpec:
+    """The `gateway.yaml` of a folder; the defaults where there is none.
+
+    Raises:
+        SpecError: it cannot be read, or has an unknown key or a value out of range.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return GatewaySpec()
+    try:
+        return read_document(file, GatewaySpec)
+    except SpecError as error:
+        raise SpecError(
+            error.where, found=error.found, wanted=error.wanted,
+            todo="correct it; docs/gateway.md says what may stand there", details=error.details,
+        ) from None  # fmt: skip

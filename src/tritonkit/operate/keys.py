@@ -1,0 +1,186 @@
+"""API keys of a gateway: made once, shown once, kept as SHA-256 alone.
+
+A key has 256 random bits, so that a plain hash of it cannot be turned around and needs no salt (NIST SP 800-63B,
+5.1.2.2, asks for salt and a slow hash below 112 bits). The file names each key, the models it may use
+and its rate; who reads it learns no key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import UsageError
+from tritonkit.serve.core.keys import write_private
+from tritonkit.spec.document import nearest
+
+__all__ = ["EVERY", "FILE", "PREFIX", "ApiKey", "add_key", "hash_of", "read_keys", "revoke_key"]
+
+FILE = "keys.json"
+PREFIX = "tk_"
+"""Of each key: says what it is where one is found, and what is no JSON Web Token."""
+EVERY = "*"
+_VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_MODEL = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """What is known of a key.
+
+    Args:
+        name: of whom it was made for; it stands in the audit log.
+        sha256: of the key, 64 hexadecimal digits.
+        models: that it may use; `*` means all.
+        rate_per_s: requests a second that it may send, None: as many as are taken.
+        burst: that may come at once beyond that.
+        created: seconds since 1970.
+    """
+
+    name: str
+    sha256: str
+    models: tuple[str, ...] = (EVERY,)
+    rate_per_s: float | None = None
+    burst: int = 1
+    created: float = 0.0
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> ApiKey:
+        """The inverse of `dataclasses.asdict`.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is something else.
+        """
+        found = cls(**{**facts, "models": tuple(facts["models"])})
+        _check(found)
+        if not re.fullmatch(r"[0-9a-f]{64}", found.sha256):
+            raise ValueError(f"key {found.name}: sha256 is no SHA-256")
+        return found
+
+
+def hash_of(key: str) -> str:
+    """As it is kept."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def read_keys(file: Path) -> list[ApiKey]:
+    """The keys of a file, none where there is no file.
+
+    Raises:
+        UsageError: it cannot be read, is no such file, or others than its owner can write it.
+    """
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            if mode & 0o022:
+                raise UsageError(
+                    str(file), found="others than its owner can write it, and so give themselves keys",
+                    wanted="a file of its owner", todo=f"look into it, then: chmod go-w {file}",
+                )  # fmt: skip
+            facts = json.load(opened)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, str(error)) from None
+    try:
+        if facts["version"] != _VERSION:
+            raise ValueError(f"version {facts['version']}")
+        return [ApiKey.from_dict(each) for each in facts["keys"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(file, f"no keys of this version: {error}") from None
+
+
+def add_key(
+    file: Path, name: str, models: Sequence[str] = (EVERY,), rate_per_s: float | None = None, burst: int | None = None
+) -> tuple[ApiKey, str]:  # fmt: skip
+    """Make a key; it is nowhere but in what is returned.
+
+    Args:
+        burst: None: a tenth of a second's.
+
+    Raises:
+        UsageError: a name that is taken or cannot be one, a model's name or a rate that cannot be.
+    """
+    key = PREFIX + secrets.token_urlsafe(32)
+    some = max(1, round((rate_per_s or 0) / 10)) if burst is None else burst
+    made = ApiKey(name, hash_of(key), tuple(models), rate_per_s, some, round(time.time(), 3))
+    try:
+        _check(made)
+    except ValueError as error:
+        found, _, wanted = str(error).partition("; wanted ")
+        raise UsageError("keys add", found=found, wanted=wanted) from None
+    with _changing(file) as keys:
+        if any(each.name == name for each in keys):
+            raise UsageError(
+                f"key {name!r}", found="there is one of that name", wanted="another name",
+                todo=f"or: tritonkit keys revoke {name}",
+            )  # fmt: skip
+        keys.append(made)
+    return made, key
+
+
+def revoke_key(file: Path, name: str) -> ApiKey:
+    """Forget a key.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    with _changing(file) as keys:
+        for each in keys:
+            if each.name == name:
+                keys.remove(each)
+                return each
+        known = [each.name for each in keys]
+        raise UsageError(
+            f"key {name!r}", found=f"{file} has none of that name", wanted=nearest(name, known)
+        )
+
+
+def _check(key: ApiKey) -> None:
+    if not isinstance(key.name, str) or not _NAME.fullmatch(key.name):
+        raise ValueError(
+            f"the name {key.name!r}; wanted 1 to 64 letters, digits and . _ @ -, a letter or digit first"
+        )
+    for model in key.models:
+        if model != EVERY and not _MODEL.fullmatch(model):
+            raise ValueError(f"the model {model!r}; wanted a model's name, or * for all")
+    if not key.models:
+        raise ValueError("no model; wanted one or more, or * for all")
+    if key.rate_per_s is not None and not 0.01 <= key.rate_per_s <= 1e6:
+        raise ValueError(f"a rate of {key.rate_per_s:g}/s; wanted 0.01 to 1000000")
+    if not 1 <= key.burst <= 1_000_000:
+        raise ValueError(f"a burst of {key.burst}; wanted 1 to 1000000")
+
+
+@contextlib.contextmanager
+def _changing(file: Path) -> Iterator[list[ApiKey]]:
+    """The keys, written when the block has ended well; one process at a time."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        keys = read_keys(file)
+        yield keys
+        facts = {"version": _VERSION, "keys": [asdict(each) for each in keys]}
+        new = file.with_name(f".{file.name}.new")
+        write_private(new, json.dumps(facts, indent=1) + "\n")
+        new.replace(file)
+    finally:
+        os.close(descriptor)
+
+
+def _unreadable(file: Path, found: str) -> UsageError:
+    return UsageError(
+        str(file), found=f"it cannot be read: {found}", wanted="a file that `tritonkit keys add` wrote"
+    )  # fmt: skip

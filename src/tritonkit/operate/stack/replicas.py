@@ -1,0 +1,130 @@
+"""Servers of one repository beside each other, each with its part of the cores."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tritonkit.errors import TritonkitError
+from tritonkit.operate.gateway import Replica
+from tritonkit.operate.stack.values import Part, StackSettings, State
+from tritonkit.serve import Endpoint, ServeEvent, Server
+
+__all__ = ["RunningReplica", "start_replicas", "stop_replicas"]
+
+
+class RunningReplica:
+    """A server on some of the cores, which is started again there when it dies.
+
+    Args:
+        number: from 0.
+        cores: that it and all it starts may use.
+    """
+
+    def __init__(self, settings: StackSettings, number: int, cores: Sequence[int]) -> None:
+        self.name, self.cores = f"replica-{number}", tuple(cores)
+        self._settings, self._said = settings, ""
+        self._state: State = "starting"
+        self.error: BaseException | None = None
+        self._server = Server(
+            settings.repository, models=settings.models, root=settings.root, grpc_port=0, http=True, http_port=0,
+            metrics_port=0, drain_timeout_s=settings.drain_s, on_event=self._hear, http_hosts=("*",),
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._start, name=self.name, daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        # A thread's affinity is inherited by what it starts: the server, and the thread that watches over it.
+        os.sched_setaffinity(0, self.cores)
+        try:
+            self._server.start()
+        except BaseException as error:
+            self.error, self._state = error, "down"
+
+    def wait_ready(self) -> None:
+        """Until it has answered.
+
+        Raises:
+            ServerError, UsageError: it does not start.
+        """
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+        self._state = "ready"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it answers."""
+        return self._server.endpoint
+
+    @property
+    def replica(self) -> Replica:
+        """As the gateway knows it."""
+        return Replica(self.name, self.endpoint.grpc, self.endpoint.http)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is not started again any more."""
+        return self._state != "stopping" and not self._server.poll()
+
+    def part(self) -> Part:
+        """What it is like now."""
+        if self._state == "starting":
+            return Part(self.name, "starting", cores=self.cores, said=self._said)
+        state: State = "down" if self.lost else self._state
+        return Part(self.name, state, self.endpoint.grpc, self.endpoint.pid, self.cores, self._said)
+
+    def stop(self) -> None:
+        """Answer what is in flight, then end."""
+        self._state = "stopping"
+        self._thread.join()
+        with contextlib.suppress(TritonkitError):
+            self._server.stop()
+
+    def _hear(self, event: ServeEvent) -> None:
+        self._said = f"{event.model}: {event.message}" if event.model else event.message
+        if event.kind in ("server_died", "server_lost"):
+            self._state = "down"
+        elif event.kind == "server_back":
+            self._state = "ready"
+        self._settings.emit(self.name, f"{event.kind.replace('_', ' ')}: {self._said}")
+
+
+def start_replicas(settings: StackSettings) -> list[RunningReplica]:
+    """All of them at once; none is left where one does not start.
+
+    Raises:
+        ServerError, UsageError: one does not.
+    """
+    found = [
+        RunningReplica(settings, number, cores)
+        for number, cores in enumerate(_divided(settings.replicas))
+    ]
+    try:
+        for each in found:
+            each.wait_ready()
+    except BaseException:
+        stop_replicas(found)
+        raise
+    return found
+
+
+def stop_replicas(replicas: Sequence[RunningReplica]) -> None:
+    """All of them at once."""
+    threads = [threading.Thread(target=each.stop) for each in replicas]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _divided(parts: int) -> list[list[int]]:
+    """The cores of this process in so many parts, of neighbours; more parts than cores share them in turn."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if parts > len(allowed):
+        return [[allowed[number % len(allowed)]] for number in range(parts)]
+    bounds = [number * len(allowed) // parts for number in range(parts + 1)]
+    return [allowed[start:end] for start, end in pairwise(bounds)]

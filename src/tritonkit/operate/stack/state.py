@@ -1,0 +1,88 @@
+"""What a stack that runs says of itself to other commands: one file, as long as it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import ServerError, UsageError
+from tritonkit.serve.core.keys import write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tritonkit.operate.stack.values import Part
+
+__all__ = ["FOLDER", "clear_state", "read_state", "stop_running", "write_state"]
+
+FOLDER = Path(".tritonkit") / "stack"
+_FILE = "state.json"
+_PAUSE_S = 0.1
+
+
+def write_state(root: Path, owner: int, gateway: str, parts: Sequence[Part]) -> None:
+    """Say what runs now.
+
+    Args:
+        owner: the process that watches over the stack.
+        gateway: `host:port`.
+    """
+    facts = {"owner": owner, "gateway": gateway, "parts": [asdict(part) for part in parts]}
+    file = root / FOLDER / _FILE
+    new = file.with_name(f".{_FILE}.new")
+    write_private(new, json.dumps(facts))
+    new.replace(file)
+
+
+def read_state(root: Path) -> dict[str, Any] | None:
+    """What the stack of a project says: `owner`, `gateway`, `parts`; None where none runs."""
+    try:
+        facts: dict[str, Any] = json.loads((root / FOLDER / _FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    return facts if _is_there(int(facts["owner"])) else None
+
+
+def clear_state(root: Path) -> None:
+    """Nothing runs any more."""
+    (root / FOLDER / _FILE).unlink(missing_ok=True)
+
+
+def stop_running(root: Path, most_s: float) -> None:
+    """Ask the stack of a project to end, and wait for it.
+
+    Raises:
+        UsageError: none runs.
+        ServerError: it does not end in time.
+    """
+    state = read_state(root)
+    if state is None:
+        raise UsageError(
+            f"the stack of {root}", found="none runs", wanted="one that `tritonkit up` started"
+        )
+    owner = int(state["owner"])
+    os.kill(owner, signal.SIGTERM)
+    deadline = time.monotonic() + most_s
+    while _is_there(owner) and (root / FOLDER / _FILE).exists():
+        if time.monotonic() > deadline:
+            raise ServerError(
+                f"the stack of {root}", found=f"process {owner} has not ended after {most_s:g} s",
+                todo="wait for requests that are under way, or once more: tritonkit down",
+            )  # fmt: skip
+        time.sleep(_PAUSE_S)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        # One that has ended and was not waited for is no more than a number.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except PermissionError:
+        return True
+    except OSError:
+        return False

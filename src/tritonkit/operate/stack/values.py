@@ -1,0 +1,74 @@
+"""What a stack is made from, and what it says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["Part", "StackEvent", "StackSettings", "State"]
+
+State = Literal["starting", "ready", "down", "stopping", "absent"]
+
+
+@dataclass(frozen=True)
+class StackEvent:
+    """Something a person watching the stack wants to know of one of its parts."""
+
+    part: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process of the stack as it is now.
+
+    Args:
+        name: `replica-0`, `gateway`, `prometheus`, `redis`.
+        state: `absent`: its program is not installed here.
+        address: where it answers.
+        pid: of its process; 0 while there is none.
+        cores: that it may use; empty: all.
+        said: what was last said of it.
+    """
+
+    name: str
+    state: State
+    address: str = ""
+    pid: int = 0
+    cores: tuple[int, ...] = ()
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class StackSettings:
+    """A stack to be: replicas behind a gateway, and what watches them.
+
+    Args:
+        root: the project.
+        repository: the models.
+        models: names to serve; all by default.
+        replicas: how many servers.
+        gateway: the folder of the gateway's spec, keys and certificates.
+        prometheus, redis: whether they are started where they are installed.
+        drain_s: for requests that are under way when it stops.
+        on_event: is told what happens.
+    """
+
+    root: Path
+    repository: Path
+    _: KW_ONLY
+    models: Sequence[str] | None = None
+    replicas: int = 2
+    gateway: Path = Path("deploy/gateway")
+    prometheus: bool = True
+    redis: bool = True
+    drain_s: float = 30.0
+    on_event: Callable[[StackEvent], None] = field(default=lambda event: None)
+
+    def emit(self, part: str, message: str) -> None:
+        """Tell `on_event`; what fails there must not end the stack."""
+        with contextlib.suppress(Exception):
+            self.on_event(StackEvent(part, message))

@@ -1,0 +1,278 @@
+"""Who may call what, held against a real Envoy over TLS: REST and gRPC, rates, and the audit log."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.operate.gateway.conftest import Gateway, StartGateway
+from tests.waiting import eventually
+from tritonkit.operate.keys import revoke_key
+from tritonkit.wire.protos import schema
+
+pytestmark = pytest.mark.needs("envoy")
+
+INFERENCE = "/inference.GRPCInferenceService"
+ADMITTED = 503
+"""What is let through has no replica to go to; over gRPC UNAVAILABLE."""
+
+
+def infer(model: str) -> bytes:
+    """A request for a model."""
+    made: bytes = schema().ModelInferRequest(model_name=model).SerializeToString()
+    return made
+
+
+def test_a_stranger_is_refused_everywhere(gateway: Gateway) -> None:
+    """Without a key, also for what is closed or not there: nobody learns what there is."""
+    for path in (
+        "/",
+        "/v2",
+        "/v2/health/ready",
+        "/v2/models/digits",
+        "/v2/repository/index",
+        "/nothing",
+    ):
+        status, text = gateway.get(path)
+        assert (status, "no key" in text) == (401, True), path
+    for method in ("ServerLive", "ModelInfer", "RepositoryIndex", "Nothing"):
+        assert gateway.call(f"{INFERENCE}/{method}")[0] == "UNAUTHENTICATED", method
+    assert gateway.call("/grpc.health.v1.Health/Check")[0] == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    "key", ["nothing", "tk_" + "x" * 43, "x" * 4000, "tk_", "*", "key", "models"]
+)
+def test_a_wrong_key_is_refused(gateway: Gateway, key: str) -> None:
+    """Whatever it looks like, also where it is a name that the configuration has."""
+    assert gateway.get("/v2", {"x-api-key": key})[0] == 401
+    assert gateway.get("/v2", {"Authorization": f"Bearer {key}"})[0] == 401
+    assert gateway.call(f"{INFERENCE}/ServerLive", x_api_key=key)[0] == "UNAUTHENTICATED"
+
+
+def test_the_hash_of_a_key_is_no_key(gateway: Gateway) -> None:
+    """Who has read the file of keys has none."""
+    hashed = (gateway.places.folder / "keys.json").read_text().split('"sha256": "')[1][:64]
+    assert gateway.get("/v2", {"x-api-key": hashed})[0] == 401
+
+
+@pytest.mark.parametrize("header", ["x-api-key", "Authorization"])
+def test_a_key_opens(gateway: Gateway, header: str) -> None:
+    """In either header, over REST and gRPC."""
+    value = gateway.keys["all"] if header == "x-api-key" else f"Bearer {gateway.keys['all']}"
+    for path in (
+        "/v2",
+        "/v2/health/ready",
+        "/v2/models/stats",
+        "/v2/models/digits/versions/1/config",
+    ):
+        assert gateway.get(path, {header: value})[0] == ADMITTED, path
+    assert gateway.get("/v2/models/digits/infer", {header: value}, b"{}")[0] == ADMITTED
+    name = header.lower().replace("-", "_")
+    for method in ("ServerLive", "ServerReady", "ServerMetadata"):
+        assert gateway.call(f"{INFERENCE}/{method}", **{name: value})[0] == "UNAVAILABLE"
+    for method in ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"):
+        called = gateway.call(f"{INFERENCE}/{method}", infer("digits"), **{name: value})
+        assert called[0] == "UNAVAILABLE", method
+
+
+def test_two_keys_are_refused(gateway: Gateway) -> None:
+    """Which of them counts would be a guess."""
+    headers = {
+        "x-api-key": gateway.keys["all"],
+        "Authorization": f"Bearer {gateway.keys['digits']}",
+    }
+    assert gateway.get("/v2", headers) == (
+        401, '{"error":"two keys: wanted one, in x-api-key or in authorization"}\n',
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v2/models/digits/infer", ADMITTED),
+        ("/v2/models/digits/versions/2/infer", ADMITTED),
+        ("/v2/models/digits/generate_stream", ADMITTED),
+        ("/v2/models/sentences/infer", 403),
+        ("/v2/models/digits_network/infer", 403),
+        ("/v2/models/Digits/infer", 403),
+        ("/v2/models/digits/../sentences/infer", 403),
+        ("/v2/models/digits/./../sentences/infer", 403),
+        ("/v2/models/%64igits/infer", ADMITTED),
+        ("/v2/models/digits%2f..%2fsentences/infer", 400),
+        ("/v2//models//sentences/infer", 403),
+        ("/v2/models/sentences/infer?/v2/models/digits/infer", 403),
+        ("/v2/models/*/infer", 404),
+        ("/v2/models/stats", 403),
+        ("/v2/models", 404),
+    ],
+)
+def test_a_key_of_one_model_over_rest(gateway: Gateway, path: str, status: int) -> None:
+    """Other models are refused, however their path is written."""
+    data = b"{}" if "infer" in path or "generate" in path else None
+    assert gateway.get(path, {"x-api-key": gateway.keys["digits"]}, data)[0] == status
+
+
+def test_a_key_of_one_model_over_grpc(gateway: Gateway) -> None:
+    """Each method that names a model; what names none is open, what names all is not."""
+    key = gateway.keys["digits"]
+    for method in ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"):
+        path = f"{INFERENCE}/{method}"
+        assert gateway.call(path, infer("digits"), x_api_key=key)[0] == "UNAVAILABLE"
+        assert gateway.call(path, infer("sentences"), x_api_key=key)[0] == "PERMISSION_DENIED"
+        assert gateway.call(path, infer(""), x_api_key=key)[0] == "PERMISSION_DENIED"
+    assert gateway.call(f"{INFERENCE}/ServerLive", x_api_key=key)[0] == "UNAVAILABLE"
+    assert (
+        gateway.call(f"{INFERENCE}/ModelStreamInfer", infer("digits"), x_api_key=key)[0]
+        == "PERMISSION_DENIED"
+    )
+
+
+def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:
+    """As protobuf has it, and so Triton: the first one must not open the door for the second."""
+    key, path = gateway.keys["digits"], f"{INFERENCE}/ModelInfer"
+    assert (
+        gateway.call(path, infer("digits") + infer("sentences"), x_api_key=key)[0]
+        == "PERMISSION_DENIED"
+    )
+    filler = schema().ModelInferRequest(id="x" * 100_000).SerializeToString()
+    twice = infer("digits") + filler + infer("sentences")
+    assert gateway.call(path, twice, x_api_key=key)[0] == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize(
+    "message", [b"\xff", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\x0f", b"\x0b" * 100, b"\x00"]
+)
+def test_what_is_no_request_never_passes(gateway: Gateway, message: bytes) -> None:
+    """Bytes that do not parse have no model, so a key of one model does not open them."""
+    path = f"{INFERENCE}/ModelInfer"
+    status, _ = gateway.call(path, message, x_api_key=gateway.keys["digits"])
+    assert status in ("INVALID_ARGUMENT", "PERMISSION_DENIED")
+
+
+def test_messages_that_are_packed_are_refused(gateway: Gateway) -> None:
+    """What is inside could name another model."""
+    called = gateway.call(
+        f"{INFERENCE}/ModelInfer",
+        infer("digits"),
+        x_api_key=gateway.keys["all"],
+        grpc_encoding="gzip",
+    )
+    assert called[0] in ("INTERNAL", "UNIMPLEMENTED", "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload", "SystemSharedMemoryStatus",
+        "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister", "TraceSetting", "LogSettings", "Nothing",
+    ],
+)  # fmt: skip
+def test_what_changes_the_server_is_closed_over_grpc(gateway: Gateway, method: str) -> None:
+    """To every key, with and without what would open it at the server."""
+    key = gateway.keys["all"]
+    said = gateway.call(f"{INFERENCE}/{method}", x_api_key=key)
+    assert said[0] == "PERMISSION_DENIED"
+    assert "closed here" in said[1]
+    opened = gateway.call(
+        f"{INFERENCE}/{method}", x_api_key=key, triton_grpc_protocol_admin_key="anything"
+    )
+    assert opened[0] == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2/repository/index", "/v2/repository/models/digits/load", "/v2/systemsharedmemory/status",
+        "/v2/cudasharedmemory/region/x/register", "/v2/trace/setting", "/v2/logging", "/v2/models/digits/trace/setting",
+    ],
+)  # fmt: skip
+def test_what_changes_the_server_is_closed_over_rest(gateway: Gateway, path: str) -> None:
+    """The same over REST."""
+    status, text = gateway.get(path, {"x-api-key": gateway.keys["all"]}, b"{}")
+    assert (status, "closed here" in text) == (403, True)
+
+
+def test_a_revoked_key_is_refused_while_the_gateway_runs(gateway: Gateway) -> None:
+    """And a new one is taken, without a restart; the others go on."""
+    key = gateway.add_key("short")
+    gateway.reload()
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    revoke_key(gateway.places.folder / "keys.json", "short")
+    gateway.reload()
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == 401, "a key that is revoked")
+    assert gateway.get("/v2", {"x-api-key": gateway.keys["all"]})[0] == ADMITTED
+
+
+def test_a_key_has_its_rate(gateway: Gateway) -> None:
+    """What is beyond is refused at once; other keys are not slowed."""
+    key = gateway.add_key("slow", rate=1.0)
+    gateway.reload()
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    statuses = [gateway.get("/v2", {"x-api-key": key})[0] for _ in range(10)]
+    assert 429 in statuses
+    assert eventually(
+        lambda: gateway.call(f"{INFERENCE}/ServerLive", x_api_key=key)[0] == "RESOURCE_EXHAUSTED"
+    )
+    others = [gateway.get("/v2", {"x-api-key": gateway.keys["all"]})[0] for _ in range(10)]
+    assert set(others) == {ADMITTED}
+
+
+def test_plain_text_is_refused(gateway: Gateway) -> None:
+    """No answer comes without TLS, over HTTP/1.1 and HTTP/2."""
+    for said in (
+        b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
+    ):
+        with socket.create_connection(("127.0.0.1", gateway.places.port), 30) as connection:
+            connection.sendall(said)
+            received = b""
+            try:
+                while piece := connection.recv(1000):
+                    received += piece
+            except ConnectionResetError:
+                pass
+        assert b"HTTP" not in received
+
+
+def test_the_audit_log_says_who_did_what(gateway: Gateway) -> None:
+    """A line for each request, also those that were refused; no key is in it."""
+    asked = [
+        ("digits", "/v2/models/digits/versions/991/infer"), ("digits", "/v2/models/sentences/versions/992/infer"),
+        ("all", "/v2/models/made_up/versions/993/infer"), ("", "/v2/models/digits/versions/994/infer"),
+    ]  # fmt: skip
+    for name, path in asked:
+        gateway.get(f"{path}?secret=1", {"x-api-key": gateway.keys.get(name, "tk_wrong")}, b"{}")
+    lines = gateway.audit([path for _, path in asked])
+    assert [(line["key"], line["model"], line["status"]) for line in lines] == [
+        ("digits", "digits", ADMITTED), ("digits", "sentences", 403), ("all", "unknown", ADMITTED), (None, None, 401),
+    ]  # fmt: skip
+    assert all(line["request_id"] and line["duration_ms"] >= 0 and line["caller"] for line in lines)
+    assert lines[0]["request_bytes"] == 2
+    assert gateway.places.audit is not None
+    text = gateway.places.audit.read_text()
+    assert not any(key in text for key in (*gateway.keys.values(), "tk_wrong", "secret"))
+
+
+def test_requests_beyond_the_limit_are_refused(start_gateway: StartGateway) -> None:
+    """Before a replica sees them, over REST and gRPC."""
+    gateway = start_gateway("limits: {request_mib: 1}")
+    key = gateway.add_key("all")
+    gateway.reload()
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    big = schema().ModelInferRequest(model_name="digits", id="x" * (3 << 20)).SerializeToString()
+    called = gateway.call(f"{INFERENCE}/ModelInfer", big, x_api_key=key)
+    assert called == ("RESOURCE_EXHAUSTED", "the request: found more, wanted 1 MiB at most")
+    sent = gateway.get("/v2/models/digits/infer", {"x-api-key": key}, bytes(3 << 20))
+    assert sent == (413, '{"error":"the request: found more, wanted 1 MiB at most"}\n')
+    little = infer("digits") + schema().ModelInferRequest(id="x" * 500_000).SerializeToString()
+    assert gateway.call(f"{INFERENCE}/ModelInfer", little, x_api_key=key)[0] == "UNAVAILABLE"
+
+
+def test_callers_need_a_certificate_where_that_is_asked(start_gateway: StartGateway) -> None:
+    """Mutual TLS: without one no request is read."""
+    gateway = start_gateway("tls: {client_ca: tls/ca.crt}")
+    with pytest.raises(OSError, match=r"certificate required|reset|EOF"):
+        gateway.get("/v2")
