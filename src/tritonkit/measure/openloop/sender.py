@@ -41,6 +41,8 @@ _UNCHECKED_BYTES: Final = 128 << 20
 """Of answers that may wait for their check: beyond that, some are checked beside requests that are under way."""
 _ANSWER_BYTES: Final = 400
 """What an answer takes beside its own bytes."""
+_MOST_UNDER_WAY: Final = 16_000
+"""On a connection: beyond that requests wait here, late, for a server's guard ends a connection with more."""
 _LATEST_S: Final = 0.1
 """How long the loop sleeps at most, for deadlines."""
 _METHOD: Final = "ModelInfer"
@@ -214,8 +216,8 @@ class Sender:
             self._open(index, connection)
 
     def _full(self, connection: PolledConnection) -> bool:
-        most = self._most
-        return connection.full() or (most is not None and connection.under_way >= most)
+        most = _MOST_UNDER_WAY if self._most is None else min(self._most, _MOST_UNDER_WAY)
+        return connection.full() or connection.under_way >= most
 
     def _open(self, index: int, connection: PolledConnection) -> None:
         if self._most is not None:

@@ -27,7 +27,6 @@ from tritonkit.operate.gateway.routes import Weights, routes
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.operate.keys import ApiKey
 from tritonkit.serve.core.rest import envoy_command
-from tritonkit.text import first_line
 
 __all__ = [
     "BOOTSTRAP",
@@ -122,7 +121,7 @@ def validate(
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
         raise RenderError(
-            f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {first_line(said)}",
+            f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {(said.splitlines() or ['it said nothing'])[0]}",
             wanted="a gateway.yaml whose values Envoy takes", details=said[-3000:],
         )  # fmt: skip
 

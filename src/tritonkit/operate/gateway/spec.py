@@ -43,7 +43,7 @@ class Jwt(Strict):
     """Where the issuer has it, instead of the file."""
     models_claim: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "models"
     """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
-    models: tuple[str, ...] = ()
+    models: tuple[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._~-]{1,128})$")], ...] = ()
     """The models of a token without that claim."""
 
     @model_validator(mode="after")

@@ -1,0 +1,117 @@
+"""A gateway's files: what Envoy refuses is a clear error, and nothing is left half written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tritonkit.errors import RenderError, SpecError, UsageError
+from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gateway
+from tritonkit.operate.gateway.clusters import clusters
+from tritonkit.operate.gateway.routes import routes
+from tritonkit.operate.gateway.spec import GatewayLimits
+from tritonkit.operate.keys import add_key, read_keys
+
+
+def written(folder: Path, envoy: Path, spec: str = "") -> Path:
+    """The bootstrap of a gateway with this `gateway.yaml`."""
+    if spec:
+        (folder / "gateway.yaml").write_text(spec)
+    places = Places(folder, folder / "rendered", folder / "run" / "clusters.json", None, 8443)
+    return write_gateway(
+        read_gateway(folder), places, ["digits"], [Replica("a", "127.0.0.1:1")], envoy
+    )
+
+
+@pytest.mark.needs("envoy")
+def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None:
+    """All files are there, and none that was only tried."""
+    written(tmp_path, envoy)
+    assert {each.name for each in (tmp_path / "rendered").iterdir()} == {
+        "routes.json",
+        "secrets.json",
+    }
+    assert {each.name for each in (tmp_path / "run").iterdir()} == {"clusters.json", "envoy.json"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("prot: 8443", "unknown key 'prot'"),
+        ("port: 99999", "65535"),
+        ("port: yes", "integer"),
+        ("limits: {request_mib: 0}", "greater than 0"),
+        ("limits: {timeout_s: .nan}", "finite"),
+        ("tls: {key: ../key}", "leaves the"),
+        ("tls: {key: /etc/key}", "leaves the"),
+        ("jwt: {issuer: me}", "one of them"),
+        ("jwt: {issuer: me, jwks: a, jwks_url: 'https://x/y'}", "one of them"),
+        ("jwt: {issuer: me, jwks_url: 'file:///etc/passwd'}", "match"),
+        ("jwt: {issuer: me, jwks: a, models_claim: 'a\"b'}", "match"),
+        ("jwt: {issuer: me, jwks: a, models: ['a\"b']}", "match"),
+        ("audit: nowhere", "stdout"),
+    ],
+)
+def test_a_wrong_gateway_yaml_is_refused(tmp_path: Path, spec: str, said: str) -> None:
+    """With file and line, and where to read."""
+    (tmp_path / "gateway.yaml").write_text(spec + "\n")
+    with pytest.raises(SpecError) as caught:
+        read_gateway(tmp_path)
+    assert "gateway.yaml:1" in caught.value.where
+    assert said in f"{caught.value.found} {caught.value.wanted}"
+    assert "docs/gateway.md" in caught.value.todo
+
+
+@pytest.mark.needs("envoy")
+def test_a_host_that_is_no_address_is_refused(tmp_path: Path, envoy: Path) -> None:
+    """Before anything is written."""
+    with pytest.raises(UsageError, match="does not appear to be an IPv4 or IPv6 address"):
+        written(tmp_path, envoy, "host: example.org\n")
+    assert not (tmp_path / "rendered").exists()
+
+
+@pytest.mark.needs("envoy")
+def test_what_envoy_refuses_is_said(tmp_path: Path, envoy: Path) -> None:
+    """In its own words; nothing is written."""
+    spec = "limits: {header_kib: 16, idle_s: 3600}\njwt: {issuer: me, jwks: missing.json}\n"
+    with pytest.raises(RenderError, match="Envoy does not take it") as caught:
+        written(tmp_path, envoy, spec)
+    assert "missing.json" in caught.value.details
+    assert not (tmp_path / "rendered").exists()
+
+
+def test_no_key_is_in_what_is_written(tmp_path: Path) -> None:
+    """Envoy knows hashes alone."""
+    _, key = add_key(tmp_path / "keys.json", "alice", ("digits",), 10)
+    text = json.dumps(routes(read_keys(tmp_path / "keys.json"), ["digits"], GatewayLimits()))
+    assert key not in text
+    assert "alice" in text
+
+
+def test_limits_are_for_each_replica() -> None:
+    """A cluster's limit is the sum of its replicas'."""
+    limits = GatewayLimits(requests_per_replica=10)
+    found = clusters([Replica("a", "127.0.0.1:1"), Replica("b", "127.0.0.1:2")], limits)
+    assert [each["name"] for each in found] == ["grpc-stable", "rest-stable"]
+    assert found[0]["circuit_breakers"]["thresholds"][0]["max_requests"] == 20
+
+
+def test_groups_share_requests_by_weight() -> None:
+    """A group of weight 0 gets none and is not named."""
+    found = routes([], [], GatewayLimits(), {"stable": 95, "canary": 5, "old": 0})
+    route = found["virtual_hosts"][0]["routes"][0]["route"]
+    assert route["weighted_clusters"]["clusters"] == [
+        {"name": "grpc-stable", "weight": 95},
+        {"name": "grpc-canary", "weight": 5},
+    ]
+
+
+def test_a_name_as_an_address_is_looked_up() -> None:
+    """In containers replicas have names."""
+    found = clusters([Replica("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
+    assert {each["type"] for each in found} == {"STRICT_DNS"}
+    assert {each["type"] for each in clusters([Replica("a", "[::1]:8001")], GatewayLimits())} == {
+        "STATIC"
+    }

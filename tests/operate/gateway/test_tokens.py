@@ -1,0 +1,149 @@
+"""JSON Web Tokens instead of keys: signed for the test, checked by a real Envoy."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from tests.operate.gateway.conftest import Gateway, StartGateway
+from tritonkit.wire.protos import schema
+
+pytestmark = pytest.mark.needs("envoy")
+
+ISSUER = "https://login.example.org"
+SPEC = f"jwt: {{issuer: '{ISSUER}', audiences: [triton], jwks: jwks.json}}"
+ADMITTED = 503
+
+
+def encoded(data: bytes) -> str:
+    """As RFC 7515 has it."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token(
+    key: ec.EllipticCurvePrivateKey, header: dict[str, Any] | None = None, **claims: Any
+) -> str:
+    """A signed token, good for some minutes unless the claims say otherwise; one that is None is left out."""
+    whole = {"iss": ISSUER, "aud": "triton", "sub": "alice", "exp": int(time.time()) + 600} | claims
+    parts = [
+        {"alg": "ES256", "kid": "one"} | (header or {}),
+        {k: v for k, v in whole.items() if v is not None},
+    ]
+    text = ".".join(encoded(json.dumps(part).encode()) for part in parts)
+    r, s = decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{text}.{encoded(r.to_bytes(32) + s.to_bytes(32))}"
+
+
+@pytest.fixture(scope="module")
+def signer() -> ec.EllipticCurvePrivateKey:
+    """The issuer's key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture(scope="module")
+def gateway(start_gateway: StartGateway, signer: ec.EllipticCurvePrivateKey) -> Gateway:
+    """One that takes the issuer's tokens."""
+    point = signer.public_key().public_numbers()
+    jwk = {
+        "kty": "EC", "crv": "P-256", "kid": "one", "alg": "ES256",
+        "x": encoded(point.x.to_bytes(32)), "y": encoded(point.y.to_bytes(32)),
+    }  # fmt: skip
+
+    def prepare(folder: Path) -> None:
+        (folder / "jwks.json").write_text(json.dumps({"keys": [jwk]}))
+
+    return start_gateway(SPEC, prepare)
+
+
+def get(gateway: Gateway, path: str, text: str) -> int:
+    """The status of a call with a token."""
+    return gateway.get(path, {"Authorization": f"Bearer {text}"})[0]
+
+
+def test_a_token_opens_the_models_that_it_names(
+    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
+) -> None:
+    """As a list or with spaces between, and `*` for all."""
+    one = token(signer, models=["digits"])
+    assert get(gateway, "/v2/models/digits/ready", one) == ADMITTED
+    assert get(gateway, "/v2/models/sentences/ready", one) == 403
+    both = token(signer, models="digits sentences")
+    assert get(gateway, "/v2/models/sentences/ready", both) == ADMITTED
+    assert get(gateway, "/v2/models/stats", both) == 403
+    assert get(gateway, "/v2/models/stats", token(signer, models="*")) == ADMITTED
+    message = schema().ModelInferRequest(model_name="digits").SerializeToString()
+    called = gateway.call(
+        "/inference.GRPCInferenceService/ModelInfer", message, authorization=f"Bearer {one}"
+    )
+    assert called[0] == "UNAVAILABLE"
+
+
+def test_a_token_without_models_opens_none(
+    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
+) -> None:
+    """Unless gateway.yaml names some; what names no model is open to it."""
+    assert get(gateway, "/v2/models/digits/ready", token(signer)) == 403
+    assert get(gateway, "/v2/models/digits/ready", token(signer, models={"a": 1})) == 403
+    assert get(gateway, "/v2", token(signer)) == ADMITTED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"exp": 1_000_000_000}, {"exp": None}, {"iss": "https://other.example.org"}, {"aud": "other"}, {"aud": None},
+        {"nbf": 4_000_000_000}, {"sub": None},
+    ],
+)  # fmt: skip
+def test_a_token_that_does_not_hold_is_refused(
+    gateway: Gateway, signer: ec.EllipticCurvePrivateKey, wrong: dict[str, Any]
+) -> None:
+    """Expired, without an end, of another issuer, for others, of tomorrow, of nobody."""
+    assert get(gateway, "/v2", token(signer, models="*", **wrong)) in (401, 403)
+
+
+def test_a_forged_token_is_refused(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
+    """Signed by another key, not signed, with another's claims, or no token at all."""
+    good = token(signer, models="digits")
+    head, body, signature = good.split(".")
+    claims = encoded(
+        json.dumps(
+            {"iss": ISSUER, "aud": "triton", "sub": "eve", "models": "*", "exp": 4e9}
+        ).encode()
+    )
+    none = encoded(json.dumps({"alg": "none"}).encode())
+    forged = [
+        token(ec.generate_private_key(ec.SECP256R1()), models="*"), f"{head}.{claims}.{signature}", f"{none}.{claims}.",
+        f"{head}.{body}", f"{head}.{body}.", "nothing", token(signer, {"alg": "HS256"}), token(signer, {"kid": "two"}),
+    ]  # fmt: skip
+    for each in forged:
+        assert get(gateway, "/v2", each) in (401, 403), each
+    assert get(gateway, "/v2", good) == ADMITTED
+
+
+def test_keys_and_tokens_go_together(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
+    """Either opens; neither is refused; a wrong key beside a good token is."""
+    assert gateway.get("/v2")[0] == 401
+    good = {"Authorization": f"Bearer {token(signer, models='*')}"}
+    assert gateway.get("/v2", good)[0] == ADMITTED
+    assert gateway.get("/v2", good | {"x-api-key": "tk_wrong"})[0] == 401
+
+
+def test_who_called_stands_in_the_audit_log(
+    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
+) -> None:
+    """By the token's subject; the token is not there."""
+    text = token(signer, models="digits", sub="bob@example.org")
+    path = "/v2/models/digits/versions/77/ready"
+    get(gateway, path, text)
+    (line,) = gateway.audit([path])
+    assert line["key"] == "jwt:bob@example.org"
+    assert gateway.places.audit is not None
+    assert text.split(".")[2] not in gateway.places.audit.read_text()

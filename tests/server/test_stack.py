@@ -1,0 +1,303 @@
+"""Replicas behind a gateway on real Tritons: the right answers through TLS and key, also while parts die."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import failed, tritonkit
+from tests.conftest import PROJECT
+from tests.waiting import eventually
+from tritonkit.client import TLS, Client
+from tritonkit.errors import TritonkitError
+from tritonkit.operate.certificates import make_certificates, read_certificate
+from tritonkit.operate.keys import add_key, revoke_key
+from tritonkit.operate.stack import Part, Stack, StackSettings
+from tritonkit.serve.ports import check_free
+
+pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
+
+IMAGE = (PROJECT / "models" / "digits" / "examples" / "seven.png").read_bytes()
+CALLERS = 8
+
+
+class Watched:
+    """A stack that a thread watches over, and who may call it."""
+
+    def __init__(self, root: Path, repository: Path) -> None:
+        self.gateway = root / "deploy" / "gateway"
+        make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
+        (self.gateway / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n")
+        _, self.key = add_key(self.gateway / "keys.json", "all")
+        self.said: list[str] = []
+        settings = StackSettings(
+            root, repository, models=("digits",), replicas=3, gateway=self.gateway,
+            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
+        )  # fmt: skip
+        self.stack = Stack(settings).__enter__()
+        self._thread = threading.Thread(target=self.stack.watch)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self.stack.ending.set()
+        self._thread.join()
+        self.stack.stop()
+
+    def client(self, key: str = "", **options: Any) -> Client:
+        """One with its defaults."""
+        tls = TLS(ca=str(self.gateway / "tls" / "ca.crt"))
+        return Client(f"grpcs://{self.stack.address}", tls=tls, api_key=key or self.key, **options)
+
+    def part(self, name: str) -> Part:
+        """As it is now."""
+        return next(part for part in self.stack.parts if part.name == name)
+
+    def get(self, path: str, data: bytes | None = None) -> tuple[Any, dict[str, str]]:
+        """JSON and headers of an answer over REST."""
+        context = ssl.create_default_context(cafile=str(self.gateway / "tls" / "ca.crt"))
+        headers = {"x-api-key": self.key, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"https://{self.stack.address}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            return json.loads(answer.read() or b"null"), dict(answer.headers)
+
+
+@pytest.fixture(scope="module")
+def watched(
+    shipped_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
+    """Three replicas of digits behind a gateway."""
+    root = tmp_path_factory.mktemp("stack")
+    (root / "models").mkdir()
+    (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
+    made = Watched(root, shipped_repository)
+    yield made
+    made.stop()
+    assert not (root / ".tritonkit" / "stack" / "state.json").exists()
+
+
+class Load:
+    """Callers that call until they are told to stop; a context manager."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self.answers, self.failures = 0, list[str]()
+        self._over = threading.Event()
+
+    def __enter__(self) -> Load:
+        self._client = self._watched.client()
+        self._threads = [threading.Thread(target=self._call) for _ in range(CALLERS)]
+        for thread in self._threads:
+            thread.start()
+        eventually(lambda: self.answers > 2 * CALLERS, "first answers")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What was done to the stack is seen by calls after it.
+        known = self.answers
+        eventually(lambda: self.answers + len(self.failures) > known + 20 * CALLERS, "more answers")
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self._client.close()
+
+    def _call(self) -> None:
+        model = self._client.model("digits")
+        while not self._over.is_set():
+            try:
+                reply = model.predict(image=IMAGE)
+                assert reply["label"][0, 0] == b"7"
+                self.answers += 1
+            except (TritonkitError, AssertionError) as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+
+
+def test_digits_through_tls_and_key(watched: Watched) -> None:
+    """Over gRPC by the client, over REST by any; the answer says what time the server took."""
+    with watched.client() as client:
+        assert client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7"
+        assert client.is_ready("digits")
+    pixels = {
+        "inputs": [
+            {"name": "pixels", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0.0] * 64}
+        ]
+    }
+    answer, headers = watched.get("/v2/models/digits_network/infer", json.dumps(pixels).encode())
+    assert len(answer["outputs"][0]["data"]) == 10
+    assert headers["server-timing"].startswith("upstream;dur=")
+    assert headers["x-request-id"]
+
+
+def test_all_replicas_get_requests_each_on_its_cores(watched: Watched) -> None:
+    """Triton's own counters say so, of each one."""
+    with Load(watched):
+        pass
+    replicas = [part for part in watched.stack.parts if part.name.startswith("replica")]
+    assert len(replicas) == 3
+    for part in replicas:
+        with Client(part.address) as client:
+            assert client.statistics("digits")[0].inference_count > 0
+        assert os.sched_getaffinity(part.pid) == set(part.cores)
+
+
+def test_keys_are_taken_while_it_runs(watched: Watched) -> None:
+    """A new one opens, one that is revoked does not, and no call of another fails meanwhile."""
+    with Load(watched) as load:
+        _, key = add_key(watched.gateway / "keys.json", "short", ("digits",))
+
+        def opens() -> bool:
+            with watched.client(key, retry=None, breaker=None) as client:
+                try:
+                    return bool(client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7")
+                except TritonkitError:
+                    return False
+
+        eventually(opens, "a new key that opens")
+        revoke_key(watched.gateway / "keys.json", "short")
+        eventually(lambda: not opens(), "a revoked key that is refused")
+    assert load.failures == []
+
+
+def test_a_certificate_is_taken_while_it_runs(watched: Watched) -> None:
+    """New connections get the new one; no call fails."""
+    with Load(watched) as load:
+        make_certificates(watched.gateway / "tls", ["localhost", "127.0.0.1"], days=30)
+        wanted = read_certificate(watched.gateway / "tls" / "server.crt").ends
+
+        def served() -> bool:
+            host, _, port = watched.stack.address.rpartition(":")
+            text = ssl.get_server_certificate((host, int(port)), timeout=30)
+            file = watched.gateway / "seen.crt"
+            file.write_text(text)
+            return read_certificate(file).ends == wanted
+
+        eventually(served, "the new certificate")
+    assert load.failures == []
+
+
+def test_no_call_fails_when_a_replica_is_killed(watched: Watched) -> None:
+    """Its calls go to another one; it is started again and gets requests again."""
+    before = watched.part("replica-0").pid
+    with Load(watched) as load:
+        os.kill(before, signal.SIGKILL)
+        eventually(
+            lambda: (
+                watched.part("replica-0").pid != before
+                and watched.part("replica-0").state == "ready"
+            ),
+            "another process",
+        )
+    assert load.failures == []
+    with Load(watched) as load, Client(watched.part("replica-0").address) as client:
+        eventually(lambda: client.statistics("digits")[0].inference_count > 0, "requests again")
+    assert load.failures == []
+
+
+def test_no_call_fails_when_a_replica_hangs(watched: Watched) -> None:
+    """It is found by its health checks and by its silence, and is back once it goes on."""
+    pid = watched.part("replica-1").pid
+    with Load(watched) as load:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            known = load.answers
+            time.sleep(4)  # calls that it holds have ended by then, others go on
+            assert load.answers > known
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert load.failures == []
+
+
+def test_the_gateway_is_started_again(watched: Watched) -> None:
+    """Its clients connect again by themselves, once it is back."""
+    before = watched.part("gateway").pid
+    os.kill(before, signal.SIGKILL)
+    eventually(
+        lambda: (
+            watched.part("gateway").pid not in (0, before)
+            and watched.part("gateway").state == "ready"
+        ),
+        "another gateway",
+    )
+    with watched.client() as client:
+        assert client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7"
+
+
+@pytest.mark.needs("promtool")
+def test_prometheus_has_replicas_and_gateway(watched: Watched) -> None:
+    """Latencies by model and key from the gateway, Triton's own figures from each replica."""
+    address = watched.part("prometheus").address
+
+    def asked(query: str) -> list[Any]:
+        url = f"{address}/api/v1/query?query={urllib.request.quote(query)}"  # type: ignore[attr-defined]
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            found: list[Any] = json.loads(answer.read())["data"]["result"]
+            return found
+
+    eventually(lambda: len(asked("sum by (instance) (nv_inference_count) > 0")) >= 2, "replicas")
+    eventually(
+        lambda: asked('envoy_gateway_request_ms_count{model="digits",key="all"} > 0'), "the gateway"
+    )
+    assert asked('envoy_gateway_requests{model="digits",grpc_status="OK"} > 0')
+
+
+def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path) -> None:
+    """In the background until it is ended; a second one is refused; nothing is left."""
+    root = tmp_path / "project"
+    (root / "models").mkdir(parents=True)
+    (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
+    shutil.copytree(shipped_repository, root / "model_repository")
+    up = (
+        "up",
+        "--replicas",
+        "1",
+        "--model",
+        "digits",
+        "--no-prometheus",
+        "--no-redis",
+        "--root",
+        str(root),
+    )
+    assert "tritonkit certs" in failed(tritonkit(*up), 2)
+    assert tritonkit("certs", "--root", str(root)).returncode == 0
+    (root / "deploy" / "gateway" / "gateway.yaml").write_text("port: 0\n")
+    key = tritonkit("keys", "add", "me", "--root", str(root)).stdout.strip()
+    done = tritonkit(*up, "--detach", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert {part["name"]: part["state"] for part in facts["parts"]} == {
+        "replica-0": "ready",
+        "gateway": "ready",
+    }
+    try:
+        assert "it runs already" in failed(tritonkit(*up), 4)
+        called = subprocess.run(
+            [
+                sys.executable, "-c",
+                "import sys; from tritonkit.client import TLS, Client, Secret\n"
+                "client = Client(sys.argv[1], tls=TLS(ca=sys.argv[2]), api_key=Secret.from_env('KEY'))\n"
+                "print(client.model('digits').predict(image=open(sys.argv[3], 'rb').read())['label'][0, 0])",
+                f"grpcs://{facts['gateway']}", str(root / "deploy/gateway/tls/ca.crt"),
+                str(PROJECT / "models/digits/examples/seven.png"),
+            ],
+            capture_output=True, text=True, check=False, env=os.environ | {"KEY": key},
+        )  # fmt: skip
+        assert called.stdout == "b'7'\n", called.stderr
+    finally:
+        assert tritonkit("down", "--root", str(root)).returncode == 0
+    assert "none runs" in failed(tritonkit("down", "--root", str(root)), 2)
+    for part in facts["parts"]:
+        with pytest.raises(ProcessLookupError):
+            os.kill(part["pid"], 0)
