@@ -113,7 +113,8 @@ def h2load(
     cancelled requests cost Triton 2.51 its life now and then. Short runs find the number.
 
     Args:
-        address: `host:port`, or `unix:PATH` of a socket.
+        address: `host:port`, `https://host:port` for TLS, whose certificate is not looked at, or `unix:PATH` of a
+            socket.
         body: what each sends.
         callers: requests in flight.
         seconds, warm_seconds: counted, and at least so long before without being counted.
@@ -197,7 +198,7 @@ def _target(address: str, path: str) -> list[str]:
     """The words that name the server; a socket's own URL has a host that nobody looks up."""
     if address.startswith("unix:"):
         return [f"--base-uri={address}", f"http://localhost{path}"]
-    return [f"http://{address}{path}"]
+    return [f"{address if address.startswith('https://') else f'http://{address}'}{path}"]
 
 
 def _check(what: str, printed: str, number: int, body: Body) -> None:

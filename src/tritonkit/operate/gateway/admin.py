@@ -50,6 +50,19 @@ class GatewayAdmin:
                 found[name] = int(each["value"])
         return found["membership_healthy"], found["membership_total"]
 
+    def rotate(self, log: Path, most_bytes: int, kept: int) -> None:
+        """Begin a new log where this one has become too long: `log.1` is the one before, up to `log.KEPT`."""
+        try:
+            if log.stat().st_size < most_bytes:
+                return
+        except OSError:
+            return
+        for number in range(kept, 0, -1):
+            older = log.with_name(f"{log.name}.{number - 1}") if number > 1 else log
+            with contextlib.suppress(FileNotFoundError):
+                older.replace(log.with_name(f"{log.name}.{number}"))
+        self._ask("POST", "/reopen_logs")
+
     def drain(self, most_s: float) -> None:
         """Take no new connections, tell callers to go, and wait so long for requests that are under way."""
         self._ask("POST", "/healthcheck/fail")

@@ -120,8 +120,9 @@ def validate(
         )
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
+        first = (said.splitlines() or ["it said nothing"])[0]
         raise RenderError(
-            f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {(said.splitlines() or ['it said nothing'])[0]}",
+            f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {first}",
             wanted="a gateway.yaml whose values Envoy takes", details=said[-3000:],
         )  # fmt: skip
 

@@ -25,6 +25,8 @@ __all__ = ["Stack"]
 TICK_S = 0.25
 _STATE_S = 1.0
 _GATEWAY_DRAIN_S = 10.0
+_AUDIT_BYTES, _AUDITS = 64 << 20, 8
+"""Of the audit log, before another one is begun, and how many are kept."""
 
 
 class Stack:
@@ -37,6 +39,7 @@ class Stack:
         self._companions: dict[str, companions.Companion] = {}
         self._absent: list[str] = []
         self._folder = settings.root / FOLDER
+        self._admin = GatewayAdmin(self._folder / "gateway")
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
@@ -80,6 +83,8 @@ class Stack:
             if time.monotonic() > said_at + _STATE_S:
                 said_at = time.monotonic()
                 write_state(self._settings.root, os.getpid(), self.address, self.parts)
+                if self._places.audit is not None:
+                    self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
             if all(each.lost for each in self._replicas):
                 raise ServerDied(
                     "the stack", found="no replica runs any more", wanted="one at least"
@@ -100,9 +105,7 @@ class Stack:
         self.ending.set()
         if "gateway" in self._companions:
             self._settings.emit("gateway", "stopping: answering the requests under way")
-            GatewayAdmin(self._folder / "gateway").drain(
-                min(_GATEWAY_DRAIN_S, self._settings.drain_s)
-            )
+            self._admin.drain(min(_GATEWAY_DRAIN_S, self._settings.drain_s))
         while self._companions:
             self._companions.popitem()[1].stop()
         stop_replicas(self._replicas)

@@ -1,0 +1,151 @@
+"""What the gateway costs: calls through it beside calls to a replica, and two replicas behind it beside one server."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.h2load import Body, Load, grpc_body, h2load
+from bench.programs import ROOT
+from bench.report import Ratio, Report
+from bench.setting import chosen
+from tritonkit.client import Client
+from tritonkit.errors import UsageError
+from tritonkit.operate.certificates import make_certificates
+from tritonkit.operate.keys import add_key
+from tritonkit.operate.stack import Stack, StackSettings
+from tritonkit.serve import serve
+from tritonkit.serve.ports import check_free
+from tritonkit.wire.protos import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.setting import Setting
+
+__all__ = ["run"]
+
+MODELS = ("digits", "sentences")
+CALLERS = 32
+CONNECTIONS = 4
+ADDED_MS, TIMES = 0.6, 1.5
+KEPT = 0.9
+READY_S = 15.0
+
+
+@dataclass(frozen=True)
+class _Places:
+    """A server with all cores, a replica, and the gateway before it and another one."""
+
+    server: str
+    replica: str
+    gateway: str
+    key: str
+    ready_s: float
+
+
+def run(setting: Setting) -> Report:
+    """Latency and throughput through the gateway, with TLS and a key, over those without it."""
+    if setting.address is not None:
+        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    ratios: list[Ratio] = []
+    with _started(setting) as places:
+        name = f"`tritonkit up`, two replicas: time until it is ready / {READY_S:g} s"
+        ratios.append(Ratio(name, [places.ready_s / READY_S], at_most=1.0))
+        for model in chosen("--models", setting.models, MODELS):
+            ratios += _of(setting, places, model)
+    return Report(
+        "gateway",
+        "through the gateway (TLS, key, audit log) over without it, from a compiled load generator on the same cores",
+        ratios,
+    )
+
+
+def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
+    body = _request(places.server, model)
+    through = replace(body, headers={**body.headers, "x-api-key": places.key})
+    gateway = f"https://{places.gateway}"
+    alone: list[tuple[Load, Load]] = []
+    loaded: list[tuple[Load, Load]] = []
+    for turn in range(setting.rounds):
+        alone.append(_pair(
+            turn, lambda: h2load(gateway, through, callers=1, seconds=setting.seconds / 2),
+            lambda: h2load(places.replica, body, callers=1, seconds=setting.seconds / 2),
+        ))  # fmt: skip
+        loaded.append(_pair(
+            turn,
+            lambda: h2load(gateway, through, callers=CALLERS, seconds=setting.seconds, connections=CONNECTIONS),
+            lambda: h2load(places.server, body, callers=CALLERS, seconds=setting.seconds, connections=CONNECTIONS),
+        ))  # fmt: skip
+    direct = sorted(direct.p50_ms for _, direct in alone)[len(alone) // 2]
+    most_ms = max(ADDED_MS, (TIMES - 1) * direct)
+    added = [ours.p50_ms - direct.p50_ms for ours, direct in alone]
+    facts = {"p50 through, direct: ms": _medians([(a.p50_ms, b.p50_ms) for a, b in alone])}
+    alone_name = f"{model}, one caller: added p50 / {most_ms:.2f} ms"
+    loaded_name = f"{model}, {CALLERS} callers: answers/s with two replicas over one server"
+    rates = {"answers/s through, direct": _medians([(a.per_s, b.per_s) for a, b in loaded])}
+    return [
+        Ratio(alone_name, [each / most_ms for each in added], at_most=1.0, facts=facts),
+        Ratio(loaded_name, [a.per_s / b.per_s for a, b in loaded], at_least=KEPT, facts=rates),
+    ]
+
+
+def _pair(turn: int, ours: Callable[[], Load], direct: Callable[[], Load]) -> tuple[Load, Load]:
+    """Both, in an order that turns."""
+    if turn % 2:
+        second = direct()
+        return ours(), second
+    return ours(), direct()
+
+
+def _medians(pairs: list[tuple[float, float]]) -> list[float]:
+    return [round(sorted(each)[len(each) // 2], 2) for each in zip(*pairs, strict=True)]
+
+
+@contextmanager
+def _started(setting: Setting) -> Iterator[_Places]:
+    """One server, and a stack, of the same repository."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritonkit-bench-")))
+        (root / ".venv-server").symlink_to(ROOT / ".venv-server")
+        folder = root / "deploy" / "gateway"
+        make_certificates(folder / "tls", ["127.0.0.1"])
+        (folder / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n")
+        _, key = add_key(folder / "keys.json", "bench")
+        endpoint = stack.enter_context(
+            serve(setting.repository, models=MODELS, root=root, grpc_port=0, metrics_port=0)
+        )
+        began = time.monotonic()
+        replicas = stack.enter_context(
+            Stack(
+                StackSettings(root, setting.repository, models=MODELS, replicas=2, gateway=folder)
+            )
+        )
+        ready_s = time.monotonic() - began
+        watcher = threading.Thread(target=replicas.watch)
+        watcher.start()
+        stack.callback(watcher.join)
+        stack.callback(replicas.ending.set)
+        first = next(part for part in replicas.parts if part.name == "replica-0")
+        yield _Places(endpoint.grpc, first.address, replicas.address, key, ready_s)
+
+
+def _request(address: str, model: str) -> Body:
+    """One real request of a model, and how long its answer is."""
+    item = (
+        (ROOT / "models" / "digits" / "examples" / "seven.png").read_bytes()
+        if model == "digits"
+        else b"Where is my parcel?"
+    )
+    name = "image" if model == "digits" else "text"
+    request = schema().ModelInferRequest(model_name=model)
+    request.inputs.add(name=name, datatype="BYTES", shape=[1, 1])
+    request.raw_input_contents.append(len(item).to_bytes(4, "little") + item)
+    with Client(address) as client:
+        client.model(model).predict(**{name: item})
+    return grpc_body(request.SerializeToString())
