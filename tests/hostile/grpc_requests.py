@@ -67,12 +67,21 @@ class Sender:
         address: a gRPC server.
         models: those to ask.
         timeout_s: for each; one that takes longer is answered with DEADLINE_EXCEEDED by this side.
+        authority: a certificate in PEM, for TLS.
+        key: sent with each, where there is one.
     """
 
-    def __init__(self, address: str, models: Sequence[str], timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, address: str, models: Sequence[str], timeout_s: float = 20.0, authority: bytes = b"", key: str = ""
+    ) -> None:  # fmt: skip
         self._models = models
-        self._channel = grpc.insecure_channel(address)
+        self._channel = (
+            grpc.secure_channel(address, grpc.ssl_channel_credentials(authority))
+            if authority
+            else grpc.insecure_channel(address)
+        )
         self._timeout_s = timeout_s
+        self._metadata = (("x-api-key", key),) if key else ()
 
     def send(self, random: Random) -> str:
         """One request, as bytes to a method, as one message or a stream; the status's name."""
@@ -83,11 +92,12 @@ class Sender:
             return self._stream([body] * random.randint(1, 3))
         method = "ModelInfer" if random.random() < 0.8 else random.choice(UNARY)
         call = self._channel.unary_unary(f"{SERVICE}/{method}")
-        return _status(lambda: call(body, timeout=self._timeout_s))
+        return _status(lambda: call(body, timeout=self._timeout_s, metadata=self._metadata))
 
     def _stream(self, bodies: list[bytes]) -> str:
         call = self._channel.stream_stream(f"{SERVICE}/ModelStreamInfer")
-        return _status(lambda: list(call(iter(bodies), timeout=self._timeout_s)))
+        sent = {"timeout": self._timeout_s, "metadata": self._metadata}
+        return _status(lambda: list(call(iter(bodies), **sent)))
 
     def close(self) -> None:
         """Give the connection back."""

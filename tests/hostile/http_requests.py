@@ -13,6 +13,7 @@ import copy
 import http.client
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from random import Random
@@ -83,9 +84,14 @@ class Sender:
     Args:
         address: `host:port` of the REST proxy.
         timeout_s: for each answer; one that takes longer is "no answer".
+        context: for TLS.
+        key: sent with each, where there is one.
     """
 
-    def __init__(self, address: str, timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, address: str, timeout_s: float = 20.0, context: ssl.SSLContext | None = None, key: str = ""
+    ) -> None:  # fmt: skip
+        self._context, self._key = context, key
         host, _, port = address.rpartition(":")
         self._address = (host, int(port))
         self._timeout_s = timeout_s
@@ -94,6 +100,9 @@ class Sender:
     def send(self, random: Random) -> str:
         """One request; the status as text, or "no answer"."""
         data = mutated_request(random)
+        if self._key:
+            line, _, rest = data.partition(b"\r\n")
+            data = line + f"\r\nx-api-key: {self._key}\r\n".encode() + rest
         for _ in range(2):
             fresh = self._connection is None
             status, keep = self._exchange(data)
@@ -107,6 +116,10 @@ class Sender:
     def _exchange(self, data: bytes) -> tuple[str, bool]:
         if self._connection is None:
             self._connection = socket.create_connection(self._address, timeout=self._timeout_s)
+            if self._context is not None:
+                self._connection = self._context.wrap_socket(
+                    self._connection, server_hostname=self._address[0]
+                )
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.sendall(data)
         method = data.split(b" ", 1)[0].decode("latin-1")
