@@ -14,8 +14,8 @@ from bench.h2load import Body, Load, grpc_body, h2load
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
-from tritonkit.client import Client
-from tritonkit.errors import UsageError
+from tritonkit.client import TLS, Client
+from tritonkit.errors import ClientError, Overloaded, UsageError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackSettings
@@ -36,6 +36,8 @@ CONNECTIONS = 4
 ADDED_MS, TIMES = 0.6, 1.5
 KEPT = 0.9
 READY_S = 15.0
+RATE_PER_S, RATE_S, RATE_OFF = 100.0, 10.0, 0.05
+"""A key's rate, for how long it is tried, and how far from it what passes may be."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class _Places:
     server: str
     replica: str
     gateway: str
+    authority: Path
     key: str
+    slow_key: str
     ready_s: float
 
 
@@ -57,6 +61,9 @@ def run(setting: Setting) -> Report:
     with _started(setting) as places:
         name = f"`tritonkit up`, two replicas: time until it is ready / {READY_S:g} s"
         ratios.append(Ratio(name, [places.ready_s / READY_S], at_most=1.0))
+        rates = [_rate(places) for _ in range(setting.rounds)]
+        name = f"requests that pass / what a key of {RATE_PER_S:g}/s may send, asked for as often as it goes"
+        ratios.append(Ratio(name, rates, at_most=1 + RATE_OFF, at_least=1 - RATE_OFF))
         for model in chosen("--models", setting.models, MODELS):
             ratios += _of(setting, places, model)
     return Report(
@@ -64,6 +71,28 @@ def run(setting: Setting) -> Report:
         "through the gateway (TLS, key, audit log) over without it, from a compiled load generator on the same cores",
         ratios,
     )
+
+
+def _rate(places: _Places) -> float:
+    """Requests of a limited key that were let through, over its rate times the seconds."""
+    passed = refused = 0
+    tls = TLS(ca=str(places.authority))
+    with Client(
+        f"grpcs://{places.gateway}", tls=tls, api_key=places.slow_key, retry=None, breaker=None
+    ) as client:
+        began = time.monotonic()
+        while time.monotonic() < began + RATE_S:
+            try:
+                client.is_live()
+                passed += 1
+            except Overloaded:
+                refused += 1
+        taken_s = time.monotonic() - began
+    if not refused:
+        raise ClientError(
+            "the limited key", found="nothing was refused", wanted="more requests than its rate"
+        )
+    return passed / (RATE_PER_S * taken_s)
 
 
 def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
@@ -117,6 +146,7 @@ def _started(setting: Setting) -> Iterator[_Places]:
         make_certificates(folder / "tls", ["127.0.0.1"])
         (folder / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n")
         _, key = add_key(folder / "keys.json", "bench")
+        _, slow_key = add_key(folder / "keys.json", "slow", rate_per_s=RATE_PER_S, burst=1)
         endpoint = stack.enter_context(
             serve(setting.repository, models=MODELS, root=root, grpc_port=0, metrics_port=0)
         )
@@ -132,7 +162,9 @@ def _started(setting: Setting) -> Iterator[_Places]:
         stack.callback(watcher.join)
         stack.callback(replicas.ending.set)
         first = next(part for part in replicas.parts if part.name == "replica-0")
-        yield _Places(endpoint.grpc, first.address, replicas.address, key, ready_s)
+        yield _Places(
+            endpoint.grpc, first.address, replicas.address, folder / "tls" / "ca.crt", key, slow_key, ready_s
+        )  # fmt: skip
 
 
 def _request(address: str, model: str) -> Body:
