@@ -13,7 +13,7 @@ from tritonkit.operate.gateway import Replica
 from tritonkit.operate.stack.values import Part, StackSettings, State
 from tritonkit.serve import Endpoint, ServeEvent, Server
 
-__all__ = ["RunningReplica", "start_replicas", "stop_replicas"]
+__all__ = ["RunningReplica", "divided", "start_replicas", "stop_replicas"]
 
 
 class RunningReplica:
@@ -99,9 +99,10 @@ def start_replicas(settings: StackSettings) -> list[RunningReplica]:
     Raises:
         ServerError, UsageError: one does not.
     """
+    allowed = sorted(os.sched_getaffinity(0))
     found = [
         RunningReplica(settings, number, cores)
-        for number, cores in enumerate(_divided(settings.replicas))
+        for number, cores in enumerate(divided(allowed, settings.replicas))
     ]
     try:
         for each in found:
@@ -121,10 +122,9 @@ def stop_replicas(replicas: Sequence[RunningReplica]) -> None:
         thread.join()
 
 
-def _divided(parts: int) -> list[list[int]]:
-    """The cores of this process in so many parts, of neighbours; more parts than cores share them in turn."""
-    allowed = sorted(os.sched_getaffinity(0))
+def divided(allowed: Sequence[int], parts: int) -> list[list[int]]:
+    """Cores in so many parts, of neighbors; more parts than cores share them in turn."""
     if parts > len(allowed):
         return [[allowed[number % len(allowed)]] for number in range(parts)]
     bounds = [number * len(allowed) // parts for number in range(parts + 1)]
-    return [allowed[start:end] for start, end in pairwise(bounds)]
+    return [list(allowed[start:end]) for start, end in pairwise(bounds)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerError, UsageError
+from tritonkit.machine import process_stat
 from tritonkit.serve.core.keys import write_private
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ def write_state(root: Path, owner: int, gateway: str, parts: Sequence[Part]) -> 
         owner: the process that watches over the stack.
         gateway: `host:port`.
     """
-    facts = {"owner": owner, "gateway": gateway, "parts": [asdict(part) for part in parts]}
+    facts = {
+        "owner": owner,
+        "began": _began(owner),
+        "gateway": gateway,
+        "parts": [asdict(part) for part in parts],
+    }
     file = root / FOLDER / _FILE
     new = file.with_name(f".{_FILE}.new")
     write_private(new, json.dumps(facts))
@@ -43,9 +49,11 @@ def read_state(root: Path) -> dict[str, Any] | None:
     """What the stack of a project says: `owner`, `gateway`, `parts`; None where none runs."""
     try:
         facts: dict[str, Any] = json.loads((root / FOLDER / _FILE).read_text())
-    except (OSError, ValueError):
+        owner, began = int(facts["owner"]), facts["began"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return facts if _is_there(int(facts["owner"])) else None
+    known = _began(owner)
+    return facts if known is not None and known == began else None
 
 
 def clear_state(root: Path) -> None:
@@ -68,7 +76,7 @@ def stop_running(root: Path, most_s: float) -> None:
     owner = int(state["owner"])
     os.kill(owner, signal.SIGTERM)
     deadline = time.monotonic() + most_s
-    while _is_there(owner) and (root / FOLDER / _FILE).exists():
+    while _began(owner) == state["began"]:
         if time.monotonic() > deadline:
             raise ServerError(
                 f"the stack of {root}", found=f"process {owner} has not ended after {most_s:g} s",
@@ -77,12 +85,11 @@ def stop_running(root: Path, most_s: float) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _is_there(pid: int) -> bool:
+def _began(pid: int) -> int | None:
+    """When a process began, which tells it from a later one of its number (proc(5), starttime); None where it has
+    ended, also if it was not waited for yet."""
     try:
-        os.kill(pid, 0)
-        # One that has ended and was not waited for is no more than a number.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+        words = process_stat(Path("/proc") / str(pid))
+        return None if words[0] == "Z" else int(words[19])
+    except (OSError, ValueError, IndexError):
+        return None
