@@ -83,8 +83,38 @@ def test_again_it_is_another_certificate_of_the_same_authority(folder: Path) -> 
 def test_a_certificate_of_ones_own_is_left_alone(folder: Path) -> None:
     """One that another authority signed is never written over."""
     (folder / "ca.key").unlink()
+    (folder / "ca.crt").unlink()
     before = (folder / "server.crt").read_bytes()
     with pytest.raises(UsageError, match="another authority"):
+        make_certificates(folder, NAMES)
+    assert (folder / "server.crt").read_bytes() == before
+
+
+def test_a_certificate_put_in_place_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    """Also where an authority for a start was made before: its key would be lost for good."""
+    make_certificates(tmp_path / "production", NAMES)
+    for name in ("server.crt", "server.key"):
+        (folder / name).write_bytes((tmp_path / "production" / name).read_bytes())
+    before = (folder / "server.key").read_bytes()
+    with pytest.raises(UsageError, match="another authority"):
+        make_certificates(folder, NAMES)
+    assert (folder / "server.key").read_bytes() == before
+
+
+@pytest.mark.parametrize("harm", ["no certificate", "empty", "another"])
+def test_an_authority_that_is_not_whole_signs_nothing(
+    folder: Path, tmp_path: Path, harm: str
+) -> None:
+    """In a message, and with nothing written."""
+    if harm == "no certificate":
+        (folder / "ca.crt").unlink()
+    elif harm == "empty":
+        (folder / "ca.crt").write_bytes(b"")
+    else:
+        make_certificates(tmp_path / "other", NAMES)
+        (folder / "ca.crt").write_bytes((tmp_path / "other" / "ca.crt").read_bytes())
+    before = (folder / "server.crt").read_bytes()
+    with pytest.raises(UsageError, match="no authority with its key"):
         make_certificates(folder, NAMES)
     assert (folder / "server.crt").read_bytes() == before
 
@@ -112,7 +142,7 @@ def test_a_key_of_another_certificate_is_refused(folder: Path, tmp_path: Path) -
 
 def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     """With the day on which it ended."""
-    make_certificates(tmp_path, NAMES, days=-1)
+    make_certificates(tmp_path, NAMES, days=0)
     with pytest.raises(UsageError, match="it ended on"):
         check_pair(tmp_path / "server.crt", tmp_path / "server.key")
 

@@ -89,7 +89,7 @@ def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
     """Whoever can write it could give a key to themselves."""
     add_key(file, "alice")
     file.chmod(0o620)
-    with pytest.raises(UsageError, match="others than its owner can write it"):
+    with pytest.raises(UsageError, match="others than you can write it"):
         read_keys(file)
 
 
@@ -100,6 +100,9 @@ def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
         '{"version": 1, "keys": [{"name": "a", "sha256": "xyz", "models": ["*"]}]}',
         '{"version": 1, "keys": [{"name": "a\\"", "sha256": "' + "0" * 64 + '", "models": ["*"]}]}',
         '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": ["*"], "more": 1}]}',
+        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": "digits"}]}',
+        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": ["*"], "burst": 1.5}]}',
+        '{"version": 1, "keys": [' + ", ".join(2 * [f'{{"name": "a", "sha256": "{"0" * 64}", "models": ["*"]}}']) + "]}",
     ],
 )  # fmt: skip
 def test_a_file_of_something_else_is_refused(file: Path, text: str) -> None:

@@ -60,38 +60,70 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
         raise UsageError("certs", found="no name", wanted="a DNS name or an address, or more")
     x509 = _x509()
     folder.mkdir(parents=True, exist_ok=True)
-    ca_file, ca_key_file = folder / "ca.crt", folder / "ca.key"
     server_file, server_key_file = folder / "server.crt", folder / "server.key"
-    if server_file.exists() and not ca_key_file.exists():
-        raise UsageError(
-            str(server_file), found="a certificate that another authority signed", wanted="none, or one of ca.key",
-            todo="it is left as it is; name another folder",
-        )  # fmt: skip
-    written = []
-    if not ca_key_file.exists():
-        key = _new_key()
-        named = x509.Name(
-            [x509.NameAttribute(x509.NameOID.COMMON_NAME, "tritonkit gateway authority")]
-        )
-        own = _signed(x509, named, named, key.public_key(), key, _AUTHORITY_DAYS, _authority(x509))
-        _write_key(ca_key_file, key)
-        ca_file.write_bytes(_pem(own))
-        written += [ca_file, ca_key_file]
-    ca, ca_key = x509.load_pem_x509_certificate(ca_file.read_bytes()), _read_key(ca_key_file)
+    written, ca, ca_key = _authority_of(folder)
+    _refuse_foreign(server_file, ca)
     key = _new_key()
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
     issued = _signed(
         x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, names, ca)
     )
     # The key first: between the two moments a reader finds a pair that does not fit, and keeps the one it has.
-    for file, write in (
-        (server_key_file, lambda new: _write_key(new, key)),
-        (server_file, lambda new: new.write_bytes(_pem(issued))),
-    ):
-        new = file.with_name(f".{file.name}.new")
-        write(new)
-        new.replace(file)
+    _write_key(server_key_file, key)
+    _replace(server_file, _pem(issued))
     return [*written, server_file, server_key_file]
+
+
+def _authority_of(folder: Path) -> tuple[list[Path], Any, Any]:
+    """What was written, and certificate and key of the authority of a folder, which is made where there is none."""
+    x509 = _x509()
+    ca_file, ca_key_file = folder / "ca.crt", folder / "ca.key"
+    if not (ca_file.exists() or ca_key_file.exists()):
+        if (folder / "server.crt").exists():
+            raise _foreign(folder / "server.crt")
+        key = _new_key()
+        named = x509.Name(
+            [x509.NameAttribute(x509.NameOID.COMMON_NAME, "tritonkit gateway authority")]
+        )
+        own = _signed(x509, named, named, key.public_key(), key, _AUTHORITY_DAYS, _authority(x509))
+        _write_key(ca_key_file, key)
+        _replace(ca_file, _pem(own))
+        return [ca_file, ca_key_file], own, key
+    try:
+        ca = x509.load_pem_x509_certificate(ca_file.read_bytes())
+        ca_key = _read_key(ca_key_file)
+        if ca.public_key() != ca_key.public_key():
+            raise ValueError("the key is not that of the certificate")
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            str(ca_file), found=f"no authority with its key {ca_key_file.name}: {error}", wanted="both, or none",
+            todo="put them back, or remove both: callers then need the new ca.crt",
+        ) from None  # fmt: skip
+    return [], ca, ca_key
+
+
+def _refuse_foreign(file: Path, ca: Any) -> None:
+    """Refuse to write over a certificate that another authority signed."""
+    if not file.exists():
+        return
+    invalid = need_package("cryptography.exceptions", EXTRA).InvalidSignature
+    try:
+        _x509().load_pem_x509_certificate(file.read_bytes()).verify_directly_issued_by(ca)
+    except (ValueError, TypeError, invalid):
+        raise _foreign(file) from None
+
+
+def _foreign(file: Path) -> UsageError:
+    return UsageError(
+        str(file), found="a certificate that another authority signed", wanted="none, or one of ca.key",
+        todo="it is left as it is; name another folder",
+    )  # fmt: skip
+
+
+def _replace(file: Path, content: bytes) -> None:
+    new = file.with_name(f".{file.name}.new")
+    new.write_bytes(content)
+    new.replace(file)
 
 
 def read_certificate(file: Path) -> Certificate:
@@ -176,7 +208,9 @@ def _write_key(file: Path, key: Any) -> None:
     text = key.private_bytes(
         kinds.Encoding.PEM, kinds.PrivateFormat.PKCS8, kinds.NoEncryption()
     ).decode()
-    write_private(file, text)
+    new = file.with_name(f".{file.name}.new")
+    write_private(new, text)
+    new.replace(file)
 
 
 def _pem(certificate: Any) -> bytes:

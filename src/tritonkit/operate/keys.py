@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,6 +63,8 @@ class ApiKey:
         Raises:
             ValueError, TypeError, KeyError: it is something else.
         """
+        if not isinstance(facts["models"], list):
+            raise TypeError("models is no list")
         found = cls(**{**facts, "models": tuple(facts["models"])})
         _check(found)
         if not re.fullmatch(r"[0-9a-f]{64}", found.sha256):
@@ -82,11 +85,11 @@ def read_keys(file: Path) -> list[ApiKey]:
     """
     try:
         with file.open("rb") as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            if mode & 0o022:
+            found = os.fstat(opened.fileno())
+            if found.st_mode & 0o022 or found.st_uid not in (0, os.getuid()):
                 raise UsageError(
-                    str(file), found="others than its owner can write it, and so give themselves keys",
-                    wanted="a file of its owner", todo=f"look into it, then: chmod go-w {file}",
+                    str(file), found="others than you can write it, and so give themselves keys",
+                    wanted="a file of yours", todo=f"look into it, then: chown $USER {file}; chmod go-w {file}",
                 )  # fmt: skip
             facts = json.load(opened)
     except FileNotFoundError:
@@ -96,7 +99,7 @@ def read_keys(file: Path) -> list[ApiKey]:
     try:
         if facts["version"] != _VERSION:
             raise ValueError(f"version {facts['version']}")
-        return [ApiKey.from_dict(each) for each in facts["keys"]]
+        return _distinct([ApiKey.from_dict(each) for each in facts["keys"]])
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(file, f"no keys of this version: {error}") from None
 
@@ -147,19 +150,29 @@ def revoke_key(file: Path, name: str) -> ApiKey:
         )
 
 
+def _distinct(keys: list[ApiKey]) -> list[ApiKey]:
+    for what in ("name", "sha256"):
+        value, count = (
+            Counter(getattr(key, what) for key in keys).most_common(1)[0] if keys else ("", 1)
+        )
+        if count > 1:
+            raise ValueError(f"two keys of the {what} {value}")
+    return keys
+
+
 def _check(key: ApiKey) -> None:
     if not isinstance(key.name, str) or not _NAME.fullmatch(key.name):
         raise ValueError(
             f"the name {key.name!r}; wanted 1 to 64 letters, digits and . _ @ -, a letter or digit first"
         )
     for model in key.models:
-        if model != EVERY and not _MODEL.fullmatch(model):
+        if not isinstance(model, str) or (model != EVERY and not _MODEL.fullmatch(model)):
             raise ValueError(f"the model {model!r}; wanted a model's name, or * for all")
     if not key.models:
         raise ValueError("no model; wanted one or more, or * for all")
     if key.rate_per_s is not None and not 0.01 <= key.rate_per_s <= 1e6:
         raise ValueError(f"a rate of {key.rate_per_s:g}/s; wanted 0.01 to 1000000")
-    if not 1 <= key.burst <= 1_000_000:
+    if not isinstance(key.burst, int) or not 1 <= key.burst <= 1_000_000:
         raise ValueError(f"a burst of {key.burst}; wanted 1 to 1000000")
 
 

@@ -117,7 +117,7 @@ def test_a_key_of_one_model_over_rest(gateway: Gateway, path: str, status: int) 
 def test_a_key_of_one_model_over_grpc(gateway: Gateway) -> None:
     """Each method that names a model; what names none is open, what names all is not."""
     key = gateway.keys["digits"]
-    for method in ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"):
+    for method in ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig"):
         path = f"{INFERENCE}/{method}"
         assert gateway.call(path, infer("digits"), x_api_key=key)[0] == "UNAVAILABLE"
         assert gateway.call(path, infer("sentences"), x_api_key=key)[0] == "PERMISSION_DENIED"
@@ -127,6 +127,35 @@ def test_a_key_of_one_model_over_grpc(gateway: Gateway) -> None:
         gateway.call(f"{INFERENCE}/ModelStreamInfer", infer("digits"), x_api_key=key)[0]
         == "PERMISSION_DENIED"
     )
+
+
+def test_statistics_want_a_key_for_all_models(gateway: Gateway) -> None:
+    """Without a name they are about all, and a name that is there twice may be none in the end."""
+    path = f"{INFERENCE}/ModelStatistics"
+    for message in (b"", infer("digits"), infer("digits") + b"\x0a\x00"):
+        assert (
+            gateway.call(path, message, x_api_key=gateway.keys["digits"])[0] == "PERMISSION_DENIED"
+        )
+        assert gateway.call(path, message, x_api_key=gateway.keys["all"])[0] == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("rate", [0.01, 1, 19, 21, 25, 29, 50, 99.9, 1000, 1e6])
+def test_every_rate_is_taken(gateway: Gateway, rate: float) -> None:
+    """Also those that do not fit Envoy's shortest interval: what it refuses, it refuses with all other changes."""
+    key = gateway.add_key(f"rate-{rate}", rate=rate)
+    gateway.reload()
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    assert gateway.admin.rejected() == 0
+
+
+def test_streams_want_a_key_without_a_rate(gateway: Gateway) -> None:
+    """One stream has any number of requests."""
+    key = gateway.add_key("limited", rate=1000)
+    gateway.reload()
+    path = f"{INFERENCE}/ModelStreamInfer"
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    assert gateway.call(path, infer("digits"), x_api_key=key)[0] == "PERMISSION_DENIED"
+    assert gateway.call(path, infer("digits"), x_api_key=gateway.keys["all"])[0] == "UNAVAILABLE"
 
 
 def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:

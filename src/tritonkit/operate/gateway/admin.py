@@ -32,13 +32,11 @@ class GatewayAdmin:
 
     def active_requests(self) -> int:
         """Requests of callers that are under way; 0 where there is no gateway."""
-        status, text = self._ask(
-            "GET", "/stats?filter=^http.gateway.downstream_rq_active$&format=json"
-        )
-        if status != http.client.OK:
-            return 0
-        stats = json.loads(text)["stats"]
-        return sum(int(each["value"]) for each in stats if "value" in each)
+        return self._stat("http.gateway.downstream_rq_active")
+
+    def rejected(self) -> int:
+        """How many configurations of routes it has refused since it started."""
+        return self._stat("http.gateway.rds.gateway.update_rejected")
 
     def healthy(self, cluster: str) -> tuple[int, int]:
         """Replicas of a cluster that get requests, and all."""
@@ -59,17 +57,23 @@ class GatewayAdmin:
             return
         for number in range(kept, 0, -1):
             older = log.with_name(f"{log.name}.{number - 1}") if number > 1 else log
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 older.replace(log.with_name(f"{log.name}.{number}"))
         self._ask("POST", "/reopen_logs")
 
     def drain(self, most_s: float) -> None:
-        """Take no new connections, tell callers to go, and wait so long for requests that are under way."""
-        self._ask("POST", "/healthcheck/fail")
-        self._ask("POST", "/drain_listeners?graceful&skip_exit")
+        """Take no new connections, and wait so long for requests that are under way."""
+        self._ask("POST", "/drain_listeners")
         deadline = time.monotonic() + most_s
         while self.active_requests() and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
+
+    def _stat(self, name: str) -> int:
+        """A counter or gauge of that name; 0 where there is none."""
+        status, text = self._ask("GET", f"/stats?filter=^{name}$&format=json")
+        if status != http.client.OK:
+            return 0
+        return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)
 
     def _ask(self, method: str, path: str) -> tuple[int, str]:
         """Status and answer; 0 where nobody answers."""

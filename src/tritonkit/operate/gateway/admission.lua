@@ -46,7 +46,9 @@ local function identify(handle)
     return refuse(handle, "401", problem)
   end
   if not key then
-    if not ACCEPTS_TOKENS then
+    -- What may be a token is looked at by the next filter; all else ends here, before anything of it is gathered.
+    local bearer = handle:headers():get("authorization")
+    if not (ACCEPTS_TOKENS and bearer and bearer:match("^Bearer %S+$")) then
       refuse(handle, "401", "no key: wanted one in x-api-key, or in authorization as Bearer")
     end
     return
@@ -56,14 +58,16 @@ local function identify(handle)
     return refuse(handle, "401", "the key: it is none of this gateway's, or was revoked")
   end
   note(handle, "key", found.name)
+  note(handle, "counted", found.name)
   note(handle, "models", found.models)
+  note(handle, "limited", found.limited)
 end
 
 -- The claims of a JSON Web Token that the filter before has found to be good.
 local function from_token(handle)
   local checked = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.jwt_authn")
   local claims = checked and checked.claims
-  if not claims or type(claims.sub) ~= "string" then
+  if not claims or type(claims.sub) ~= "string" or claims.sub == "" then
     return nil
   end
   local models = claims[MODELS_CLAIM] or DEFAULT_MODELS
@@ -74,7 +78,8 @@ local function from_token(handle)
     end
     models = list
   end
-  return "jwt:" .. sub(claims.sub, 1, 64), type(models) == "table" and models or {}
+  local printable = claims.sub:gsub("[^%w._@:|/+-]", "_")
+  return "jwt:" .. sub(printable, 1, 128), type(models) == "table" and models or {}
 end
 
 local function holds(models, wanted)
@@ -99,7 +104,7 @@ local function model_of(handle, route)
     return name == "" and EVERY or name
   elseif route == "rest-model" then
     return handle:headers():get(":path"):match("^/v2/models/([^/?]+)") or EVERY
-  elseif route == "grpc-every" or route == "rest-every" then
+  elseif route == "grpc-stream" or route == "grpc-every" or route == "rest-every" then
     return EVERY
   end
   return ""
@@ -116,12 +121,17 @@ local function admit(handle)
     name, models = from_token(handle)
     if name then
       note(handle, "key", name)
+      note(handle, "counted", "jwt")
     end
   end
   if not name then
     return refuse(handle, "401", "no key or token: wanted one")
   end
-  local model = model_of(handle, handle:streamInfo():routeName())
+  local route = handle:streamInfo():routeName()
+  if route == "grpc-stream" and who.limited then
+    return refuse(handle, "403", "streams: wanted a key without a rate, for one has any number of requests")
+  end
+  local model = model_of(handle, route)
   local known = handle:metadata():get("models") or {}
   -- What is measured is counted for each name: a caller must not be able to make them up.
   note(handle, "model", model == EVERY and "all" or model == "" and "none" or known[model] and model or "unknown")

@@ -18,6 +18,7 @@ ROUTES, CLUSTERS, SECRETS = "routes.json", "clusters.json", "secrets.json"
 
 _MANAGER = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _ADMIN = "admin"
+_HEAP = "envoy.resource_monitors.fixed_heap"
 _TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 _CEL = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
 _MONITORS = "type.googleapis.com/envoy.extensions.resource_monitors"
@@ -87,7 +88,21 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
                     "@type": f"{_MONITORS}.downstream_connections.v3.DownstreamConnectionsConfig",
                     "max_active_downstream_connections": limits.connections,
                 },
+            }, {
+                "name": _HEAP,
+                "typed_config": {
+                    "@type": f"{_MONITORS}.fixed_heap.v3.FixedHeapConfig",
+                    "max_heap_size_bytes": max(limits.memory_mib, 4 * limits.request_mib) << 20,
+                },
             }],
+            "actions": [
+                _near_full("shrink_heap", threshold={"value": 0.7}),
+                _near_full("reset_high_memory_stream", scaled={
+                    "scaling_threshold": 0.75, "saturation_threshold": 0.95,
+                }),
+                _near_full("stop_accepting_requests", threshold={"value": 0.9}),
+            ],
+            "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
         },
         "stats_config": {
             # In milliseconds: a histogram whose buckets are as fine as targets of latency are.
@@ -180,6 +195,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "codec_type": "AUTO",
         "server_name": "tritonkit",
         "use_remote_address": True,
+        "internal_address_config": {"unix_sockets": False},
         "skip_xff_append": True,
         "generate_request_id": True,
         "always_set_request_id_in_response": True,
@@ -256,6 +272,14 @@ def _watched(file: Path) -> dict[str, Any]:
     return {
         "path_config_source": {"path": str(file), "watched_directory": {"path": str(file.parent)}},
         "resource_api_version": "V3",
+    }
+
+
+def _near_full(action: str, **trigger: Any) -> dict[str, Any]:
+    """What is done as the heap fills up."""
+    return {
+        "name": f"envoy.overload_actions.{action}",
+        "triggers": [{"name": _HEAP, **trigger}],
     }
 
 

@@ -70,11 +70,13 @@ def _cluster(
         # Where all are out, hanging on them all is worse than saying so at once.
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "outlier_detection": {
-            "consecutive_5xx": 5, "consecutive_gateway_failure": 5, "interval": "1s",
+            "interval": "1s", "consecutive_local_origin_failure": 5, "enforcing_consecutive_local_origin_failure": 100,
             "base_ejection_time": f"{EJECTED_S:g}s", "max_ejection_time": "60s", "max_ejection_percent": 50,
-            "enforcing_consecutive_gateway_failure": 100,
-            # Slow replicas get less by having more under way; answers that models fail are no fault of one replica.
-            "enforcing_success_rate": 0,
+            # Only what is between here and the replica counts: a model that fails would cost all callers half of the
+            # replicas. A slow one gets less by having more under way.
+            "split_external_local_origin_errors": True, "enforcing_consecutive_5xx": 0,
+            "enforcing_consecutive_gateway_failure": 0, "enforcing_success_rate": 0,
+            "enforcing_local_origin_success_rate": 0,
         },
         "circuit_breakers": {"thresholds": [{
             "max_connections": most, "max_requests": most, "max_pending_requests": most,

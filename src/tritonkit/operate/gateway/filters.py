@@ -93,6 +93,7 @@ def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:
     provider: dict[str, Any] = {
         "issuer": jwt.issuer, "audiences": list(jwt.audiences), "payload_in_metadata": "claims",
         "clock_skew_seconds": 30, "require_expiration": True,
+        "from_headers": [{"name": "authorization", "value_prefix": "Bearer "}],
     }  # fmt: skip
     if jwt.jwks:
         provider["local_jwks"] = {

