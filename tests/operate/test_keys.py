@@ -12,6 +12,8 @@ import pytest
 from tritonkit.errors import UsageError
 from tritonkit.operate.keys import PREFIX, add_key, hash_of, read_keys, revoke_key
 
+_TWICE = json.dumps({"name": "a", "sha256": "0" * 64, "models": ["*"]})
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -102,7 +104,7 @@ def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
         '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": ["*"], "more": 1}]}',
         '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": "digits"}]}',
         '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": ["*"], "burst": 1.5}]}',
-        '{"version": 1, "keys": [' + ", ".join(2 * [f'{{"name": "a", "sha256": "{"0" * 64}", "models": ["*"]}}']) + "]}",
+        '{"version": 1, "keys": [' + ", ".join(2 * [_TWICE]) + "]}",
     ],
 )  # fmt: skip
 def test_a_file_of_something_else_is_refused(file: Path, text: str) -> None:

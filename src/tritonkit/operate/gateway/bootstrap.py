@@ -243,6 +243,12 @@ def _replies(request_mib: int) -> dict[str, Any]:
             mapper(f"{limited} && {grpc}", too_often, body_format_override=plain),
             mapper(limited, too_often),
             mapper("response.code == 413", too_long),
+            # A transfer encoding that Envoy does not know is no fault of the server's.
+            mapper(
+                "response.code == 501",
+                "the request: found a transfer encoding that is not known",
+                status_code=400,
+            ),
             mapper(grpc, body_format_override=plain),
         ],
     }
