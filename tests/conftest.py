@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,17 @@ def write_model(root: Path) -> WriteModel:
         return load(folder, root)
 
     return write
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)  # noqa: S607
 
 
 @pytest.fixture

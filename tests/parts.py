@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,10 @@ PARTS = {
         "Redis", programs("redis-server"), "apt-get install redis-server", fixtures=("start_redis",)
     ),
     "root": Part("root", lambda: os.geteuid() == 0, "run it as root"),
+    "s3": Part(
+        "S3 server", lambda: all(map(find_spec, ("s3fs", "moto", "flask_cors"))),
+        "pip install s3fs 'moto[server]'", fixtures=("s3",), demanded=False,
+    ),
     "triton": Part(
         "Triton", lambda: programs("tritonserver")() or
         in_server("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")(),

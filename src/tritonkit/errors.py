@@ -11,6 +11,7 @@ TritonkitError            1  anything not named below
 │   ├── ServerNotFound    4  no tritonserver, or it lacks something on this machine
 │   ├── ServerStartError  4  it was started and did not become ready
 │   └── ServerDied        4  it, or a Python stub in it, ended while serving
+├── StoreError            5  copies of a repository: the store, or a backup in it, cannot be used
 └── ClientError           5  a call failed
     ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
     ├── ModelNotFound     5  the server does not serve that model or version
@@ -48,6 +49,7 @@ __all__ = [
     "ServerStartError",
     "ServerUnavailable",
     "SpecError",
+    "StoreError",
     "TritonkitError",
     "Unsupported",
     "UsageError",
@@ -156,6 +158,12 @@ class ServerStartError(ServerError):
 
 class ServerDied(ServerError):
     """Triton, or a Python stub in it, ended while serving."""
+
+
+class StoreError(TritonkitError):
+    """The store of backups cannot be used, or a backup in it is not what was put there."""
+
+    exit_code = 5
 
 
 class ClientError(TritonkitError):

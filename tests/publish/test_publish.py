@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -295,17 +294,6 @@ def hold_whole(out: Path) -> None:
             assert sha256_file(newest / name) == digest
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    subprocess.run(mount, check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)  # noqa: S607
-
-
 @pytest.mark.parametrize(
     "mounted", [True, False], ids=["the repository is the mount", "a folder on it"]
 )
@@ -336,6 +324,39 @@ def test_a_mounted_repository_takes_several_models(small_disk: Path, tmp_path: P
         assert (small_disk / name / "config.pbtxt").read_text().endswith(f'name: "{name}"\n')
         assert versions(small_disk / name) == [2, 3]
         assert not (small_disk / name / ".staging").exists()
+
+
+@pytest.mark.parametrize("moves", range(2, 7))
+def test_a_kill_within_a_mounted_model_is_finished(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """After any of its parts was put in place: none goes back, and the new version is not taken for left over."""
+    for content in (b"one", b"two"):
+        publish(small_disk, [rendered(tmp_path / "net", content)])
+
+    class Killed(BaseException):
+        pass
+
+    synced = []
+    real = staging.sync
+
+    def sync(place: Path) -> None:
+        real(place)
+        synced.extend([place] if place == small_disk / "net" else [])
+        if len(synced) == moves:
+            monkeypatch.setattr(staging, "_clear", lambda folder: None)
+            raise Killed
+
+    monkeypatch.setattr(staging, "sync", sync)
+    with pytest.raises(Killed):
+        publish(small_disk, [rendered(tmp_path / "net", b"three", text="# changed\n")])
+    monkeypatch.undo()
+    assert recover(small_disk)
+    net = small_disk / "net"
+    assert (net / "3" / "model.onnx").read_bytes() == b"three"
+    assert (net / "config.pbtxt").read_text().endswith("# changed\n")
+    assert versions(net) == [2, 3]
+    assert not (net / ".staging").exists()
 
 
 def test_recovering_waits_for_a_publish_that_is_going_on(out: Path, tmp_path: Path) -> None:

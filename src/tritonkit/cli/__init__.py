@@ -14,6 +14,7 @@ import typer
 
 from tritonkit import __version__
 from tritonkit.cli import (
+    backup,
     build,
     call,
     certs,
@@ -31,8 +32,10 @@ from tritonkit.cli import (
     profile,
     reload,
     report,
+    restore,
     serve,
     server,
+    sign,
     tune,
     up,
     verify,
@@ -63,6 +66,9 @@ app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)
 app.command("verify")(verify.command)
+app.command("sign")(sign.command)
+app.command("backup")(backup.command)
+app.command("restore")(restore.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.command("schema")(new.schema)

@@ -9,7 +9,8 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.table import Table
 from tritonkit.errors import TritonkitError
 from tritonkit.text import barred, printable
 
-__all__ = ["note", "print_error", "print_json", "print_line", "print_table", "to_plain"]
+__all__ = ["byte_bar", "note", "print_error", "print_json", "print_line", "print_table", "to_plain"]
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
@@ -86,3 +87,17 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return value
+
+
+@contextmanager
+def byte_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of the bytes done and in all, on a terminal; nothing elsewhere, because most repositories take a second."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(doing), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from tritonkit.cli.options import AsJson, Repository, Root, models_argument, project_folder
-from tritonkit.cli.output import note, print_json
+from tritonkit.cli.output import byte_bar, note, print_json
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +22,19 @@ def command(
         list[str] | None, models_argument("Models of the repository; all by default.")
     ] = None,
     repository: Repository = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also want the signature of this key over every file, as `tritonkit sign` makes it.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Hold every file of the served versions against the hashes it was published with.
+
+    With a public key no model or file may differ from what was signed, be missing or be added, in any version.
 
     Example: tritonkit verify digits_network
     """
@@ -37,9 +46,12 @@ def command(
     models = tuple(names or ())
     _want_models(folder, models)
     totals = Totals()
-    with _progress() as shown:
+    with byte_bar("verifying") as shown:
         findings = verify(folder, models, progress=shown, totals=totals)
-    others = foreign(folder, models)
+    if public_key is not None:
+        told = {finding.file for finding in findings}
+        findings += [f for f in _unsigned(folder, models, public_key) if f.file not in told]
+    others = foreign(folder, models) if public_key is None else []
     if as_json:
         print_json(
             {
@@ -52,10 +64,25 @@ def command(
         note(f"not checked, because tritonkit did not write them: {', '.join(others)}")
     if findings:
         raise damage(findings)
+    if public_key is not None:
+        note(f"{folder}: all of it is signed by {public_key}")
     note(
         f"{folder}: {totals.files} files of {totals.models} models"
         f" ({format_bytes(totals.size_bytes)}) are as they were published"
     )
+
+
+def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[Finding]:
+    """What is not as the owner of the key has signed it."""
+    from tritonkit.operate.store import check
+    from tritonkit.operate.store.contents import read_contents
+    from tritonkit.operate.store.keys import read_public_key
+    from tritonkit.operate.store.signature import read
+
+    key = read_public_key(public_key)
+    with byte_bar("checking the signature") as shown:
+        contents = read_contents(folder, models, progress=shown)
+    return check(contents, read(folder), key, folder, models)
 
 
 def _want_models(folder: Path, names: tuple[str, ...]) -> None:
@@ -79,18 +106,3 @@ def _facts(finding: Finding) -> dict[str, str]:
         "model": finding.model, "file": str(finding.file), "found": finding.found,
         "wanted": finding.wanted, "do": finding.todo,
     }  # fmt: skip
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; nothing elsewhere, because most repositories take a second."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("verifying"), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bars:
-        task = bars.add_task("", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)

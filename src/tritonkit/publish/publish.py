@@ -24,7 +24,7 @@ from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
 from tritonkit.spec.units import format_bytes
 
-__all__ = ["Change", "Rendered", "drift", "publish", "recover"]
+__all__ = ["Change", "Rendered", "drift", "publish", "recover", "require_space", "staged"]
 
 Action = Literal["new version", "new configuration", "unchanged", "removed"]
 
@@ -182,21 +182,25 @@ def _write(out: Path, updates: Sequence[_Update]) -> None:
     """Stage the next state of every model, then put them in place together."""
     if not updates:
         return
-    _require_space(out, updates)
+    _require_space_for(out, updates)
     with Staging(out) as stage:
         for update in updates:
             _stage(stage.new(update.change.model), out / update.change.model, update)
         stage.commit([update.change.model for update in updates])
 
 
-def _require_space(out: Path, updates: Sequence[_Update]) -> None:
-    """PublishError, before anything is written, if the new versions do not fit on the disk."""
+def _require_space_for(out: Path, updates: Sequence[_Update]) -> None:
     needed = sum(
         source.stat().st_size
         for update in updates
         if update.change.action == "new version"
         for source in update.rendered.plan.version_files.values()
     )
+    require_space(out, needed)
+
+
+def require_space(out: Path, needed: int) -> None:
+    """PublishError, before anything is written, if `needed` bytes do not fit on the repository's disk."""
     if needed > _free_bytes(out):
         raise _disk_full(out, f"{format_bytes(needed)} for the new versions beside the old ones")
 
@@ -206,7 +210,7 @@ def _disk_full(out: Path, wanted: str) -> PublishError:
         str(out),
         found=f"the disk is full: {format_bytes(_free_bytes(out))} are free",
         wanted=wanted,
-        todo="free space and build again: what was served before is still in place",
+        todo="free space and do it again: what was served before is still in place",
     )
 
 
@@ -277,7 +281,19 @@ def _locked(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _disk_errors(out: Path) -> Iterator[None]:
+def staged(out: Path) -> Iterator[Staging]:
+    """A place for models that no build made, such as those of a backup; its `commit` puts them in place.
+
+    Other publishes wait meanwhile. PublishError, with everything as it was, when the disk is full or not writable.
+    """
+    with _disk_errors(out, "--repository"):
+        out.mkdir(parents=True, exist_ok=True)
+        with _locked(out), Staging(out) as stage:
+            yield stage
+
+
+@contextmanager
+def _disk_errors(out: Path, option: str = "--out") -> Iterator[None]:
     """Failures of the file system become one error, with the repository as it was."""
     try:
         yield
@@ -288,5 +304,5 @@ def _disk_errors(out: Path) -> Iterator[None]:
             str(error.filename or out),
             found=f"it cannot be written: {error.strerror or error}",
             wanted="a folder this user may write",
-            todo="correct it, or name another --out: what was served before is still in place",
+            todo=f"correct it, or name another {option}: what was served before is still in place",
         ) from error

@@ -16,11 +16,14 @@ from pathlib import Path
 from tritonkit.disk import sync, sync_tree, write_whole
 from tritonkit.errors import PublishError
 
-__all__ = ["Staging", "recover"]
+__all__ = ["MODEL_NAME", "Staging", "recover"]
+
+MODEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,300}")
+"""What a folder that is put in place may be called: a spec's name, `_` and a step's."""
 
 _COMMIT = "commit.json"
+_PARTS = "parts.json"
 _HIDDEN = ".staging"
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,300}")  # a spec's name, `_` and a step's
 _MOST_BYTES = 1 << 20
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -117,6 +120,21 @@ def _not_ours(folder: Path, where: Path, found: str) -> PublishError:
 def _read_record(folder: Path, out: Path) -> dict[str, int]:
     """Model -> inode of its staged folder. PublishError where a name or folder leads anywhere else."""
     file = folder / _COMMIT
+    record = _read_numbers(file, folder)
+    for name, inode in record.items():
+        if not MODEL_NAME.fullmatch(name):
+            raise _not_ours(folder, file, f"{name!r}: {inode!r} is no model and its inode")
+        staged, final = folder / name, out / name
+        for path in (staged, final):
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                raise _not_ours(folder, path, "it is a symbolic link, or no folder")
+        if not staged.is_dir() and not _is_in_place(final, inode):
+            raise _not_ours(folder, staged, "it is missing")
+    return record
+
+
+def _read_numbers(file: Path, folder: Path) -> dict[str, int]:
+    """A record of names and inodes. PublishError where it is none."""
     try:
         if file.is_symlink() or file.stat().st_size > _MOST_BYTES:
             raise ValueError("a link, or too large")
@@ -126,14 +144,8 @@ def _read_record(folder: Path, out: Path) -> dict[str, int]:
     if not isinstance(record, dict):
         raise _not_ours(folder, file, "it is not a record of a publish")
     for name, inode in record.items():
-        if not _NAME.fullmatch(name) or type(inode) is not int:
-            raise _not_ours(folder, file, f"{name!r}: {inode!r} is no model and its inode")
-        staged, final = folder / name, out / name
-        for path in (staged, final):
-            if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise _not_ours(folder, path, "it is a symbolic link, or no folder")
-        if not staged.is_dir() and not _is_in_place(final, inode):
-            raise _not_ours(folder, staged, "it is missing")
+        if type(inode) is not int:
+            raise _not_ours(folder, file, f"{name!r}: {inode!r} is no name and its inode")
     return record
 
 
@@ -162,19 +174,33 @@ def _replace(staged: Path, final: Path) -> None:
 
 def _replace_within(staged: Path, final: Path) -> None:
     """Replace the content of the folder that hosts the staging: whole parts, the config last."""
-    names = {part.name for part in staged.iterdir()}
-    for part in sorted(staged.iterdir(), key=lambda path: path.name == "config.pbtxt"):
-        target = final / part.name
+    parts = _parts(staged)
+    for name in sorted(parts, key=lambda name: name == "config.pbtxt"):
+        part, target = staged / name, final / name
+        if not part.exists() or (target.exists() and target.stat().st_ino == parts[name]):
+            continue  # put in place before a kill
         if part.is_dir() and target.is_dir():
-            if part.name.isdigit() and (target / "manifest.json").is_file():
-                continue  # an older version, which stays as it is
             _exchange(part, target)
         else:
             part.replace(target)
         sync(final)
     for old in final.iterdir():
-        if old.name.isdigit() and old.name not in names and not old.is_symlink():
+        if old.name.isdigit() and old.name not in parts and not old.is_symlink():
             shutil.rmtree(old)
+
+
+def _parts(staged: Path) -> dict[str, int]:
+    """Name -> inode of what was staged of a model, written down before the first of it is moved: who goes on after
+    a kill must neither move it back nor take it for left over."""
+    file = staged.parent / _PARTS
+    if not file.exists():
+        found = {path.name: path.stat().st_ino for path in staged.iterdir()}
+        write_whole(file, json.dumps(found).encode())
+    parts = _read_numbers(file, staged.parent)
+    for name in parts:
+        if not name or "/" in name or name in (".", ".."):
+            raise _not_ours(staged.parent, file, f"{name!r} is no name in a folder")
+    return parts
 
 
 def _exchange(first: Path, second: Path) -> None:

@@ -1,0 +1,162 @@
+"""`tritonkit backup`: copy what is served to a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritonkit.cli.options import AsJson, Repository, Root, models_argument, project_folder
+from tritonkit.cli.output import byte_bar, note, print_json, print_line, print_table
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.operate.store import Backup, Listed
+    from tritonkit.operate.store.keys import EncryptionKey
+
+__all__ = ["EncryptionKeyFile", "command", "read_encryption"]
+
+EncryptionKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="File with the key of encrypted backups; --new-key makes one."
+    ),
+]
+
+
+def command(
+    url: Annotated[
+        str | None,
+        typer.Argument(help="The store: a folder, or s3://, gs://, abfs://, sftp:// ...", show_default=False),
+    ] = None,
+    names: Annotated[
+        list[str] | None, models_argument("Models of the repository; all by default.")
+    ] = None,
+    repository: Repository = None,
+    encryption_key: EncryptionKeyFile = None,
+    new_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Make a key that encrypts, and back nothing up."),
+    ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show the backups in the store instead.")
+    ] = False,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:  # fmt: skip
+    """Copy a repository to a store, if it is as it was published. What the store has is not copied again.
+
+    A backup is in the store only once all of it is. Several are kept; its ID is printed.
+
+    Example: tritonkit backup s3://bucket/models
+    """
+    if new_key is not None:
+        from tritonkit.operate.store.keys import new_encryption_key
+
+        new_encryption_key(new_key)
+        note(f"{new_key}: a new key; without a copy of it nobody can restore what it encrypts")
+        return
+    if url is None:
+        raise UsageError("backup", found="no store is named", wanted="tritonkit backup URL")
+    key = read_encryption(encryption_key)
+    if listed:
+        _list(url, key, as_json)
+    else:
+        folder = (repository or project_folder(root) / "model_repository").resolve()
+        _back_up(folder, url, tuple(names or ()), key, as_json)
+
+
+def read_encryption(file: Path | None) -> EncryptionKey | None:
+    """The key in a file; None where none is named."""
+    from tritonkit.operate.store.keys import read_encryption_key
+
+    return None if file is None else read_encryption_key(file)
+
+
+def _back_up(
+    folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey | None, as_json: bool
+) -> None:
+    from tritonkit.cli.started import recovered
+    from tritonkit.operate.store import back_up, open_store
+
+    store = open_store(url)
+    try:
+        with byte_bar("copying") as shown:
+            done = back_up(recovered(folder), store, names, key=key, progress=shown)
+    except KeyboardInterrupt:
+        note(
+            f"interrupted: {store.url} has no new backup; the same command goes on where this ended"
+        )
+        raise
+    if as_json:
+        print_json(
+            {
+                **_facts(done.id, key is not None, done),
+                "repository": str(folder),
+                "store": store.url,
+            }
+        )
+    else:
+        print_line(done.id)
+    note(_said(store.url, done))
+
+
+def _said(url: str, done: Backup) -> str:
+    from tritonkit.spec.units import format_bytes
+
+    index = done.index
+    signed = "signed" if index.signature else "not signed"
+    return (
+        f"{url}: {len(index.files)} files of {len(index.models)} models ({format_bytes(index.size_bytes)}),"
+        f" {signed}; {done.copied_files} were copied ({format_bytes(done.copied_bytes)})"
+    )
+
+
+def _list(url: str, key: EncryptionKey | None, as_json: bool) -> None:
+    from tritonkit.operate.store import list_backups, open_store
+    from tritonkit.spec.units import format_bytes
+
+    store = open_store(url)
+    found = list_backups(store, key)
+    if as_json:
+        print_json({"store": store.url, "backups": [_facts(b.id, b.encrypted, b) for b in found]})
+        return
+    rows = []
+    for each in found:
+        if each.index is None:
+            rows.append([each.id, "-", "-", "-", each.problem])
+            continue
+        size = format_bytes(each.index.size_bytes)
+        remarks = [
+            name
+            for name, is_so in (("encrypted", each.encrypted), ("signed", each.index.signature))
+            if is_so
+        ]
+        rows.append(
+            [
+                each.id,
+                ", ".join(each.index.models),
+                str(len(each.index.files)),
+                size,
+                ", ".join(remarks),
+            ]
+        )
+    print_table(f"Backups in {store.url}", ["ID", "models", "files", "size", "remark"], rows)
+
+
+def _facts(name: str, encrypted: bool, found: Backup | Listed) -> dict[str, Any]:
+    facts: dict[str, Any] = {"id": name, "encrypted": encrypted}
+    if found.index is not None:
+        facts |= {
+            "created": found.index.created, "models": list(found.index.models),
+            "files": len(found.index.files), "size_bytes": found.index.size_bytes,
+            "signed": found.index.signature is not None,
+        }  # fmt: skip
+    copied = {
+        name: getattr(found, name)
+        for name in ("copied_files", "copied_bytes")
+        if hasattr(found, name)
+    }
+    problem = getattr(found, "problem", "")
+    return {**facts, **copied, **({"problem": problem} if problem else {})}

@@ -1,0 +1,139 @@
+"""Copy what is served to a store. A backup that is interrupted is not there; the next one goes on where it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tritonkit.errors import StoreError, UsageError
+from tritonkit.operate.store import blobs, signature
+from tritonkit.operate.store.contents import Contents, Entry, read_contents
+from tritonkit.operate.store.index import Index, ids, read_index, write_index
+from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.remote import Store
+from tritonkit.publish.damage import damage
+from tritonkit.publish.integrity import Progress, verify
+
+__all__ = ["Backup", "Listed", "back_up", "list_backups"]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a backup copied.
+
+    Args:
+        id: names it in the store.
+        index: what it holds.
+        copied_files: those that the store lacked.
+        copied_bytes: of these.
+    """
+
+    id: str
+    index: Index
+    copied_files: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A backup in a store; `index` is None where it cannot be read, and `problem` says why."""
+
+    id: str
+    encrypted: bool
+    index: Index | None
+    problem: str = ""
+
+
+def back_up(
+    repository: Path, store: Store, models: Sequence[str] = (), *, key: EncryptionKey | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Backup:  # fmt: skip
+    """Copy a repository that is as it was published.
+
+    Args:
+        repository: a folder of models.
+        store: where to.
+        models: names; all by default.
+        key: encrypts everything, names and hashes of files too.
+        progress: called with the bytes copied so far and those that the store lacks.
+
+    Raises:
+        UsageError: there is nothing to back up, or the store lies in the repository.
+        ServerError: a file is not as it was published.
+        StoreError: the store cannot take it. What was copied is not copied again.
+    """
+    _refuse_inside(repository, store)
+    contents = read_contents(repository, models, deep=False)
+    if findings := verify(repository, models):
+        raise damage(findings)
+    if not contents:
+        raise UsageError(
+            str(repository), found="there is nothing to back up: no model in it",
+            wanted="a model repository", todo="tritonkit build, or name one with --repository",
+        )  # fmt: skip
+    lacking = _lacking(store, contents, key)
+    total = sum(entry.size_bytes for _, entry in lacking)
+    done = 0
+
+    def count(size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        progress(min(done, total), total)
+
+    for model, entry in lacking:
+        blobs.put(store, repository / model / entry.path, entry, key, count)
+    index = Index(_now(), contents, _fitting_signature(repository, contents, models))
+    return Backup(write_index(store, index, key), index, len(lacking), total)
+
+
+def list_backups(store: Store, key: EncryptionKey | None = None) -> list[Listed]:
+    """The backups in a store, the oldest first; what encrypted ones hold is said to who has their key."""
+    return [_listed(store, name, encrypted, key) for name, encrypted in ids(store).items()]
+
+
+def _listed(store: Store, name: str, encrypted: bool, key: EncryptionKey | None) -> Listed:
+    if encrypted and key is None:
+        return Listed(name, encrypted, None, "encrypted")
+    try:
+        return Listed(name, encrypted, read_index(store, name, key, encrypted))
+    except (StoreError, UsageError) as error:
+        return Listed(name, encrypted, None, error.found)
+
+
+def _refuse_inside(repository: Path, store: Store) -> None:
+    folder, here = store.folder, repository.resolve()
+    if folder is not None and folder.is_relative_to(here):
+        raise UsageError(
+            store.url, found=f"it lies in the repository {here}, where Triton takes folders for models",
+            wanted="a folder elsewhere",
+        )  # fmt: skip
+
+
+def _lacking(
+    store: Store, contents: Contents, key: EncryptionKey | None
+) -> list[tuple[str, Entry]]:
+    """Model and file of each content that the store does not have; equal contents once."""
+    first: dict[str, tuple[str, Entry]] = {}
+    for model, entries in contents.items():
+        for entry in entries:
+            first.setdefault(entry.sha256, (model, entry))
+    return [
+        (model, entry) for model, entry in first.values() if not blobs.is_there(store, entry, key)
+    ]
+
+
+def _fitting_signature(repository: Path, contents: Contents, models: Sequence[str]) -> str | None:
+    """The repository's signature, if it is of this state; who made it is looked at when it is restored."""
+    text = signature.read(repository)
+    try:
+        signed = signature.parse(text or "").models
+    except ValueError:
+        return None
+    unfit = next(signature.differences(signed, contents, repository, models), None)
+    return text if unfit is None else None
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"[:-3] + "Z"

@@ -1,0 +1,101 @@
+"""The files of backups, each once however many backups hold it: named by the hash of its content.
+
+`blobs/AB/HASH`, or where it is encrypted `sealed/AB/NAME`, with a name that does not tell the hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tritonkit.errors import ServerError, StoreError
+from tritonkit.operate.store.contents import Entry
+from tritonkit.operate.store.encryption import decrypt, encrypt, encrypted_bytes, hidden_name
+from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.remote import Store
+
+__all__ = ["fetch", "is_there", "put"]
+
+_CHUNK = 1 << 20
+
+
+def is_there(store: Store, entry: Entry, key: EncryptionKey | None) -> bool:
+    """Whether the store has a file whole, by its size: one that an interrupted copy left is shorter."""
+    wanted = entry.size_bytes if key is None else encrypted_bytes(entry.size_bytes)
+    return store.size_bytes(_path(entry, key)) == wanted
+
+
+def put(
+    store: Store, file: Path, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]
+) -> None:
+    """Copy a file into the store.
+
+    Raises:
+        ServerError: its content is not that of `entry`; the store has nothing of it then.
+        StoreError: the store cannot take it.
+    """
+    parts = _read(file, entry, count)
+    sent = parts if key is None else encrypt(parts, key, hidden_name(key, entry.sha256))
+    store.write(_path(entry, key), sent)
+
+
+def fetch(
+    store: Store, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]
+) -> Iterator[bytes]:
+    """A file's content, in parts. What was given is to be kept only if it ends without an error.
+
+    Raises:
+        StoreError: it is missing or damaged, or the store cannot be read.
+        UsageError: it was encrypted with another key.
+    """
+    path = _path(entry, key)
+    where = store.where(path)
+    parts: Iterable[bytes] = store.read(path)
+    if key is not None:
+        parts = decrypt(parts, key, hidden_name(key, entry.sha256), where)
+    digest, size_bytes = hashlib.sha256(), 0
+    for part in parts:
+        size_bytes += len(part)
+        if size_bytes > entry.size_bytes:
+            break
+        digest.update(part)
+        count(len(part))
+        yield part
+    if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
+        raise StoreError(
+            where, found=f"it is damaged: it is not the {entry.path} that was put there",
+            wanted=f"sha256 {entry.sha256[:12]}... of {entry.size_bytes} bytes",
+            todo="delete it from the store and back up again from a repository that is whole,"
+            " or restore an earlier backup",
+        )  # fmt: skip
+
+
+def _path(entry: Entry, key: EncryptionKey | None) -> str:
+    if key is None:
+        return f"blobs/{entry.sha256[:2]}/{entry.sha256}"
+    name = hidden_name(key, entry.sha256)
+    return f"sealed/{name[:2]}/{name}"
+
+
+def _read(file: Path, entry: Entry, count: Callable[[int], None]) -> Iterator[bytes]:
+    """The parts of a file; ServerError instead of their end where they are not what they should be."""
+    digest, size_bytes = hashlib.sha256(), 0
+    try:
+        with file.open("rb") as stream:
+            while part := stream.read(_CHUNK):
+                digest.update(part)
+                size_bytes += len(part)
+                count(len(part))
+                yield part
+    except OSError as error:
+        raise _changed(file, f"it cannot be read: {error.strerror}", entry) from error
+    if digest.hexdigest() != entry.sha256 or size_bytes != entry.size_bytes:
+        raise _changed(file, f"sha256 {digest.hexdigest()[:12]}... of {size_bytes} bytes", entry)
+
+
+def _changed(file: Path, found: str, entry: Entry) -> ServerError:
+    return ServerError(
+        str(file), found=found, wanted=f"{entry.sha256[:12]}... of {entry.size_bytes} bytes",
+        todo="if a build was writing it just now, run the command again; else build the models again: tritonkit build",
+    )  # fmt: skip

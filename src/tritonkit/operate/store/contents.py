@@ -1,0 +1,179 @@
+"""What a repository holds: every file that a server may read, with its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tritonkit.errors import UsageError
+from tritonkit.publish.integrity import Progress, read_manifest, versions
+from tritonkit.publish.staging import MODEL_NAME
+
+__all__ = ["SHA256", "Contents", "Entry", "is_file_of_a_model", "read_contents"]
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_IGNORED = "__pycache__"
+_CHUNK = 1 << 20
+_LONGEST_PATH = 1024
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file.
+
+    Args:
+        path: below the model's folder, its parts joined by `/`.
+        sha256: of its content, in hexadecimal.
+        size_bytes: of its content.
+    """
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+Contents = Mapping[str, tuple[Entry, ...]]
+"""Model -> its files, in the order of their paths."""
+
+
+def read_contents(
+    repository: Path, models: Sequence[str] = (), *, deep: bool = True,
+    progress: Progress = lambda done, total: None,
+) -> Contents:  # fmt: skip
+    """The files of the models in all their versions.
+
+    Hidden files and `__pycache__` are left out, as in `verify`; folders without a file are no models.
+
+    Args:
+        repository: a folder of models.
+        models: names; all by default.
+        deep: hash every file; else what a manifest says of a file of that size is believed.
+        progress: called with the bytes looked at so far and the bytes in all.
+
+    Raises:
+        UsageError: no such repository or model, a name that no model has, or something that is no file.
+    """
+    if not repository.is_dir():
+        raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")
+    try:
+        names = [_checked(repository, name) for name in models] or [
+            path.name
+            for path in sorted(repository.iterdir())
+            if path.is_dir() and path.name[0] != "."
+        ]
+        files = {name: list(_files(repository / name)) for name in names}
+        total = sum(file.stat().st_size for found in files.values() for file in found)
+        count = _Counter(total, progress)
+        return {
+            name: _model(repository / _checked(repository, name), found, deep, count)
+            for name, found in files.items()
+            if found or name in models
+        }
+    except OSError as error:
+        raise UsageError(
+            str(error.filename or repository), found=f"it cannot be read: {error.strerror}",
+            wanted="files that this user may read",
+        ) from error  # fmt: skip
+
+
+class _Counter:
+    """Adds up what was looked at, and tells."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def add(self, size_bytes: int) -> None:
+        self._done += size_bytes
+        self._progress(min(self._done, self._total), self._total)
+
+
+def _checked(repository: Path, name: str) -> str:
+    if not MODEL_NAME.fullmatch(name):
+        raise UsageError(
+            str(repository / name),
+            found=f"{name!r} is no name of a model",
+            wanted="a letter, then letters, digits, _ and -",
+            todo="rename it, or move it out of the repository",
+        )
+    return name
+
+
+def _model(folder: Path, files: Sequence[Path], deep: bool, count: _Counter) -> tuple[Entry, ...]:
+    if not files:
+        raise UsageError(f"model {folder.name!r}", found=f"{folder.parent} does not hold it")
+    published = {} if deep else _published(folder)
+    entries = (_entry(folder, file, published, count) for file in files)
+    return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def is_file_of_a_model(path: str) -> bool:
+    """Whether a path of a backup or signature stays inside a model's folder, and is one that `read_contents` gives."""
+    parts = path.split("/")
+    return (
+        len(path) <= _LONGEST_PATH
+        and path.isprintable()
+        and "\\" not in path
+        and all(0 < len(part.encode("utf-8", "replace")) <= _LONGEST_NAME for part in parts)
+        and not any(part.startswith(".") or part == _IGNORED for part in parts)
+    )
+
+
+def _entry(
+    folder: Path, file: Path, published: Mapping[str, tuple[str, int]], count: _Counter
+) -> Entry:
+    path = file.relative_to(folder).as_posix()
+    if not is_file_of_a_model(path):
+        raise UsageError(str(file), found="its name cannot be kept", todo="rename it")
+    size_bytes = file.stat().st_size
+    digest, published_bytes = published.get(path, ("", -1))
+    if size_bytes == published_bytes:
+        count.add(size_bytes)
+        return Entry(path, digest, size_bytes)
+    return _hashed(path, file, count)
+
+
+def _hashed(path: str, file: Path, count: _Counter) -> Entry:
+    digest, size_bytes = hashlib.sha256(), 0
+    with file.open("rb") as stream:
+        while part := stream.read(_CHUNK):
+            digest.update(part)
+            size_bytes += len(part)
+            count.add(len(part))
+    return Entry(path, digest.hexdigest(), size_bytes)
+
+
+def _published(folder: Path) -> dict[str, tuple[str, int]]:
+    """Path -> hash and size, as the manifests of a model's folder and of its versions say."""
+    found: dict[str, tuple[str, int]] = {}
+    for place in (PurePosixPath(), *(PurePosixPath(str(number)) for number in versions(folder))):
+        facts = read_manifest(folder / place) or {"files": {}}
+        for name, digest in facts["files"].items():
+            size_bytes = facts.get("sizes", {}).get(name)
+            if SHA256.fullmatch(digest) and isinstance(size_bytes, int):
+                found[str(place / name)] = (digest, size_bytes)
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        inner = [name for name in folders if name[0] != "." and name != _IGNORED]
+        folders[:] = inner
+        for name in sorted([*files, *inner]):
+            file = Path(place, name)
+            if name[0] == "." or (name in inner and not file.is_symlink()):
+                continue
+            if not stat.S_ISREG(file.stat().st_mode):
+                raise UsageError(
+                    str(file),
+                    found="it is a link to a folder, or no file",
+                    wanted="files and folders: only these can be copied and signed",
+                    todo="put what it leads to in its place",
+                )
+            yield file

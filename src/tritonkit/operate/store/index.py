@@ -1,0 +1,199 @@
+"""The index of a backup: which files it is made of. A backup is there once its index is.
+
+`backups/ID.json`, or `backups/ID.sealed` where it is encrypted. An ID is the moment and the hash of the index file: who
+knows the ID knows the backup, and one that was changed afterwards is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tritonkit.errors import StoreError, UsageError
+from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of_a_model
+from tritonkit.operate.store.encryption import decrypt, encrypt
+from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.remote import Store
+from tritonkit.publish.staging import MODEL_NAME
+from tritonkit.spec.document import nearest
+
+__all__ = ["Index", "find", "ids", "read_index", "write_index"]
+
+_FORMAT = "tritonkit backup 1"
+_FOLDER = "backups"
+_PLAIN, _SEALED = ".json", ".sealed"
+_ID = re.compile(r"(?P<created>\d{8}T\d{6}\.\d{3}Z)-(?P<digest>[0-9a-f]{32})")
+_MOST_BYTES = 1 << 26
+_MOST_FILES = 200_000
+_MOST_FILE_BYTES = 1 << 50
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a backup holds.
+
+    Args:
+        created: UTC, such as `20260131T235959.000Z`.
+        models: model -> its files.
+        signature: the text of the repository's `signature.json`; None where it was not signed.
+    """
+
+    created: str
+    models: Contents
+    signature: str | None
+
+    @property
+    def files(self) -> list[Entry]:
+        """Of all models."""
+        return [entry for entries in self.models.values() for entry in entries]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(entry.size_bytes for entry in self.files)
+
+
+def ids(store: Store) -> dict[str, bool]:
+    """The backups in a store, the oldest first: ID -> whether it is encrypted."""
+    found = {}
+    for name in store.names(_FOLDER):
+        for suffix in (_PLAIN, _SEALED):
+            if name.endswith(suffix) and _ID.fullmatch(name.removesuffix(suffix)):
+                found[name.removesuffix(suffix)] = suffix == _SEALED
+    return found
+
+
+def find(known: Mapping[str, bool], store: Store, wanted: str | None) -> str:
+    """The latest ID that begins so, such as with a day; the latest of all by default. UsageError without one."""
+    if not known:
+        raise UsageError(
+            store.url, found="there is no backup in it", wanted="a folder that holds some",
+            todo=f"tritonkit backup {store.url}",
+        )  # fmt: skip
+    meant = [name for name in known if wanted is None or (wanted and name.startswith(wanted))]
+    if not meant:
+        raise UsageError(
+            f"--as-of {wanted}", found=f"{store.url} has no such backup",
+            wanted=nearest(wanted or "", list(known)), todo=f"tritonkit backup {store.url} --list",
+        )  # fmt: skip
+    return meant[-1]
+
+
+def write_index(store: Store, index: Index, key: EncryptionKey | None) -> str:
+    """Make a backup visible, and give its ID."""
+    models = {
+        name: {entry.path: [entry.sha256, entry.size_bytes] for entry in entries}
+        for name, entries in index.models.items()
+    }
+    facts = {
+        "format": _FORMAT,
+        "created": index.created,
+        "signature": index.signature,
+        "models": models,
+    }
+    data = json.dumps(facts, indent=1, sort_keys=True).encode()
+    if key is not None:
+        data = b"".join(encrypt([data], key, _bound(index.created)))
+    name = f"{index.created}-{_digest(data)}"
+    store.write(f"{_FOLDER}/{name}{_PLAIN if key is None else _SEALED}", [data])
+    return name
+
+
+def read_index(store: Store, name: str, key: EncryptionKey | None, encrypted: bool) -> Index:
+    """The index of a backup.
+
+    Raises:
+        UsageError: it is encrypted and there is no key, or another one.
+        StoreError: it is not what was written, or leads out of a model's folder.
+    """
+    path = f"{_FOLDER}/{name}{_SEALED if encrypted else _PLAIN}"
+    where = store.where(path)
+    data = _bounded(store, path)
+    created, _, digest = name.partition("-")
+    if _digest(data) != digest:
+        raise _refused(where, "it was changed after it was written: its content is not of its name")
+    if encrypted:
+        if key is None:
+            raise UsageError(
+                where, found="this backup is encrypted", wanted="the key",
+                todo="name its file with --encryption-key",
+            )  # fmt: skip
+        data = b"".join(decrypt([data], key, _bound(created), where))
+    try:
+        index = _parse(data)
+    except (ValueError, RecursionError) as error:
+        raise _refused(where, f"it is no index of a backup: {error}") from error
+    if index.created != created:
+        raise _refused(where, "it is the index of another moment")
+    return index
+
+
+def _bounded(store: Store, path: str) -> bytes:
+    data = bytearray()
+    for part in store.read(path):
+        data += part
+        if len(data) > _MOST_BYTES:
+            raise _refused(store.where(path), f"it is larger than {_MOST_BYTES} bytes")
+    return bytes(data)
+
+
+def _parse(data: bytes) -> Index:
+    """ValueError where it is no index."""
+    facts = json.loads(data)
+    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+        raise ValueError(f"not of the format {_FORMAT!r}")
+    created, models, signature = (facts.get(name) for name in ("created", "models", "signature"))
+    if not isinstance(created, str) or not isinstance(models, dict) or not models:
+        raise ValueError("no models, or no moment")
+    if signature is not None and not isinstance(signature, str):
+        raise ValueError("a signature that is no text")
+    if sum(len(files) for files in models.values() if isinstance(files, dict)) > _MOST_FILES:
+        raise ValueError(f"more than {_MOST_FILES} files")
+    return Index(
+        created, {name: _entries(name, files) for name, files in models.items()}, signature
+    )
+
+
+def _entries(name: str, files: Any) -> tuple[Entry, ...]:
+    if not MODEL_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a model")
+    if not isinstance(files, dict) or not files:
+        raise ValueError(f"{name} has no files")
+    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
+    for path in files:
+        if not is_file_of_a_model(path):
+            raise ValueError(f"{name} has a file {path!r}, which would not lie in its folder")
+        if path in folders:
+            raise ValueError(f"{name} has {path!r} as a file and as a folder")
+    return tuple(_entry(path, facts) for path, facts in sorted(files.items()))
+
+
+def _entry(path: str, facts: Any) -> Entry:
+    if not isinstance(facts, list) or len(facts) != 2:
+        raise ValueError(f"{path!r} has no hash and size")
+    sha256, size_bytes = facts
+    if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
+        raise ValueError(f"{path!r} has a hash that is none")
+    if type(size_bytes) is not int or not 0 <= size_bytes <= _MOST_FILE_BYTES:
+        raise ValueError(f"{path!r} has a size that is none")
+    return Entry(path, sha256, size_bytes)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _bound(created: str) -> str:
+    """The name under which an index is encrypted: its ID is not known before."""
+    return f"index {created}"
+
+
+def _refused(where: str, found: str) -> StoreError:
+    return StoreError(
+        where, found=found, wanted="an index as tritonkit backup has written it",
+        todo="restore another backup: --as-of ID; ask who else may write to the store",
+    )  # fmt: skip

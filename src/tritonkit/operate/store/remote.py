@@ -1,0 +1,238 @@
+"""Where backups lie: any file system that fsspec knows, with its errors made ours at this one border.
+
+What is written appears under its name whole or not at all: object stores do that of themselves, elsewhere it is written
+under `unfinished/` and renamed.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import sync
+from tritonkit.errors import StoreError, TritonkitError, UsageError
+from tritonkit.extras import need_package
+from tritonkit.operate.store.keys import REQUIREMENT
+from tritonkit.text import first_line
+
+__all__ = ["Store", "open_store"]
+
+_LOCAL = ("file", "local")
+_OBJECTS = ("memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "hf")
+"""These have no folders, and show an object once it is whole."""
+_PACKAGES = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs",
+    "adl": "adlfs", "oss": "ossfs", "hf": "huggingface_hub", "sftp": "paramiko", "ssh": "paramiko",
+    "smb": "smbprotocol", "hdfs": "pyarrow", "webhdfs": "requests", "http": "aiohttp", "https": "aiohttp",
+}  # fmt: skip
+"""Protocol -> what pip takes."""
+_CHUNK = 1 << 20
+_UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of a file system. Every method raises StoreError where the store cannot do it.
+
+    Args:
+        url: as it was given.
+        protocol: of the address, such as `s3`.
+        files: the `fsspec.AbstractFileSystem`.
+        root: the folder, as that names it.
+    """
+
+    url: str
+    protocol: str
+    files: Any
+    root: str
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, where the store is on this machine."""
+        return Path(self.root).resolve() if self.protocol in _LOCAL else None
+
+    def where(self, path: str) -> str:
+        """Names a file of the store in messages."""
+        return f"{self.url.rstrip('/')}/{path}"
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no such folder."""
+        with _translated(self.where(folder)):
+            try:
+                found = self.files.ls(self._at(folder), detail=False)
+            except FileNotFoundError:
+                return []
+            return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+
+    def size_bytes(self, path: str) -> int | None:
+        """Of a file; None where there is none."""
+        with _translated(self.where(path)):
+            try:
+                found = self.files.info(self._at(path))
+            except FileNotFoundError:
+                return None
+            return int(found["size"]) if found["type"] == "file" else None
+
+    def read(self, path: str) -> Iterator[bytes]:
+        """A file in parts of 1 MiB."""
+        with _translated(self.where(path)):
+            try:
+                file = self.files.open(self._at(path), "rb")
+            except FileNotFoundError:
+                raise StoreError(
+                    self.where(path), found="it is missing from the store", wanted="what a backup has put there",
+                    todo="restore another backup; a new one of a repository that is whole puts it there again",
+                ) from None  # fmt: skip
+        try:
+            while True:
+                with _translated(self.where(path)):
+                    part = file.read(_CHUNK)
+                if not part:
+                    return
+                yield part
+        finally:
+            with suppress(Exception):
+                file.close()
+
+    def write(self, path: str, parts: Iterable[bytes]) -> None:
+        """A file, in place of an older one; what `parts` raises leaves no file of that name."""
+        if self.protocol in _OBJECTS:
+            self._send(path, path, parts)
+            return
+        unfinished = f"{_UNFINISHED}/{secrets.token_hex(8)}"
+        with _translated(self.where(path)):
+            for place in (path, unfinished):
+                self.files.makedirs(self._at(place.rpartition("/")[0]), exist_ok=True)
+        try:
+            self._send(unfinished, path, parts)
+            with _translated(self.where(path)):
+                self._rename(unfinished, path)
+        except BaseException:
+            with suppress(Exception):
+                self.files.rm_file(self._at(unfinished))
+            raise
+
+    def _send(self, path: str, meant: str, parts: Iterable[bytes]) -> None:
+        """Write a file; `meant` is the one that messages name."""
+        with _translated(self.where(meant)):
+            file = self.files.open(self._at(path), "wb")
+        try:
+            for part in parts:
+                with _translated(self.where(meant)):
+                    file.write(part)
+            with _translated(self.where(meant)):
+                file.close()
+        except BaseException:
+            self._give_up(file)
+            raise
+
+    def _give_up(self, file: Any) -> None:
+        """Let go of a file that is not whole.
+
+        To close an object would put it into the store: fsspec's files are told to discard it, and `closed` keeps their
+        finalizer from putting it there. One that a store shows all the same is not of the size that it should have.
+        """
+        if self.protocol not in _OBJECTS:
+            with suppress(Exception):
+                file.close()
+            return
+        with suppress(Exception):
+            file.discard()
+        with suppress(Exception):
+            file.closed = True
+
+    def _rename(self, unfinished: str, path: str) -> None:
+        if self.protocol in _LOCAL:
+            source, target = Path(self._at(unfinished)), Path(self._at(path))
+            sync(source)
+            source.replace(target)
+            sync(target.parent)
+        else:
+            self.files.mv(self._at(unfinished), self._at(path))
+
+    def _at(self, path: str) -> str:
+        return f"{self.root.rstrip('/')}/{path}"
+
+
+def open_store(url: str) -> Store:
+    """The store at an fsspec address: `s3://bucket/folder`, `gs://...`, `abfs://...`, `sftp://...`, a local folder.
+
+    Raises:
+        UsageError: an address that cannot be used, a password in it, or a package that is missing.
+        StoreError: it cannot be reached.
+    """
+    fsspec = need_package("fsspec", REQUIREMENT)
+    protocol = url.partition("://")[0] if "://" in url else "file"
+    shown = re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:...@", url)
+    _refuse(url, shown, protocol, {*fsspec.available_protocols(), *fsspec.registry})
+    try:
+        with _translated(shown):
+            files, root = fsspec.core.url_to_fs(url)
+            # Another process may have written since this one last looked.
+            files.invalidate_cache()
+    except StoreError as error:
+        if isinstance(error.__cause__, ImportError):
+            raise _no_package(shown, protocol, error.__cause__) from error
+        raise
+    return Store(shown, protocol, files, str(root))
+
+
+def _refuse(url: str, shown: str, protocol: str, known: Iterable[str]) -> None:
+    if protocol not in known:
+        raise UsageError(
+            shown, found=f"there is no store of the kind {protocol!r}",
+            wanted="a folder, or an address such as s3://, gs://, abfs://, sftp://",
+        )  # fmt: skip
+    if "::" in url or not url.partition("://")[2 if "://" in url else 0]:
+        raise UsageError(
+            shown, found="it names no folder of one store", wanted="s3://bucket/folder"
+        )
+    if re.match(r"[^/]*://[^/@]*:[^/@]*@", url):
+        raise UsageError(
+            shown, found="there is a password in it, which every user of this machine can read",
+            wanted="an address without one",
+            todo="give it to the store's library in its own way: environment variables or its configuration file",
+        )  # fmt: skip
+
+
+def _no_package(shown: str, protocol: str, error: ImportError) -> UsageError:
+    package = _PACKAGES.get(protocol) or error.name or protocol
+    return UsageError(
+        shown, found=f"the package for {protocol}:// is not installed", wanted=str(error),
+        todo=f"pip install {package}",
+    )  # fmt: skip
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    """Whatever a store's library raises becomes one error."""
+    try:
+        yield
+    except (TritonkitError, MemoryError):
+        raise
+    except Exception as error:  # each library has a tree of errors of its own
+        raise _failure(where, error) from error
+
+
+def _failure(where: str, error: Exception) -> StoreError:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreError(
+            where, found="the store is full", wanted="room for the files that it lacks",
+            todo="free space and run the same command again: what was copied is not copied again",
+        )  # fmt: skip
+    if isinstance(error, PermissionError):
+        return StoreError(
+            where, found=f"access is refused: {first_line(error)}",
+            todo="correct the rights of the user or account that the store's library finds",
+        )  # fmt: skip
+    said = f"{type(error).__name__}: {first_line(error)}"
+    return StoreError(
+        where, found=f"the store cannot be used: {said}", wanted="a store that answers",
+        todo="correct the address, the network or the account, then run the same command again",
+    )  # fmt: skip

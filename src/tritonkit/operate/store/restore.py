@@ -1,0 +1,169 @@
+"""Bring a repository back to a backup: every file is held against its hash before any model is put in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tritonkit.errors import PublishError, StoreError, UsageError
+from tritonkit.operate.store import blobs, signature
+from tritonkit.operate.store.contents import Contents, Entry, read_contents
+from tritonkit.operate.store.index import Index, find, ids, read_index
+from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.remote import Store
+from tritonkit.publish.integrity import Progress, foreign
+from tritonkit.publish.publish import require_space, staged
+from tritonkit.publish.staging import Staging
+from tritonkit.spec.document import nearest
+
+__all__ = ["Restored", "restore"]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did.
+
+    Args:
+        id: the backup.
+        models: model -> whether it was put in place or was so already.
+        others: models of the repository that the backup does not hold; they stay.
+    """
+
+    id: str
+    models: dict[str, Literal["restored", "unchanged"]]
+    others: tuple[str, ...]
+
+
+def _choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[str, Index]:
+    """The backup that is meant: its whole ID, and what it holds."""
+    known = ids(store)
+    name = find(known, store, as_of)
+    return name, read_index(store, name, key, known[name])
+
+
+def restore(
+    store: Store, repository: Path, models: Sequence[str] = (), *, as_of: str | None = None,
+    key: EncryptionKey | None = None, public_key: Any = None,
+    progress: Progress = lambda done, total: None,
+) -> Restored:  # fmt: skip
+    """Put the models of a backup in place, each in one step and all of them or none.
+
+    Args:
+        store: where from.
+        repository: where to; it is made where there is none, for this user alone.
+        models: names; all of the backup by default. One that tritonkit did not write is replaced only by name.
+        as_of: the beginning of an ID; the latest backup whose ID begins so, or the latest of all.
+        key: opens an encrypted backup.
+        public_key: an `Ed25519PublicKey` that must have signed what is restored.
+        progress: called with the bytes copied so far and in all.
+
+    Raises:
+        UsageError: no such backup or model, or another key.
+        StoreError: the backup was changed, is damaged or not signed by the key; or the store cannot be read.
+        PublishError: the repository cannot be written, or its disk is full.
+    """
+    name, index = _choose(store, as_of, key)
+    chosen = {model: index.models[model] for model in _known(models, index, name)}
+    if public_key is not None:
+        _require_signed(store, name, index, public_key, models)
+    with _made_private(repository), staged(repository) as stage:
+        there = {model: _read_there(repository, model) for model in chosen}
+        changed = [model for model in chosen if there[model] != chosen[model]]
+        _refuse_foreign(repository, [model for model in changed if model not in models])
+        _stage(store, stage, {model: chosen[model] for model in changed}, key, progress)
+        if changed:
+            stage.commit(changed)
+        if index.signature is not None and not models:
+            signature.write(repository, index.signature)
+    others = [path.name for path in sorted(repository.iterdir()) if path.is_dir()]
+    return Restored(
+        name,
+        {model: "restored" if model in changed else "unchanged" for model in chosen},
+        tuple(model for model in others if model not in index.models and model[0] != "."),
+    )
+
+
+def _known(models: Sequence[str], index: Index, name: str) -> list[str]:
+    for model in models:
+        if model not in index.models:
+            raise UsageError(
+                f"model {model!r}", found=f"the backup {name} does not hold it",
+                wanted=nearest(model, list(index.models)),
+            )  # fmt: skip
+    return list(dict.fromkeys(models)) or list(index.models)
+
+
+def _require_signed(
+    store: Store, name: str, index: Index, public_key: Any, models: Sequence[str]
+) -> None:
+    findings = signature.check(index.models, index.signature, public_key, Path(), models)
+    if findings:
+        first = findings[0]
+        raise StoreError(
+            f"{store.where(name)} {first.file}", found=first.found, wanted=first.wanted,
+            todo="restore another backup: --as-of ID; to have a signed one, sign the repository first: tritonkit sign",
+        )  # fmt: skip
+
+
+@contextmanager
+def _made_private(repository: Path) -> Iterator[None]:
+    """What is restored may be secret: a new repository is its owner's alone. It goes again if nothing comes into it."""
+    if repository.exists():
+        yield
+        return
+    try:
+        repository.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise PublishError(
+            str(repository), found=f"it cannot be made: {error.strerror}",
+            wanted="a folder this user may write", todo="name another --repository",
+        ) from error  # fmt: skip
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            repository.rmdir()
+        raise
+
+
+def _read_there(repository: Path, model: str) -> tuple[Entry, ...]:
+    """The files of a model that is there; none where it is not, or not so that it could be one of a backup."""
+    try:
+        contents: Contents = read_contents(repository, [model])
+    except UsageError:
+        return ()
+    return contents[model]
+
+
+def _refuse_foreign(repository: Path, models: Sequence[str]) -> None:
+    for model in foreign(repository, models) if models else ():
+        raise PublishError(
+            str(repository / model), found="tritonkit did not write it, and it is not as in the backup",
+            wanted="its name on the command line, if the backup's shall replace it",
+        )  # fmt: skip
+
+
+def _stage(
+    store: Store, stage: Staging, models: Contents, key: EncryptionKey | None, progress: Progress
+) -> None:
+    """Write the models beside the repository."""
+    total = sum(entry.size_bytes for entries in models.values() for entry in entries)
+    require_space(stage.out, total)
+    done = 0
+
+    def count(size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        progress(min(done, total), total)
+
+    for model, entries in models.items():
+        folder = stage.new(model)
+        for entry in entries:
+            file = folder / entry.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("xb") as opened:
+                for part in blobs.fetch(store, entry, key, count):
+                    opened.write(part)

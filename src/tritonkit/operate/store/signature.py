@@ -1,0 +1,204 @@
+"""A signature over everything a repository holds: Ed25519 (RFC 8032) over the hashes of all files of all models.
+
+It lies in `signature.json` beside the models, where Triton reads folders only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import unwritable, write_whole
+from tritonkit.errors import PublishError, UsageError
+from tritonkit.extras import need_package
+from tritonkit.operate.store.contents import (
+    SHA256,
+    Contents,
+    Entry,
+    is_file_of_a_model,
+    read_contents,
+)
+from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
+from tritonkit.publish.damage import damage
+from tritonkit.publish.integrity import Finding, Progress, verify
+from tritonkit.publish.staging import MODEL_NAME
+
+__all__ = ["FILE", "Signature", "check", "differences", "parse", "read", "sign", "write"]
+
+FILE = "signature.json"
+
+_FORMAT = "tritonkit signature 1"
+_MOST_BYTES = 1 << 26
+_TODO = "restore the repository, or look at what has changed and sign it: tritonkit sign --key FILE"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What was signed and by whom.
+
+    Args:
+        models: model -> path -> SHA-256.
+        key: the fingerprint of the public key; not to be believed before `check`.
+        signature: 64 bytes.
+    """
+
+    models: Mapping[str, Mapping[str, str]]
+    key: str
+    signature: bytes
+
+    def to_text(self) -> str:
+        """As it lies in `signature.json`."""
+        signature = base64.b64encode(self.signature).decode()
+        facts = {
+            "format": _FORMAT,
+            "key": self.key,
+            "signature": signature,
+            "models": self.models,
+        }
+        return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+
+
+def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total: None) -> Signature:
+    """Sign a repository that is as it was published.
+
+    Args:
+        repository: a folder of models.
+        key: an `Ed25519PrivateKey`.
+        progress: called with the bytes hashed so far and in all.
+
+    Raises:
+        UsageError: there is nothing to sign.
+        ServerError: a file is not as it was published.
+        PublishError: the signature cannot be written.
+    """
+    if findings := verify(repository):
+        raise damage(findings)
+    contents = read_contents(repository, progress=progress)
+    if not contents:
+        raise UsageError(str(repository), found="there is no model in it", todo="tritonkit build")
+    models = _hashes(contents)
+    made = Signature(models, fingerprint(key.public_key()), key.sign(_signed_bytes(models)))
+    write(repository, made.to_text())
+    return made
+
+
+def write(repository: Path, text: str) -> None:
+    """Put a signature beside the models it is for."""
+    try:
+        write_whole(repository / FILE, text.encode())
+    except OSError as error:
+        raise unwritable(repository, error, PublishError) from error
+
+
+def read(repository: Path) -> str | None:
+    """The text of a repository's signature; None where there is none, or none that can be read."""
+    try:
+        with (repository / FILE).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        return data.decode("utf-8") if len(data) <= _MOST_BYTES else None
+    except (OSError, ValueError):
+        return None
+
+
+def parse(text: str) -> Signature:
+    """A signature from its text; ValueError where it is none. Nothing of it is believed yet."""
+    try:
+        facts = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+        raise ValueError(f"it is not of the format {_FORMAT!r}")
+    models, key, signature = (facts.get(name) for name in ("models", "key", "signature"))
+    if not isinstance(models, dict) or not isinstance(key, str) or not isinstance(signature, str):
+        raise ValueError("models, key or signature is missing")
+    for name, files in models.items():
+        if not MODEL_NAME.fullmatch(name) or not isinstance(files, dict):
+            raise ValueError("a model without a proper name or files")
+        for path, digest in files.items():
+            if not is_file_of_a_model(path) or not isinstance(digest, str):
+                raise ValueError("a file without a proper path or hash")
+            if not SHA256.fullmatch(digest):
+                raise ValueError("a hash that is none")
+    return Signature(models, key, base64.b64decode(signature, validate=True))
+
+
+def check(
+    contents: Contents, text: str | None, public_key: Any, place: Path, models: Sequence[str] = ()
+) -> list[Finding]:
+    """Everything by which `contents` is not what the owner of the key has signed; empty where it is.
+
+    Args:
+        contents: what is there.
+        text: the signature's text; None where there is none.
+        public_key: an `Ed25519PublicKey`.
+        place: the folder or file that findings name.
+        models: only these are looked at; by default all, and none may be missing or too many.
+    """
+    if text is None:
+        return [_finding(place / FILE, "there is no signature", "one by this key")]
+    try:
+        signature = parse(text)
+    except ValueError as error:
+        return [_finding(place / FILE, f"it is no signature: {error}", "one by this key")]
+    wanted = fingerprint(public_key)
+    if signature.key != wanted:
+        found = f"it was signed with another key, {signature.key!r}"
+        return [_finding(place / FILE, found, f"one by the key {wanted}")]
+    invalid = need_package("cryptography.exceptions", REQUIREMENT).InvalidSignature
+    try:
+        public_key.verify(signature.signature, _signed_bytes(signature.models))
+    except invalid:
+        found = "the signature does not hold: what it says was changed after signing"
+        return [_finding(place / FILE, found, f"one by the key {wanted}")]
+    return list(differences(signature.models, contents, place, models))
+
+
+def differences(
+    signed: Mapping[str, Mapping[str, str]], contents: Contents, place: Path, models: Sequence[str]
+) -> Iterator[Finding]:
+    """Where contents and what was signed differ, without a look at who signed it."""
+    for model in models or sorted({*signed, *contents}):
+        if model not in contents:
+            yield _finding(place / model, "the model is missing", "what was signed", model)
+        elif model not in signed:
+            found = "the model was added after signing, or is not signed"
+            yield _finding(place / model, found, "signed models only", model)
+        else:
+            yield from _of_model(signed[model], contents[model], place / model)
+
+
+def _of_model(
+    signed: Mapping[str, str], entries: Sequence[Entry], folder: Path
+) -> Iterator[Finding]:
+    there = {entry.path: entry.sha256 for entry in entries}
+    for path in sorted({*signed, *there}):
+        if path not in there:
+            found, wanted = "it is missing", "what was signed"
+        elif path not in signed:
+            found, wanted = "it was added after signing", "signed files only"
+        elif there[path] != signed[path]:
+            found, wanted = f"sha256 {there[path][:12]}...", f"{signed[path][:12]}..., as signed"
+        else:
+            continue
+        yield _finding(folder / path, found, wanted, folder.name)
+
+
+def _hashes(contents: Contents) -> dict[str, dict[str, str]]:
+    return {
+        model: {entry.path: entry.sha256 for entry in entries}
+        for model, entries in contents.items()
+    }
+
+
+def _signed_bytes(models: Mapping[str, Mapping[str, str]]) -> bytes:
+    """One way of writing it, whatever order or spaces the file has."""
+    text = json.dumps(models, sort_keys=True, separators=(",", ":"))
+    return f"{_FORMAT}\n{text}".encode()
+
+
+def _finding(file: Path, found: str, wanted: str, model: str = "") -> Finding:
+    return Finding(model, file, found, wanted, _TODO)

@@ -1,0 +1,94 @@
+"""A backup that is restored while a server runs, and one that is served from memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.cli.running import tritonkit
+from tests.server.steady import steady
+from tests.server.test_reload import Project
+from tritonkit.client import Client
+from tritonkit.operate.store import back_up, open_store, restore
+from tritonkit.operate.store.keys import new_signing_key, read_signing_key
+from tritonkit.operate.store.signature import sign
+from tritonkit.serve import serve
+
+PER_S = 100
+
+
+@pytest.fixture
+def published(root: Path, project: Path) -> Project:
+    """A project with its first version published."""
+    (root / ".venv-server").symlink_to(project / ".venv-server")
+    return Project(root, project)
+
+
+@pytest.fixture
+def other(tmp_path: Path, project: Path) -> Project:
+    """Another one of the same model, with a version 2 that answers otherwise."""
+    root = tmp_path / "other"
+    (root / "models").mkdir(parents=True)
+    (root / "python_backends").symlink_to(project / "python_backends")
+    made = Project(root, project)
+    made.publish(7)
+    return made
+
+
+def test_no_request_fails_while_backups_are_restored(
+    published: Project, other: Project, tmp_path: Path
+) -> None:
+    """An earlier version, then another network under a version number that is being served: once `reload` has
+    returned, what was restored answers; a signature beside the models is no model."""
+    repository, store = published.root / "model_repository", open_store(str(tmp_path / "store"))
+    new_signing_key(tmp_path / "key")
+    sign(repository, read_signing_key(tmp_path / "key"))
+    first = back_up(repository, store).id
+    published.publish(1)
+    back_up(other.root / "model_repository", store)
+    ports = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
+    with (
+        serve(repository, **ports, root=published.root, finalize_timeout_s=0) as endpoint,
+        Client(endpoint.grpc) as client,
+    ):
+        model = client.model("constant")
+
+        def call() -> str:
+            return str(model.predict(image=published.image)["label"][0, 0].decode())
+
+        def taken() -> str:
+            done = tritonkit("reload", "constant", "--address", endpoint.grpc, cwd=published.root)
+            assert done.returncode == 0, done.stderr
+            return call()
+
+        with steady(call, PER_S) as stream:
+            assert call() == "1"
+            restore(store, repository)
+            assert taken() == "7"
+            restore(store, repository, as_of=first)
+            assert taken() == "0"
+            published.publish(2)
+            assert taken() == "2"
+            time.sleep(1)
+    assert stream.failures == []
+    assert set(stream.answers) == {"0", "1", "2", "7"}
+
+
+def test_served_from_memory(published: Project, tmp_path: Path) -> None:
+    """Restored below /dev/shm and nowhere else, it answers."""
+    store = open_store(str(tmp_path / "store"))
+    back_up(published.root / "model_repository", store)
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        place = Path(memory) / "models"
+        done = tritonkit("restore", store.url, "--repository", str(place), "--memory-only")
+        assert done.returncode == 0, done.stderr
+        ports = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
+        with (
+            serve(place, **ports, root=published.root) as endpoint,
+            Client(endpoint.grpc) as client,
+        ):
+            answer = client.model("constant").predict(image=published.image)["label"][0, 0]
+            assert answer == b"0"
