@@ -17,6 +17,8 @@ from tritonkit.cli import (
     build,
     call,
     compose,
+    dash,
+    dashboard,
     demo,
     diagnose,
     doctor,
@@ -52,6 +54,8 @@ app.command("tune")(tune.command)
 app.command("plan")(plan.command)
 app.command("profile")(profile.command)
 app.command("diagnose")(diagnose.command)
+app.command("dash")(dash.command)
+app.command("dashboard")(dashboard.command)
 app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)
