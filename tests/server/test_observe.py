@@ -39,7 +39,7 @@ from tritonkit.serve import Endpoint, serve
 from tritonkit.serve.core.stubs import find_stubs
 from tritonkit.serve.core.supervisor import run_prefix
 
-pytestmark = pytest.mark.needs("prometheus")
+pytestmark = [pytest.mark.needs("prometheus"), pytest.mark.slow]
 
 FAILING = """import triton_python_backend_utils as pb_utils
 
@@ -170,7 +170,6 @@ def can_be_there(panel: Panel) -> bool:
     return panel.need not in (Need.gateway, Need.gpu)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.name)
 def test_a_panel_has_data_or_says_what_it_lacks(view: View, panel: Panel) -> None:
     """Everything that replicas can say is there; for the rest the page says why it is not."""
@@ -183,7 +182,6 @@ def test_a_panel_has_data_or_says_what_it_lacks(view: View, panel: Panel) -> Non
         assert max(values) <= 100 + 1e-6
 
 
-@pytest.mark.slow
 def test_lines_are_of_models_and_of_replicas(view: View, scene: Scene) -> None:
     """By the names that people know them by."""
     assert lines_of(view, "traffic") == set(MODELS)
@@ -200,7 +198,6 @@ def metric(endpoint: Endpoint, name: str, model: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-@pytest.mark.slow
 def test_an_error_that_a_model_answers_with_counts_as_a_success(scene: Scene) -> None:
     """In Triton 2.51: only what is raised is a failure in its metrics, so only the gateway sees the others."""
     server, name = scene.servers[0], "nv_inference_request_success"
@@ -210,7 +207,6 @@ def test_an_error_that_a_model_answers_with_counts_as_a_success(scene: Scene) ->
     eventually(lambda: metric(server, name, "refusing") == before + 1)
 
 
-@pytest.mark.slow
 def test_a_stub_that_dies_is_counted(scene: Scene) -> None:
     """Triton says nothing of it; the gauges do, until the model is back, and the count stays."""
     server = scene.servers[0]
@@ -231,7 +227,6 @@ def child(parent: int, pid: int) -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_failing_requests_wake_somebody(scene: Scene) -> None:
     """A quarter of them: the fast burn and the plain limit fire for that model, and for no other."""
     wanted = {("SloBurnFast", "broken"), ("ErrorsAboveTarget", "broken")}
@@ -239,7 +234,6 @@ def test_failing_requests_wake_somebody(scene: Scene) -> None:
     assert {about for name, about in scene.firing() if name.startswith("Slo")} == {"broken"}
 
 
-@pytest.mark.slow
 def test_the_command_shows_it(scene: Scene, tmp_path: Path) -> None:
     """As a page, as JSON, and in a terminal's lines."""
     options = ("dash", "--prometheus", scene.url, "--range", "30s")
@@ -252,7 +246,6 @@ def test_the_command_shows_it(scene: Scene, tmp_path: Path) -> None:
     assert "Requests answered, echo:" in tritonkit(*options, "--terminal").stdout
 
 
-@pytest.mark.slow
 def test_a_replica_that_dies_wakes_somebody(scene: Scene) -> None:
     """Its metrics' address is in the alert. The last test: it stays dead."""
     gone = scene.servers[1]
