@@ -44,7 +44,7 @@ BATCHING = Section(
         Panel(
             "batch-size", "Effective batch size", COUNT,
             (Query(_BATCH, "{{model}}"),),
-            "Inferences in one run of the model, on average; of a run that failed the run counts, its inferences do not.",
+            "Inferences in one run of the model, on average; a run that failed counts, its inferences do not.",
             "1 under load means that the batcher has nothing to join: serial callers, shapes that differ, no batcher.",
             Need.traffic,
         ),
