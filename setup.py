@@ -22,7 +22,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CARRIED = (
-    "deploy/docker", "deploy/prometheus", "docker-compose.yml", "loadtest",
+    "deploy/docker", "deploy/grafana", "deploy/prometheus", "docker-compose.yml", "loadtest",
     "python_backends", "pyproject.toml", "README.md", "LICENSE",
 )  # fmt: skip
 NATIVE = Path("python_backends") / "native"

@@ -117,6 +117,7 @@ PARTS = {
     ),
     "nginx": Part("nginx", programs("nginx"), "apt-get install nginx-light"),
     "openssl": Part("openssl", programs("openssl"), "apt-get install openssl"),
+    "prometheus": Part("Prometheus", programs("prometheus"), "apt-get install prometheus"),
     "promtool": Part("promtool", programs("promtool"), "apt-get install prometheus"),
     "redis": Part(
         "Redis", programs("redis-server"), "apt-get install redis-server", fixtures=("start_redis",)

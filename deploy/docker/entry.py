@@ -28,6 +28,7 @@ from checks import MIB, Refused, check_key, check_memory, check_repository, read
 from core.backoff import Backoff
 from core.drain import finish_ensembles
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
+from core.gauges import Gauges
 from core.launch import Launch, guard_in
 from core.metrics import MetricsProxy
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
@@ -69,11 +70,12 @@ def main() -> int:
     try:
         command(options, extra)  # refused before anything listens
         _make_run_folder()
-        metrics = MetricsProxy(HOST, METRICS_PORT, RUN)
+        gauges = Gauges(RUN, options.repository)
+        metrics = MetricsProxy(HOST, METRICS_PORT, RUN, gauges)
         metrics.start()
         rest = None if options.no_http else _rest_proxy(options)
         return _supervise(
-            lambda: command(options, extra), options.repository, options.needs, rest,
+            lambda: command(options, extra), options.repository, options.needs, rest, gauges,
             verify=not options.no_verify,
         )  # fmt: skip
     except Refused as refusal:
@@ -196,8 +198,8 @@ def _has_stand_ins() -> bool:
 
 
 def _supervise(
-    launch: Callable[[], Launch], repository: Path, needs: Path, rest: Restarting[Any] | None, *,
-    verify: bool,
+    launch: Callable[[], Launch], repository: Path, needs: Path, rest: Restarting[Any] | None,
+    gauges: Gauges, *, verify: bool,
 ) -> int:  # fmt: skip
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -214,7 +216,7 @@ def _supervise(
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(needs).get("stub_bytes", {})
-        reason, was_ready = _watch(server, asked, rest, verifier, admin, planned)
+        reason, was_ready = _watch(server, asked, rest, verifier, admin, planned, gauges)
         verifier.stop()
         if asked:
             # The key of this server: the file may hold another by now.
@@ -252,7 +254,7 @@ def ensembles(repository: Path) -> list[str]:
 
 def _watch(
     server: subprocess.Popen[bytes], asked: list[int], rest: Restarting[Any] | None,
-    verifier: Verifier, admin: Admin, planned: dict[str, int],
+    verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges,
 ) -> tuple[str, bool]:  # fmt: skip
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     stubs: StubWatch | None = None
@@ -279,7 +281,7 @@ def _watch(
             stubs.scan()
             (RUN / REPLACED).write_text(" ".join(map(str, sorted(stubs.replaced))))
         elif ready():
-            stubs = StubWatch(REGIONS, admin, planned, tell)
+            stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell)
     return "", stubs is not None
 
 

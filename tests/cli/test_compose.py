@@ -44,8 +44,10 @@ def test_the_stack_is_complete(built: Path) -> None:
         if line.startswith("COPY ") and "--from" not in line:
             for source in line.split()[1:-1]:
                 assert (context / source).exists(), line
-    mounted = [v.split(":")[0] for v in stack["services"]["prometheus"]["volumes"]]
-    assert (built / mounted[0]).is_file()
+    mounted = [v.split(":") for v in stack["services"]["prometheus"]["volumes"]]
+    files = [source for source, *_ in mounted if "/" in source]
+    assert [Path(file).name for file in files] == ["prometheus.yml", "alerts.yml"]
+    assert all((built / file).is_file() for file in files)
     limits = yaml.safe_load((built / "deploy" / "docker" / "resources.yml").read_text())
     assert limits["services"]["triton"]["mem_limit"].endswith("m")
 

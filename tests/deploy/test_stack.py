@@ -60,6 +60,9 @@ def test_prometheus_has_triton_s_counters(stack: Stack) -> None:
         time.sleep(0.5)
         found = json.loads(urllib.request.urlopen(url, timeout=5).read())["data"]["result"]
         value = max((float(entry["value"][1]) for entry in found), default=0.0)
+    rules = url.partition("query")[0] + "rules?type=alert"
+    groups = json.loads(urllib.request.urlopen(rules, timeout=5).read())["data"]["groups"]
+    assert "ReplicaDown" in {rule["name"] for group in groups for rule in group["rules"]}
 
 
 def test_the_second_builder_run_does_nothing(stack: Stack) -> None:

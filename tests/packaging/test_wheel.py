@@ -24,7 +24,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LIGHT_BYTES = 60_000_000
 PREBUILT = "python_backends/native/prebuilt/"
-TOP_LEVEL = ("python_backends/", "loadtest/", "deploy/docker/", "deploy/prometheus/")
+TOP_LEVEL = (
+    "python_backends/",
+    "loadtest/",
+    "deploy/docker/",
+    "deploy/grafana/",
+    "deploy/prometheus/",
+)
 
 
 def test_the_wheel_carries_the_top_level_folders(project: Path, wheel: Path) -> None:

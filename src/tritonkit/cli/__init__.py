@@ -19,6 +19,8 @@ from tritonkit.cli import (
     call,
     certs,
     compose,
+    dash,
+    dashboard,
     demo,
     diagnose,
     doctor,
@@ -62,6 +64,8 @@ app.command("up")(up.up)
 app.command("down")(up.down)
 app.add_typer(keys.app, name="keys")
 app.command("certs")(certs.command)
+app.command("dash")(dash.command)
+app.command("dashboard")(dashboard.command)
 app.command("compose")(compose.command)
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)

@@ -17,7 +17,7 @@ CONTEXT = Path("deploy") / "tritonkit"
 
 _COMPOSE = "docker-compose.yml"
 _PARTS = (
-    "deploy/docker", "deploy/prometheus", "loadtest", "python_backends",
+    "deploy/docker", "deploy/grafana", "deploy/prometheus", "loadtest", "python_backends",
     "pyproject.toml", "README.md", "LICENSE",
 )  # fmt: skip
 _KEYS = Path("deploy") / "docker" / "keys"

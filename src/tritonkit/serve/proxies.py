@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.serve.core.flags import HTTP_SOCKET
+from tritonkit.serve.core.gauges import Gauges
 from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.metrics import MetricsProxy
@@ -39,8 +40,9 @@ class Proxies:
     def __init__(self, run: Run, ports: Ports) -> None:
         self._rest = _rest_proxy(run, ports.http) if run.settings.http else None
         host = run.settings.host
+        self.gauges = Gauges(run.folder, run.settings.repository)
         try:
-            self._metrics = MetricsProxy(host, ports.metrics, run.folder)
+            self._metrics = MetricsProxy(host, ports.metrics, run.folder, self.gauges)
         except OSError as error:
             self._close_rest()
             raise refusal(host, ports.metrics, error) from error

@@ -272,10 +272,13 @@ class Server(Settings):
         def emit(kind: str, text: str, model: str) -> None:
             self.emit(ServeEvent(cast("EventKind", kind), text, model))
 
-        return StubWatch(
+        stubs = StubWatch(
             triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, emit,
             lambda model: still_answers(run, self.endpoint, model),
         )  # fmt: skip
+        if self._proxies is not None:
+            self._proxies.gauges.stubs = stubs
+        return stubs
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
         """Bring up another process; whether one runs, or `stop` was called meanwhile."""

@@ -1,4 +1,4 @@
-"""The proxy to Triton's metrics: GET /metrics and nothing else.
+"""The proxy to Triton's metrics: GET /metrics and nothing else, with the gauges that Triton lacks at their end.
 
 Triton's own metrics server reads a body of any length into memory before it looks at the request.
 """
@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from .flags import METRICS_SOCKET
+from .gauges import Gauges
 from .unix_http import UnixConnection
 
 __all__ = ["MetricsProxy"]
@@ -34,16 +35,18 @@ class MetricsProxy:
     Args:
         host, port: where to listen; port 0 takes a free one.
         folder: the server's working directory, with METRICS_SOCKET.
+        gauges: what is added to Triton's own.
 
     Raises:
         OSError: it cannot listen there.
     """
 
-    def __init__(self, host: str, port: int, folder: Path) -> None:
+    def __init__(self, host: str, port: int, folder: Path, gauges: Gauges | None = None) -> None:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         self._listener = socket.create_server((host, port), family=family)
         self.port = int(self._listener.getsockname()[1])
         self._folder = folder
+        self._gauges = gauges
         self._connections = 0
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -99,7 +102,10 @@ class MetricsProxy:
         try:
             connection.request("GET", "/metrics")
             answer = connection.getresponse()
-            return _response(answer.status, answer.read())
+            body = answer.read()
+            if self._gauges is not None and answer.status == http.client.OK:
+                body += self._gauges.text(body.decode(errors="replace")).encode()
+            return _response(answer.status, body)
         except (OSError, http.client.HTTPException):
             return _response(503, b"the server does not answer\n")
         finally:

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 
 from .stubs import Stub, find_stubs, grown_models
@@ -65,6 +65,7 @@ class StubWatch:
         self._deaths: defaultdict[str, deque[float]] = defaultdict(
             lambda: deque(maxlen=MOST_DEATHS)
         )
+        self._died: Counter[str] = Counter()
         self._replaced: dict[str, float] = {}
         self._ticks = 0
         self._lock = threading.Lock()
@@ -90,6 +91,13 @@ class StubWatch:
         for stub in grown - set(models.values()):
             self._replace(stub)
 
+    def health(self) -> dict[str, tuple[bool, int]]:
+        """For each model with stubs: whether they are there, and how many have died so far."""
+        with self._lock:
+            down, died = set(self._recovering), Counter(self._died)
+            models = {stub.model for stub in self._running} | down | died.keys()
+        return {model: (model not in down, died[model]) for model in sorted(models)}
+
     def _rescan(self) -> None:
         """Take in the stubs of models that were loaded meanwhile."""
         self._running |= {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
@@ -111,6 +119,7 @@ class StubWatch:
 
     def _report(self, stub: Stub) -> None:
         self._on_event("stub_died", f"the Python process of {stub.instance} ended", stub.model)
+        self._died[stub.model] += 1
         deaths = self._deaths[stub.model]
         deaths.append(time.monotonic())
         if len(deaths) == MOST_DEATHS and deaths[-1] - deaths[0] < _PERIOD_S:

@@ -1,0 +1,171 @@
+"""`tritonkit dash`: the panels where there is no Grafana."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root, project_or_here, seconds
+from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.disk import unwritable
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.operate.observe import View
+
+__all__ = ["command"]
+
+_LEAST_RANGE_S = 30.0
+_LOOK_S = 15.0
+"""Until a Prometheus of our own has enough to draw; `--out` and `--json` wait for it."""
+_REFRESH_S = 5.0
+
+
+def command(
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A Prometheus that scrapes the jobs triton and gateway."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            help="Without one: replicas' metrics, which a Prometheus of its own scrapes every second meanwhile; "
+            "those of `tritonkit serve` in this project by default.",
+        ),
+    ] = None,
+    gateway: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --metrics: the gateway's metrics, perhaps with a path."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")
+    ] = None,
+    past: Annotated[
+        str, typer.Option("--range", metavar="TIME", help="How far back plots go.")
+    ] = "15min",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 picks a free one.")] = 8003,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the page to this file instead of serving it.")
+    ] = None,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="Show it in this terminal instead of on a page.")
+    ] = False,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long to show it, by default without end; with --out and --json how long to look first.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:  # fmt: skip
+    """Show traffic, errors, latency, queues, batches, replicas and alerts, as a page on this machine.
+
+    The panels are those of the Grafana dashboard that `tritonkit dashboard` writes.
+
+    Example: tritonkit dash --prometheus http://127.0.0.1:9090
+    """
+    from tritonkit.operate.observe import Chosen, Prometheus, look
+
+    chosen = Chosen(seconds("--range", past, _LEAST_RANGE_S), tuple(model or ()))
+    duration_s = None if duration is None else seconds("--duration", duration)
+    if prometheus is not None and (metrics or gateway):
+        raise UsageError(
+            "--prometheus", found="--metrics or --gateway beside it",
+            wanted="one of the two: a Prometheus, or what to scrape where there is none",
+        )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        url, scrape_s = prometheus, None
+        if url is None:
+            url, scrape_s = stack.enter_context(_recorded(metrics, gateway, project_or_here(root)))
+        source = Prometheus(url)
+        stack.callback(source.close)
+
+        def see() -> View:
+            return look(source, chosen, scrape_s)
+
+        see()  # a Prometheus that does not answer is said now
+        if out is not None or as_json:
+            # One that has run for long has it all.
+            _wait(duration_s or (_LOOK_S if scrape_s else 0.0))
+            _write(see(), out, as_json)
+        elif terminal:
+            from tritonkit.cli.dash_terminal import show
+
+            show(see, duration_s)
+        else:
+            _serve(see, port, duration_s)
+
+
+@contextlib.contextmanager
+def _recorded(
+    metrics: str | None, gateway: str | None, project: Path
+) -> Iterator[tuple[str, float]]:
+    """A Prometheus of our own, and its scrape interval."""
+    from tritonkit.operate.observe import ALERTS, recording, rules_text
+    from tritonkit.operate.observe.private import SCRAPE_S
+    from tritonkit.serve.runs import find_runs
+
+    given = (
+        [run["metrics"] for run in find_runs(project)] if metrics is None else metrics.split(",")
+    )
+    replicas = [_address("--metrics", text) for text in given]
+    if not replicas:
+        raise UsageError(
+            "tritonkit dash", found="neither --prometheus nor --metrics, and no server of this project runs",
+            wanted="a Prometheus, or replicas to look at",
+            todo="tritonkit serve, or tritonkit dash --prometheus http://127.0.0.1:9090",
+        )  # fmt: skip
+    admin = None if gateway is None else _address("--gateway", gateway)
+    with recording(replicas, admin, rules=rules_text(ALERTS)) as url:
+        note(
+            f"a Prometheus of its own looks at {', '.join(replicas)}; what was before is not known"
+        )
+        yield url, SCRAPE_S
+
+
+def _address(option: str, text: str) -> str:
+    host, _, port = text.strip().partition("/")[0].rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(option, found=repr(text), wanted="host:port of a /metrics")
+    return text.strip()
+
+
+def _wait(duration_s: float) -> None:
+    if duration_s:
+        note(f"looking for {duration_s:g} s ...")
+        time.sleep(duration_s)
+
+
+def _write(view: View, out: Path | None, as_json: bool) -> None:
+    from tritonkit.operate.observe import page
+
+    if out is not None:
+        try:
+            out.write_text(page(view), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise unwritable(out, error, UsageError) from error
+        note(f"wrote {out}")
+    if as_json:
+        print_json(view.to_dict())
+
+
+def _serve(see: Callable[[], View], port: int, duration_s: float | None) -> None:
+    """Until the time is over, or Ctrl-C."""
+    from tritonkit.operate.observe import PageServer, page
+
+    server = PageServer(port, lambda: page(see(), refresh_s=_REFRESH_S))
+    end = math.inf if duration_s is None else time.monotonic() + duration_s
+    server.timeout = 0.5
+    print_line(f"{server.url}: Ctrl-C ends it")
+    with server, contextlib.suppress(KeyboardInterrupt):
+        while time.monotonic() < end:
+            server.handle_request()

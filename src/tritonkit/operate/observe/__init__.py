@@ -1,0 +1,43 @@
+"""Seeing what is served: panels and alerts are described once, and written for Grafana and Prometheus, or shown here.
+
+`metrics` has every metric's name, `panels` what is looked at, `alerts` what somebody is woken for. `files` writes them
+below `deploy/`. Where there is no Grafana `look` asks a Prometheus (`source`; `private` starts one for as long as
+somebody looks), and `page` draws what came.
+"""
+
+from tritonkit.operate.observe.alert import Alert, Pace, Severity
+from tritonkit.operate.observe.alerts import ALERTS
+from tritonkit.operate.observe.files import differing, texts, write
+from tritonkit.operate.observe.look import Chosen, Shown, View, look
+from tritonkit.operate.observe.page import page
+from tritonkit.operate.observe.panel import Need, Panel, Query, Section
+from tritonkit.operate.observe.panels import PANELS, SECTIONS
+from tritonkit.operate.observe.private import recording
+from tritonkit.operate.observe.rules import rules_text
+from tritonkit.operate.observe.source import Prometheus
+from tritonkit.operate.observe.web import PageServer
+
+__all__ = [
+    "ALERTS",
+    "PANELS",
+    "SECTIONS",
+    "Alert",
+    "Chosen",
+    "Need",
+    "Pace",
+    "PageServer",
+    "Panel",
+    "Prometheus",
+    "Query",
+    "Section",
+    "Severity",
+    "Shown",
+    "View",
+    "differing",
+    "look",
+    "page",
+    "recording",
+    "rules_text",
+    "texts",
+    "write",
+]

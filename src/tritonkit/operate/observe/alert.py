@@ -1,0 +1,58 @@
+"""What an alert is: when it fires, and what it says to whoever is woken by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Alert", "Pace", "Severity"]
+
+
+class Severity(StrEnum):
+    """Whom it is for."""
+
+    page = "page"
+    """Somebody looks now: callers notice, or soon will."""
+    ticket = "ticket"
+    """Somebody looks within days."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast alerts look: 1 for production; a test of a live server has less patience.
+
+    Called with seconds it gives a duration as Prometheus writes it.
+    """
+
+    factor: float = 1.0
+
+    def __call__(self, seconds: float) -> str:
+        """Such as `5m`; whole seconds below a minute, at least one, milliseconds below ten."""
+        scaled = seconds * self.factor
+        for name, size in (("d", 86400), ("h", 3600), ("m", 60)):
+            if scaled >= size and scaled % size == 0:
+                return f"{scaled / size:.0f}{name}"
+        return f"{scaled:.0f}s" if scaled >= 10 else f"{scaled * 1000:.0f}ms"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert.
+
+    Attributes:
+        name: as Prometheus and people call it.
+        expr: PromQL that has a series for each thing at fault; made for a pace.
+        for_s: how long it must hold.
+        summary: what is the matter, with labels of the series as `{{ $labels.model }}`.
+        cause: what it mostly is.
+        command: what to type to look further.
+    """
+
+    name: str
+    severity: Severity
+    expr: Callable[[Pace], str]
+    for_s: float
+    summary: str
+    cause: str
+    command: str

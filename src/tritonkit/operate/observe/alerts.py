@@ -1,0 +1,174 @@
+"""All alerts, in the order of how much callers notice."""
+
+from __future__ import annotations
+
+from tritonkit.operate.observe import metrics as m
+from tritonkit.operate.observe.alert import Alert, Pace, Severity
+from tritonkit.operate.observe.promql import gateway, per_s, ratio, triton
+from tritonkit.operate.observe.rules import error_record
+from tritonkit.operate.observe.slo import (
+    BUDGET,
+    FAST,
+    FAST_WINDOWS_S,
+    SLOW,
+    SLOW_WINDOWS_S,
+    TARGET_TEXT,
+)
+
+__all__ = ["ALERTS"]
+
+_BY = "instance, model"
+_CERTIFICATE_DAYS = 14
+_NEARLY_FULL = 0.1
+_DIAGNOSE = "tritonkit diagnose --address REPLICA:8001 --metrics {{ $labels.instance }}"
+_DIAGNOSE_MODEL = (
+    "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001 --metrics {{ $labels.instance }}"
+)
+_DIAGNOSE_ALL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001,REPLICA:8001"
+
+
+def _burn(times: float, windows_s: tuple[float, float]) -> str:
+    """A long and a short window use up the budget so many times too fast."""
+    return " and ".join(f"{error_record(each)} > {times * BUDGET:g}" for each in windows_s)
+
+
+def _over(function: str, metric: str, window: str) -> str:
+    """A function of a gauge over time, added up by model and replica."""
+    return f"sum by ({_BY}) ({function}({triton(metric)}[{window}]))"
+
+
+def _queue(pace: Pace) -> str:
+    window = pace(300)
+    growing = f"{_over('deriv', m.PENDING, window)} > 0.02"
+    return f"{growing} and {_over('avg_over_time', m.PENDING, window)} > 8"
+
+
+def _batch_of_one(pace: Pace) -> str:
+    window = pace(300)
+    batch = ratio(
+        per_s(triton(m.INFERENCES), _BY, window), per_s(triton(m.EXECUTIONS), _BY, window)
+    )
+    batches = f"max by ({_BY}) ({triton(m.MAX_BATCH_SIZE)}) > 1"
+    waits = f"{_over('avg_over_time', m.PENDING, window)} > 1"
+    return f"{batch} < 1.1 and {waits} and {batches}"
+
+
+def _stalled(pace: Pace) -> str:
+    window = pace(120)
+    ended = f"{per_s(triton(m.REQUESTS_OK), _BY, window)} == 0"
+    return f"{_over('min_over_time', m.PENDING, window)} > 0 and {ended}"
+
+
+def _cache_down(pace: Pace) -> str:
+    """It had hits an hour ago, is asked, and has none."""
+    hits, window = triton(m.CACHE_HITS), pace(600)
+    asked = f"{per_s(triton(m.CACHE_MISSES), 'model', window)} > 0.1"
+    before = f"sum by (model) (rate({hits}[{pace(3600)}] offset {window})) > 0.1"
+    return f"{per_s(hits, 'model', window)} == 0 and {asked} and {before}"
+
+
+def _full(free: str, size: str) -> str:
+    return f"{triton(free)} / {triton(size)} < {_NEARLY_FULL:g}"
+
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        "SloBurnFast", Severity.page,
+        lambda _: _burn(FAST, FAST_WINDOWS_S), 120,
+        "{{ $labels.model }} fails so many requests that 2 % of a month's budget is gone within an hour",
+        "A replica or a step is broken, or a new version is",
+        _DIAGNOSE_ALL,
+    ),
+    Alert(
+        "SloBurnSlow", Severity.ticket,
+        lambda _: _burn(SLOW, SLOW_WINDOWS_S), 900,
+        "{{ $labels.model }} fails so many requests that 5 % of a month's budget is gone within six hours",
+        "Some requests, callers or replicas fail and others do not",
+        _DIAGNOSE_ALL,
+    ),
+    Alert(
+        "ErrorsAboveTarget", Severity.ticket,
+        lambda _: f"{error_record(300)} > {BUDGET:g}", 600,
+        "{{ $labels.model }} fails " + f"more than {100 * BUDGET:g} % of its requests (target: {TARGET_TEXT})",
+        "The panel of failures by reason says whether it is the queue, the model or a caller",
+        _DIAGNOSE_ALL,
+    ),
+    Alert(
+        "ReplicaDown", Severity.page,
+        lambda _: f"{triton(m.UP)} == 0", 60,
+        "The metrics of replica {{ $labels.instance }} are not answered",
+        "The server ended, its machine is away, or its port is closed to Prometheus",
+        "tritonkit doctor, and the server's log",
+    ),
+    Alert(
+        "GatewayReplicaOut", Severity.ticket,
+        lambda _: f"{gateway(m.GATEWAY_HEALTHY)} < {gateway(m.GATEWAY_MEMBERS)}", 60,
+        "The gateway leaves out a replica of {{ $labels.envoy_cluster_name }}",
+        "The replica is not ready, or answered too many requests with errors",
+        "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
+    ),
+    Alert(
+        "ModelStalled", Severity.page,
+        _stalled, 60,
+        "Requests for {{ $labels.model }} wait on {{ $labels.instance }} and none is answered",
+        "All its instances hang, or a Python process of it has died",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "StubDead", Severity.page,
+        lambda _: f"min by ({_BY}) ({triton(m.STUB_UP)}) == 0", 60,
+        "{{ $labels.model }} has lost a Python process on {{ $labels.instance }}; Triton calls it ready",
+        "It ran out of memory or shared memory, or a library in it crashed, and loading it again did not help",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "StubKeepsDying", Severity.ticket,
+        lambda pace: f"sum by ({_BY}) (increase({triton(m.STUB_DEATHS)}[{pace(1800)}])) > 1.5", 0,
+        "Python processes of {{ $labels.model }} on {{ $labels.instance }} died more than once in half an hour",
+        "Some request ends it, or its memory is too small",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "QueueGrowing", Severity.page,
+        _queue, 300,
+        "Ever more requests wait for {{ $labels.model }} on {{ $labels.instance }}",
+        "More traffic than its instances can do, or runs that take longer than they did",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "BatchOfOneUnderLoad", Severity.ticket,
+        _batch_of_one, 600,
+        "Requests wait for {{ $labels.model }} on {{ $labels.instance }} and each runs alone",
+        "No dynamic batching, or inputs whose shapes differ",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "CacheDown", Severity.ticket,
+        _cache_down, 300,
+        "The response cache of {{ $labels.model }} had hits and has none any more",
+        "The cache's server is away or was emptied, or requests have changed",
+        "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001",
+    ),
+    Alert(
+        "SharedMemoryNearlyFull", Severity.page,
+        lambda _: _full(m.SHARED_MEMORY_FREE, m.SHARED_MEMORY_SIZE), 300,
+        "Less than a tenth of the shared memory of {{ $labels.instance }} is free",
+        "Batches larger than planned, or regions of programs that are gone",
+        _DIAGNOSE,
+    ),
+    Alert(
+        "DiskNearlyFull", Severity.ticket,
+        lambda _: _full(m.DISK_FREE, m.DISK_SIZE), 900,
+        "Less than a tenth of the disk with the model repository of {{ $labels.instance }} is free",
+        "Old versions, the build's cache, or logs",
+        "df -h, and du -sh .tritonkit model_repository",
+    ),
+    Alert(
+        "CertificateEnds", Severity.ticket,
+        lambda _: f"{gateway(m.GATEWAY_CERTIFICATE_DAYS)} < {_CERTIFICATE_DAYS}", 3600,
+        f"A certificate of the gateway ends in less than {_CERTIFICATE_DAYS} days",
+        "It was not renewed, or the gateway has not read the new one",
+        "openssl s_client -connect GATEWAY:PORT | openssl x509 -noout -enddate",
+    ),
+)  # fmt: skip
+"""Their names are unique."""

@@ -1,0 +1,79 @@
+"""Every name of a metric, a label and a scrape job that panels and alerts use: a rename is one edit here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ALL_DURATION", "BAD_CODES", "CACHE_HITS", "CACHE_MISSES", "CANCELED", "COMPUTE_INFER",
+    "COMPUTE_INPUT", "COMPUTE_OUTPUT", "CPU_SHARE", "DISK_FREE", "DISK_SIZE", "EXECUTIONS",
+    "GATEWAY_ACTIVE", "GATEWAY_CERTIFICATE_DAYS", "GATEWAY_CODES", "GATEWAY_EJECTED", "GATEWAY_HEALTHY", "GATEWAY_JOB",
+    "GATEWAY_MEMBERS", "GATEWAY_MS", "GATEWAY_REQUESTS", "GATEWAY_RETRIES", "GATEWAY_TLS_ERRORS",
+    "GPU_MEMORY_TOTAL", "GPU_MEMORY_USED", "GPU_POWER", "GPU_SHARE", "INFERENCES", "MAX_BATCH_SIZE",
+    "MEMORY_TOTAL", "MEMORY_USED", "PENDING", "QUEUE_DURATION", "REFUSED_CODES", "REQUESTS_FAILED",
+    "REQUESTS_OK", "SHARED_MEMORY_FREE", "SHARED_MEMORY_SIZE", "STUB_DEATHS", "STUB_UP",
+    "TRITON_JOB", "UP",
+]  # fmt: skip
+
+TRITON_JOB: Final = "triton"
+"""One instance for each replica: Triton's metrics, and tritonkit's gauges at their end (`serve/core/gauges.py`)."""
+GATEWAY_JOB: Final = "gateway"
+"""The gateway's metrics: Envoy's /stats/prometheus."""
+
+UP: Final = "up"
+"""Prometheus' own: whether the last scrape of an instance was answered."""
+
+# Triton's, for each model and version (docs/user_guide/metrics.md in triton-inference-server/server). A request may
+# hold several inferences; an execution is one run of a batch. Durations are counters of microseconds.
+REQUESTS_OK: Final = "nv_inference_request_success"
+REQUESTS_FAILED: Final = "nv_inference_request_failure"
+CANCELED: Final = 'reason!="CANCELED"'
+"""Leaves out requests that their caller gave up."""
+INFERENCES: Final = "nv_inference_count"
+EXECUTIONS: Final = "nv_inference_exec_count"
+PENDING: Final = "nv_inference_pending_request_count"
+ALL_DURATION: Final = "nv_inference_request_duration_us"
+QUEUE_DURATION: Final = "nv_inference_queue_duration_us"
+COMPUTE_INPUT: Final = "nv_inference_compute_input_duration_us"
+COMPUTE_INFER: Final = "nv_inference_compute_infer_duration_us"
+COMPUTE_OUTPUT: Final = "nv_inference_compute_output_duration_us"
+CACHE_HITS: Final = "nv_cache_num_hits_per_model"
+CACHE_MISSES: Final = "nv_cache_num_misses_per_model"
+
+# Triton's, of the machine: a share of all cores from 0 to 1, bytes, watts.
+CPU_SHARE: Final = "nv_cpu_utilization"
+MEMORY_USED: Final = "nv_cpu_memory_used_bytes"
+MEMORY_TOTAL: Final = "nv_cpu_memory_total_bytes"
+GPU_SHARE: Final = "nv_gpu_utilization"
+GPU_MEMORY_USED: Final = "nv_gpu_memory_used_bytes"
+GPU_MEMORY_TOTAL: Final = "nv_gpu_memory_total_bytes"
+GPU_POWER: Final = "nv_gpu_power_usage"
+
+# tritonkit's, of `tritonkit serve` and of the container.
+MAX_BATCH_SIZE: Final = "tritonkit_max_batch_size"
+STUB_UP: Final = "tritonkit_stub_up"
+STUB_DEATHS: Final = "tritonkit_stub_deaths_total"
+SHARED_MEMORY_FREE: Final = "tritonkit_shared_memory_free_bytes"
+SHARED_MEMORY_SIZE: Final = "tritonkit_shared_memory_size_bytes"
+DISK_FREE: Final = "tritonkit_disk_free_bytes"
+DISK_SIZE: Final = "tritonkit_disk_size_bytes"
+
+# The gateway's, for each model and key: a histogram from a request's arrival to its last byte, and a counter by code.
+# The code of a gRPC call may be its status' name, or HTTP's 200 with the status beside it.
+GATEWAY_MS: Final = "envoy_gateway_request_ms"
+GATEWAY_REQUESTS: Final = "envoy_gateway_requests"
+GATEWAY_CODES: Final = "code, grpc_status"
+_BAD: Final = "UNKNOWN|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|DATA_LOSS"
+BAD_CODES: Final = (f'code=~"{_BAD}|5.."', f'grpc_status=~"{_BAD}"')
+"""The service's own faults, by either label; what a caller did wrong, gave up, or sent beyond a limit is none."""
+_REFUSED: Final = "RESOURCE_EXHAUSTED|UNAUTHENTICATED|PERMISSION_DENIED"
+REFUSED_CODES: Final = (f'code=~"{_REFUSED}|401|403|429"', f'grpc_status=~"{_REFUSED}"')
+
+# Envoy's own.
+GATEWAY_ACTIVE: Final = "envoy_cluster_upstream_rq_active"
+GATEWAY_HEALTHY: Final = "envoy_cluster_membership_healthy"
+GATEWAY_MEMBERS: Final = "envoy_cluster_membership_total"
+GATEWAY_EJECTED: Final = "envoy_cluster_outlier_detection_ejections_active"
+GATEWAY_RETRIES: Final = "envoy_cluster_upstream_rq_retry"
+GATEWAY_TLS_ERRORS: Final = "envoy_listener_ssl_connection_error"
+GATEWAY_CERTIFICATE_DAYS: Final = "envoy_server_days_until_first_cert_expiring"

@@ -1,0 +1,109 @@
+"""A look as one HTML page, and its figures as text."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tritonkit
+from tritonkit.operate.observe.look import MOST_LINES, Shown, View
+from tritonkit.operate.observe.panel import BYTES, Unit
+from tritonkit.report.charts import Line, Lines, lines
+from tritonkit.report.page import environment
+
+__all__ = ["Drawn", "drawn", "figure", "page", "scaled"]
+
+_WIDTH, _HEIGHT = 420.0, 190.0
+_MINUTES_S = 180.0
+"""A longer axis is in minutes."""
+_BINARY = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A panel as the page has it."""
+
+    shown: Shown
+    unit: str
+    plot: Lines | None
+    latest: list[tuple[str, str]]
+    """Each line's name, and its last value."""
+    hues: list[int]
+    """Each line's colour."""
+
+
+def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:
+    """The page: text that needs no other file and no address to be shown.
+
+    Args:
+        refresh_s: how often its script asks where it came from for a newer one; 0: never.
+        command: that shows it again.
+    """
+    template = environment(Path(__file__).parent / "templates").get_template("dash.html.j2")
+    hues: dict[str, int] = {}
+    sections = {
+        # Empty panels come last: they are looked at least.
+        title: sorted((drawn(each, view, hues) for each in shown), key=lambda each: not each.plot)
+        for title, shown in view.shown.items()
+    }
+    return template.render(
+        view=view, sections=sections, refresh_ms=round(refresh_s * 1000), command=command,
+        written=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.at_s)),
+        x_name="minutes ago" if _in_minutes(view) else "seconds ago", version=tritonkit.__version__,
+    )  # fmt: skip
+
+
+def drawn(shown: Shown, view: View, hues: dict[str, int]) -> Drawn:
+    """Lay a panel out.
+
+    Args:
+        hues: colours by name, so that a model has the same in all panels; is added to.
+    """
+    values = [value for line in shown.lines for _, value in line.points if value is not None]
+    factor, unit = scaled(shown.panel.unit, max(values, default=0.0))
+    per = 60.0 if _in_minutes(view) else 1.0
+    # The names stand below the plot, where there is room for them on a phone too.
+    given = [
+        Line("", [((at - view.at_s) / per, v and v / factor) for at, v in line.points])
+        for line in shown.lines
+    ]
+    limits = [(value / factor, name) for value, name in shown.panel.limits]
+    plot = lines(given, width=_WIDTH, height=_HEIGHT, limits=limits) if given else None
+    latest = [(line.name, figure(_last(line), factor)) for line in shown.lines]
+    return Drawn(shown, unit, plot, latest, _colours([name for name, _ in latest], hues))
+
+
+def _colours(names: list[str], hues: dict[str, int]) -> list[int]:
+    """No colour twice in a plot, as far as there are enough."""
+    used: list[int] = []
+    for name in names:
+        hue = hues.setdefault(name, len(hues) % MOST_LINES)
+        free = [each for each in range(MOST_LINES) if each not in used]
+        used.append(hue if hue in free or not free else free[0])
+    return used
+
+
+def _in_minutes(view: View) -> bool:
+    return view.chosen.range_s > _MINUTES_S
+
+
+def scaled(unit: Unit, most: float) -> tuple[float, str]:
+    """What to divide values by, and the unit that they then have."""
+    if unit == BYTES:
+        return next(((f, name) for name, f in _BINARY if most >= f), (1.0, unit.text))[:2]
+    return 1.0, unit.text
+
+
+def figure(value: float | None, factor: float = 1.0) -> str:
+    """Three digits, without powers of ten as far as people read them."""
+    if value is None:
+        return "–"
+    value /= factor
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def _last(line: Line) -> float | None:
+    return line.points[-1][1] if line.points else None

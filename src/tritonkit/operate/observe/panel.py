@@ -1,0 +1,98 @@
+"""What a panel is: what it asks, in which unit, what it shows and why, and what it needs to show anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
+
+__all__ = [
+    "BYTES", "COUNT", "DAYS", "MS", "PERCENT", "PER_S", "TIMES", "WATTS", "Need", "Panel", "Query",
+    "Section", "Unit",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit for people, and Grafana's name of it."""
+
+    text: str
+    grafana: str
+
+
+PER_S = Unit("requests/s", "reqps")
+MS = Unit("ms", "ms")
+PERCENT = Unit("%", "percent")
+BYTES = Unit("bytes", "bytes")
+COUNT = Unit("", "short")
+TIMES = Unit("x allowed", "none")
+DAYS = Unit("days", "d")
+WATTS = Unit("W", "watt")
+
+
+class Need(StrEnum):
+    """What must be there for a panel to have data; the value says so where it is not."""
+
+    traffic = "no request was answered in this time"
+    failures = "nothing failed in this time"
+    gateway = "there is no gateway: Prometheus has no job of that name"
+    gpu = "no replica has an NVIDIA GPU, or its GPU metrics are off"
+    cache = "no model has a response cache (serving: {response_cache: true}), or none was asked"
+    gauges = (
+        "these replicas were started by another tritonserver: only tritonkit's has these figures"
+    )
+    stubs = "no model has a Python process: native backends and steps answer, or tritonkit did not start it"
+    scraped = "Prometheus scrapes no replica: it has no job named triton"
+
+
+@dataclass(frozen=True)
+class Query:
+    """PromQL with `$model`, `$instance` and `$window`, and how a series is called, as in `{{model}} p95`."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot.
+
+    Attributes:
+        name: of the panel, for programs.
+        shows: what its lines are.
+        why: what it is looked at for.
+        need: what it takes; else the panel is empty, and says so.
+        limits: values that are drawn, with their names.
+        stacked: whether the lines are parts of a whole.
+    """
+
+    name: str
+    title: str
+    unit: Unit
+    queries: tuple[Query, ...]
+    shows: str
+    why: str
+    need: Need
+    limits: tuple[tuple[float, str], ...] = ()
+    stacked: bool = False
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The scrape jobs that it takes its series from."""
+        asked = " ".join(query.expr for query in self.queries)
+        return tuple(job for job in (TRITON_JOB, GATEWAY_JOB) if f'job="{job}"' in asked)
+
+    @property
+    def source(self) -> str:
+        """Where its figures come from, for people."""
+        said = {TRITON_JOB: "each replica's metrics", GATEWAY_JOB: "the gateway's metrics"}
+        return " and ".join(said[job] for job in self.jobs)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Panels that answer one question."""
+
+    title: str
+    panels: tuple[Panel, ...]

@@ -1,0 +1,13 @@
+"""All panels, in the order in which a person looks: does it work, how fast, why, and does the machine have room."""
+
+from tritonkit.operate.observe.panel import Panel, Section
+from tritonkit.operate.observe.panels.batching import BATCHING
+from tritonkit.operate.observe.panels.gateway import GATEWAY, KEYS
+from tritonkit.operate.observe.panels.latency import LATENCY
+from tritonkit.operate.observe.panels.machine import MACHINE, REPLICAS
+from tritonkit.operate.observe.panels.traffic import TRAFFIC
+
+__all__ = ["PANELS", "SECTIONS"]
+
+SECTIONS: tuple[Section, ...] = (TRAFFIC, LATENCY, BATCHING, REPLICAS, KEYS, GATEWAY, MACHINE)
+PANELS: tuple[Panel, ...] = tuple(panel for section in SECTIONS for panel in section.panels)

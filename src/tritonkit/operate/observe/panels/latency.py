@@ -1,0 +1,69 @@
+"""How long requests take: at the gateway with percentiles, in Triton the mean."""
+
+from __future__ import annotations
+
+from tritonkit.operate.observe import metrics as m
+from tritonkit.operate.observe.panel import MS, Need, Panel, Query, Section
+from tritonkit.operate.observe.promql import MODEL, REPLICA, gateway, per_s, ratio, triton
+
+__all__ = ["LATENCY", "percentile"]
+
+_BUCKETS = (
+    "Interpolated within a bucket of the gateway's histogram: no more exact than its buckets."
+)
+
+
+def percentile(percent: float, by: str, *labels: str) -> str:
+    """PromQL for a percentile of the gateway's histogram, in ms."""
+    buckets = per_s(gateway(f"{m.GATEWAY_MS}_bucket", *labels), f"le, {by}")
+    return f"histogram_quantile({percent / 100:g}, {buckets})"
+
+
+def _at_gateway(percent: float) -> Panel:
+    return Panel(
+        f"latency-p{percent:g}", f"Latency at the gateway, p{percent:g}", MS,
+        (Query(percentile(percent, "model", MODEL), "{{model}}"),),
+        f"{percent:g} % of a model's requests were answered sooner, from arrival to the last byte. {_BUCKETS}",
+        "It is what callers wait for, retries and queues included.",
+        Need.gateway,
+    )  # fmt: skip
+
+
+LATENCY = Section(
+    "Latency",
+    (
+        _at_gateway(95),
+        _at_gateway(99),
+        Panel(
+            "latency-gateway-mean", "Latency at the gateway, mean", MS,
+            (
+                Query(
+                    ratio(
+                        per_s(gateway(f"{m.GATEWAY_MS}_sum", MODEL)),
+                        per_s(gateway(f"{m.GATEWAY_MS}_count", MODEL)),
+                    ),
+                    "{{model}}",
+                ),
+            ),
+            "The mean of the same requests.",
+            "What it is above the mean in Triton is the gateway, its retries and the network.",
+            Need.gateway,
+        ),
+        Panel(
+            "latency", "Latency in Triton, mean", MS,
+            (
+                Query(
+                    ratio(
+                        per_s(triton(m.ALL_DURATION, MODEL, REPLICA)),
+                        per_s(triton(m.REQUESTS_OK, MODEL, REPLICA)), 1e-3,
+                    ),
+                    "{{model}}",
+                ),
+            ),
+            "From a request's arrival in Triton to its answer, queue included; the mean, by model. Triton has no "
+            "histogram, and its summaries cost a third of the throughput (server#8561): percentiles are the gateway's.",
+            "Where it grows, queue and run below say which of the two it is.",
+            Need.traffic,
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,151 @@
+"""Prometheus' HTTP API, as far as panels need it: series over time, alerts, what is scraped."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from tritonkit.errors import ClientError, ServerUnavailable, UsageError
+
+__all__ = ["Firing", "Prometheus", "Series"]
+
+_TIMEOUT_S = 10.0
+_MOST_BYTES = 32 << 20
+_TODO = "start it, or name another with --prometheus"
+
+
+@dataclass(frozen=True)
+class Series:
+    """Labels, and points (seconds since the epoch, value); the value is None where the series has a gap."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float | None], ...]
+
+
+@dataclass(frozen=True)
+class Firing:
+    """An alert that fires."""
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class Prometheus:
+    """One Prometheus. For one thread at a time.
+
+    Args:
+        url: such as `http://127.0.0.1:9090`, with a path where it has one.
+
+    Raises:
+        UsageError: it is no such URL.
+
+    Its methods raise ServerUnavailable where there is no answer, ClientError for a refusal or what is no Prometheus.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.scheme not in ("http", "https") or not host or parts.username or parts.query:
+            raise UsageError(
+                f"--prometheus {url}", found="it is no URL of a Prometheus",
+                wanted="such as http://127.0.0.1:9090",
+            )  # fmt: skip
+        self.url = url.rstrip("/")
+        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+        self._connection = kinds[parts.scheme](host, port, timeout=_TIMEOUT_S)
+        self._path = parts.path.rstrip("/")
+
+    def close(self) -> None:
+        """Keep no connection."""
+        self._connection.close()
+
+    def range(self, query: str, start_s: float, end_s: float, step_s: float) -> list[Series]:
+        """What a query gives over time."""
+        asked = {"query": query, "start": start_s, "end": end_s, "step": step_s}
+        result = self._data("query_range", asked).get("result", [])
+        return [Series(each["metric"], _points(each["values"], step_s)) for each in result]
+
+    def jobs(self) -> set[str]:
+        """Scrape jobs that have an instance, answered or not."""
+        result = self._data("query", {"query": "group by (job) (up)"}).get("result", [])
+        return {each["metric"].get("job", "") for each in result}
+
+    def firing(self) -> list[Firing]:
+        """The alerts that fire now, those for a page first."""
+        alerts = [each for each in self._data("alerts", {})["alerts"] if each["state"] == "firing"]
+        found = [
+            Firing(str(each["labels"].get("alertname", "")), each["labels"], each["annotations"])
+            for each in alerts
+        ]
+        return sorted(found, key=lambda each: (each.labels.get("severity") != "page", each.name))
+
+    def scrape_interval_s(self) -> float | None:
+        """The longest of its scrape intervals; None where it does not say."""
+        try:
+            targets = self._data("targets", {"state": "active"})["activeTargets"]
+            return max((_seconds(each["scrapeInterval"]) for each in targets), default=None)
+        except (ClientError, KeyError, ValueError):
+            return None  # an older one, or a proxy that passes queries alone
+
+    def _data(self, what: str, asked: Mapping[str, object]) -> dict[str, Any]:
+        status, body = self._get(f"{self._path}/api/v1/{what}?{urlencode(asked)}")
+        try:
+            answer = json.loads(body)
+            if answer["status"] == "success":
+                data: dict[str, Any] = answer["data"]
+                return data
+            said = f"it refuses {what}: {answer.get('error')}"
+        except (ValueError, KeyError, TypeError):
+            said = f"HTTP status {status}, and no answer of a Prometheus"
+        raise ClientError(self.url, found=said, wanted="a Prometheus", todo=_TODO)
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        """One that has closed the connection meanwhile is asked again."""
+        for again in (True, False):
+            try:
+                self._connection.request("GET", path)
+                answer = self._connection.getresponse()
+                return answer.status, answer.read(_MOST_BYTES)
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()
+                closed = isinstance(error, http.client.RemoteDisconnected | BrokenPipeError)
+                if not (again and closed):
+                    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                    raise ServerUnavailable(
+                        self.url, found=f"no answer: {said}", wanted="a Prometheus", todo=_TODO
+                    ) from error
+        raise AssertionError  # the second try ends one way or the other
+
+
+def _points(values: list[list[Any]], step_s: float) -> tuple[tuple[float, float | None], ...]:
+    """Values in the order of time; what is no number, and a step that is missing, is a gap."""
+    points: list[tuple[float, float | None]] = []
+    for at, text in values:
+        if points and at - points[-1][0] > 1.5 * step_s:
+            points.append((points[-1][0] + step_s, None))
+        value = float(text)
+        points.append((float(at), value if math.isfinite(value) else None))
+    return tuple(points)
+
+
+def _seconds(text: str) -> float:
+    """Prometheus' durations: `1m30s`, `500ms`."""
+    sizes = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    total, number, unit = 0.0, "", ""
+    for character in f"{text}0":
+        if character.isdigit() and unit:
+            total, number, unit = total + float(number) * sizes[unit], "", ""
+        if character.isdigit():
+            number += character
+        else:
+            unit += character
+    return total

@@ -1,0 +1,121 @@
+"""Series under which each alert fires, and others, close by, under which it does not.
+
+Values as promtool writes them, one a minute: `0+60x10` begins at 0 and gains 60 ten times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["CASES", "Case"]
+
+_TRITON = 'job="triton",instance="a:8002"'
+_MODEL = f'{_TRITON},model="net",version="1"'
+_WELL = f"nv_inference_request_success{{{_MODEL}}}"
+_FAILED = f'nv_inference_request_failure{{{_MODEL},reason="BACKEND"}}'
+_CANCELED = f'nv_inference_request_failure{{{_MODEL},reason="CANCELED"}}'
+_PENDING = f"nv_inference_pending_request_count{{{_MODEL}}}"
+_INFERENCES = f"nv_inference_count{{{_MODEL}}}"
+_RUNS = f"nv_inference_exec_count{{{_MODEL}}}"
+_LIMIT = f'tritonkit_max_batch_size{{{_TRITON},model="net"}}'
+_UP = f"up{{{_TRITON}}}"
+_STUB = f'tritonkit_stub_up{{{_TRITON},model="net"}}'
+_DEATHS = f'tritonkit_stub_deaths_total{{{_TRITON},model="net"}}'
+_HITS = f"nv_cache_num_hits_per_model{{{_MODEL}}}"
+_MISSES = f"nv_cache_num_misses_per_model{{{_MODEL}}}"
+_GATEWAY = 'job="gateway",instance="g:9901"'
+_CLUSTER = f'{_GATEWAY},envoy_cluster_name="triton"'
+_HEALTHY = f"envoy_cluster_membership_healthy{{{_CLUSTER}}}"
+_MEMBERS = f"envoy_cluster_membership_total{{{_CLUSTER}}}"
+_DAYS = f"envoy_server_days_until_first_cert_expiring{{{_GATEWAY}}}"
+
+_OF_MODEL = {"model": "net"}
+_OF_BOTH = {"model": "net", "instance": "a:8002"}
+_OF_REPLICA = {"job": "triton", "instance": "a:8002"}
+_OF_GATEWAY = {"job": "gateway", "instance": "g:9901"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series, and after how many minutes the alert fires with these labels beside its severity; or does not (None)."""
+
+    alert: str
+    why: str
+    series: Mapping[str, str]
+    minutes: int
+    labels: Mapping[str, str] | None = None
+
+
+def _code(code: str, status: str = "-") -> str:
+    return f'envoy_gateway_requests{{{_GATEWAY},model="net",key="k",code="{code}",grpc_status="{status}"}}'
+
+
+def _space(name: str, free: str) -> dict[str, str]:
+    return {
+        f"tritonkit_{name}_free_bytes{{{_TRITON}}}": free,
+        f"tritonkit_{name}_size_bytes{{{_TRITON}}}": "100+0x60",
+    }
+
+
+def _waits(inferences: int, runs: int, pending: int, limit: int) -> dict[str, str]:
+    return {
+        _INFERENCES: f"0+{inferences}x40",
+        _RUNS: f"0+{runs}x40",
+        _PENDING: f"{pending}+0x40",
+        _LIMIT: f"{limit}+0x40",
+    }
+
+
+CASES = (
+    Case("SloBurnFast", "2 % at the gateway for an hour", {_code("OK"): "0+5880x70", _code("UNAVAILABLE"): "0+120x70"},
+         65, _OF_MODEL),
+    Case("SloBurnFast", "2 % over HTTP", {_code("200"): "0+5880x70", _code("503"): "0+120x70"}, 65, _OF_MODEL),
+    Case("SloBurnFast", "2 % over gRPC, whose status stands beside HTTP's code",
+         {_code("200", "OK"): "0+5880x70", _code("200", "UNAVAILABLE"): "0+120x70"}, 65, _OF_MODEL),
+    Case("SloBurnFast", "1 %, which has both labels",
+         {_code("200"): "0+5940x70", _code("503", "UNAVAILABLE"): "0+60x70"}, 65),
+    Case("SloBurnFast", "2 % in Triton, where there is no gateway", {_WELL: "0+5880x70", _FAILED: "0+120x70"},
+         65, _OF_MODEL),
+    Case("SloBurnFast", "1 %", {_code("OK"): "0+5940x70", _code("UNAVAILABLE"): "0+60x70"}, 65),
+    Case("SloBurnFast", "it is over", {_code("OK"): "0+5880x70", _code("INTERNAL"): "0+600x50 30000+0x20"}, 65),
+    Case("SloBurnFast", "a caller's mistakes", {_code("OK"): "0+5880x70", _code("INVALID_ARGUMENT"): "0+900x70"}, 65),
+    Case("SloBurnFast", "the gateway tried again, with success",
+         {_code("OK"): "0+6000x70", _WELL: "0+5880x70", _FAILED: "0+120x70"}, 65),
+    Case("SloBurnFast", "callers who gave up", {_WELL: "0+5880x70", _CANCELED: "0+900x70"}, 65),
+    Case("SloBurnSlow", "1 % for six hours", {_code("OK"): "0+5940x420", _code("INTERNAL"): "0+60x420"},
+         400, _OF_MODEL),
+    Case("SloBurnSlow", "0.5 %", {_code("OK"): "0+5970x420", _code("INTERNAL"): "0+30x420"}, 400),
+    Case("ErrorsAboveTarget", "0.2 %", {_WELL: "0+5988x30", _FAILED: "0+12x30"}, 25, _OF_MODEL),
+    Case("ErrorsAboveTarget", "0.05 %", {_WELL: "0+5997x30", _FAILED: "0+3x30"}, 25),
+    Case("ErrorsAboveTarget", "no request at all", {_WELL: "5+0x30", _FAILED: "5+0x30"}, 25),
+    Case("ReplicaDown", "no answer for minutes", {_UP: "1+0x5 0+0x10"}, 10, _OF_REPLICA),
+    Case("ReplicaDown", "one scrape failed", {_UP: "1+0x5 0 1+0x10"}, 6),
+    Case("GatewayReplicaOut", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 5,
+         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
+    Case("GatewayReplicaOut", "both are well", {_HEALTHY: "2+0x10", _MEMBERS: "2+0x10"}, 5),
+    Case("ModelStalled", "they wait and none is answered", {_PENDING: "5+0x20", _WELL: "100+0x20"}, 10, _OF_BOTH),
+    Case("ModelStalled", "it answers", {_PENDING: "5+0x20", _WELL: "100+1x20"}, 10),
+    Case("ModelStalled", "nobody asks", {_PENDING: "0+0x20", _WELL: "100+0x20"}, 10),
+    Case("StubDead", "it does not come back", {_STUB: "1+0x5 0+0x10"}, 10, _OF_BOTH),
+    Case("StubDead", "it came back", {_STUB: "1+0x5 0 1+0x10"}, 8),
+    Case("StubKeepsDying", "three times", {_DEATHS: "0+0x5 1+0x5 2+0x5 3+0x20"}, 25, _OF_BOTH),
+    Case("StubKeepsDying", "once", {_DEATHS: "0+0x15 1+0x25"}, 30),
+    Case("QueueGrowing", "six more each minute", {_PENDING: "0+6x30"}, 20, _OF_BOTH),
+    Case("QueueGrowing", "long, and steady", {_PENDING: "40+0x30"}, 20),
+    Case("QueueGrowing", "short", {_PENDING: "0+0x15 1 2 3 4 5 6"}, 20),
+    Case("BatchOfOneUnderLoad", "they wait and run alone", _waits(600, 600, 4, 8), 25, _OF_BOTH),
+    Case("BatchOfOneUnderLoad", "batches of four", _waits(2400, 600, 4, 8), 25),
+    Case("BatchOfOneUnderLoad", "nothing waits", _waits(600, 600, 0, 8), 25),
+    Case("BatchOfOneUnderLoad", "a model without a batch axis", _waits(600, 600, 4, 0), 25),
+    Case("CacheDown", "hits, and then none", {_HITS: "0+600x70 42000+0x40", _MISSES: "0+60x110"}, 95, _OF_MODEL),
+    Case("CacheDown", "hits all the while", {_HITS: "0+600x110", _MISSES: "0+60x110"}, 95),
+    Case("CacheDown", "never any", {_HITS: "0+0x110", _MISSES: "0+60x110"}, 95),
+    Case("CacheDown", "nobody asks any more", {_HITS: "0+600x70 42000+0x40", _MISSES: "0+60x70 4200+0x40"}, 95),
+    Case("SharedMemoryNearlyFull", "5 % are free", _space("shared_memory", "5+0x60"), 10, _OF_REPLICA),
+    Case("SharedMemoryNearlyFull", "20 % are", _space("shared_memory", "20+0x60"), 10),
+    Case("DiskNearlyFull", "5 % are free", _space("disk", "5+0x60"), 20, _OF_REPLICA),
+    Case("DiskNearlyFull", "for a few minutes", _space("disk", "5+0x9 50+0x50"), 20),
+    Case("CertificateEnds", "ten days", {_DAYS: "10+0x90"}, 70, _OF_GATEWAY),
+    Case("CertificateEnds", "twenty days", {_DAYS: "20+0x90"}, 70),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""The page of `tritonkit dash`, as text and in a real browser."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.operate.observe.views import AT_S, view
+from tritonkit.cli.dash_terminal import course, drawing
+from tritonkit.operate.observe import PANELS, Need, page
+from tritonkit.operate.observe.page import figure, scaled
+from tritonkit.operate.observe.panel import BYTES, MS
+from tritonkit.report.charts import Line
+
+
+def test_every_panel_is_drawn_or_says_why_not() -> None:
+    """A plot with its unit and legend, or a sentence."""
+    text = page(view())
+    for panel in PANELS:
+        part = text.split(f'id="{panel.name}"')[1].split('class="panel"')[0]
+        empty = panel.need in (Need.gateway, Need.gpu, Need.cache)
+        assert ("<svg" in part) != empty, panel.name
+        assert ('class="empty"' in part) == empty
+        assert empty or "digits" in part.split('class="legend"')[1]
+
+
+def test_what_comes_from_elsewhere_is_escaped() -> None:
+    """Names of models and keys, and alerts."""
+    text = page(view(("<script>alert(1)</script>", "b")))
+    assert "<script>alert(1)" not in text
+    assert "&lt;away&gt;" in text
+
+
+def test_a_written_page_asks_for_nothing() -> None:
+    """No address, no script; one that is served asks for itself."""
+    text = page(view())
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "<script" not in text
+    assert "fetch(location.href" in page(view(), refresh_s=5)
+
+
+def test_the_alert_comes_first_with_its_command() -> None:
+    """Before the panels."""
+    text = page(view())
+    assert text.index("ReplicaDown") < text.index("Requests answered")
+    assert "tritonkit doctor" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "–"), (0.0, "0"), (0.01234, "0.0123"), (12.34, "12.3"), (1234.5, "1234"), (5.0, "5")]
+)  # fmt: skip
+def test_figures_have_three_digits(value: float | None, said: str) -> None:
+    """And no power of ten."""
+    assert figure(value) == said
+
+
+@pytest.mark.parametrize(
+    ("most", "unit"), [(3e9, "GiB"), (5e6, "MiB"), (3000.0, "KiB"), (3.0, "bytes")]
+)
+def test_bytes_are_scaled(most: float, unit: str) -> None:
+    """To the unit of the largest; other units stay."""
+    assert scaled(BYTES, most)[1] == unit
+    assert scaled(MS, most) == (1.0, "ms")
+
+
+def test_the_course_of_a_line_has_its_height_and_its_gaps() -> None:
+    """From 0 to the highest value; a space where nothing came."""
+    rising = Line("a", [(AT_S - 900 + 30 * k, float(k)) for k in range(15)])
+    drawn = course(rising, view())
+    assert drawn.startswith("▁")
+    assert drawn[14] == "█"
+    assert drawn.endswith("   ")
+    assert course(Line("a", [(AT_S, 0.0)]), view())[-1] == "▁"
+
+
+@pytest.mark.parametrize("height", [20, 200])
+def test_a_terminal_shows_what_it_has_room_for(height: int) -> None:
+    """The alert first, no more lines than it has, and how many are left out, or what is empty why."""
+    console = Console(width=100, height=height, record=True, file=io.StringIO())
+    console.print(drawing(view(), height))
+    text = console.export_text()
+    assert text.startswith("ReplicaDown: b:8002 is <away>")
+    assert "Requests answered" in text
+    if height == 20:
+        assert len(text.splitlines()) <= height
+        assert "more lines" in text
+    else:
+        assert "there is no gateway" in text
+
+
+CHECKS = """
+const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+const svgs = [...document.querySelectorAll('.panel svg')].map(e => e.getBoundingClientRect());
+const outside = [...document.querySelectorAll('.panel svg')].filter(svg => {
+  const frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text, polyline')].some(e => {
+    const box = e.getBoundingClientRect();
+    return box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
+  });
+}).length;
+const size = Math.min(...[...document.querySelectorAll('.panel svg')]
+  .map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width));
+return [wide, svgs.length, outside, size];
+"""
+"""Whether it scrolls sideways, how many plots there are, those whose texts leave them, how far they are scaled."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 820, 390, 320])
+def test_the_page_fits_a_desk_and_a_phone(browser: Any, tmp_path: Path, width: int) -> None:
+    """No sideways scrolling, all texts in their plots and large enough to be read, nothing in the console."""
+    file = tmp_path / "dash.html"
+    file.write_text(page(view(("digits", "a_model_with_a_very_long_name_indeed"))))
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.get(file.as_uri())
+    wide, count, outside, size = browser.execute_script(CHECKS)
+    assert not wide
+    assert count > 15
+    assert outside == 0
+    assert size * 12 > 7.5
+    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]

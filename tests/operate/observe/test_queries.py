@@ -1,0 +1,84 @@
+"""What panels of the gateway, a GPU and a cache ask, on series whose answer is known; promtool computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.operate.observe.test_alerts import promtool
+from tritonkit.operate.observe import PANELS, Chosen
+
+pytestmark = pytest.mark.needs("promtool")
+
+_G = 'job="gateway",instance="g:1"'
+_T = 'job="triton",instance="a:8002"'
+_OF = f'{_G},model="net",key="k"'
+SERIES = {
+    # Of 100 requests a second 90 took at most 10 ms, 98 at most 20, all at most 30.
+    f'envoy_gateway_request_ms_bucket{{{_OF},le="10"}}': "0+5400x10",
+    f'envoy_gateway_request_ms_bucket{{{_OF},le="20"}}': "0+5880x10",
+    f'envoy_gateway_request_ms_bucket{{{_OF},le="30"}}': "0+6000x10",
+    f'envoy_gateway_request_ms_bucket{{{_OF},le="+Inf"}}': "0+6000x10",
+    f"envoy_gateway_request_ms_sum{{{_OF}}}": "0+48000x10",
+    f"envoy_gateway_request_ms_count{{{_OF}}}": "0+6000x10",
+    f'envoy_gateway_requests{{{_OF},code="200",grpc_status="OK"}}': "0+5400x10",
+    f'envoy_gateway_requests{{{_OF},code="200",grpc_status="UNAVAILABLE"}}': "0+300x10",
+    f'envoy_gateway_requests{{{_OF},code="503",grpc_status="UNAVAILABLE"}}': "0+60x10",
+    f'envoy_gateway_requests{{{_OF},code="429",grpc_status="-"}}': "0+240x10",
+    f'envoy_cluster_upstream_rq_active{{{_G},envoy_cluster_name="triton"}}': "7+0x10",
+    f'envoy_cluster_upstream_rq_retry{{{_G},envoy_cluster_name="triton"}}': "0+60x10",
+    f'envoy_listener_ssl_connection_error{{{_G},envoy_listener_address="[::]:8443"}}': "0+6x10",
+    f"envoy_server_days_until_first_cert_expiring{{{_G}}}": "30+0x10",
+    f'nv_gpu_utilization{{{_T},gpu_uuid="GPU-1"}}': "0.5+0x10",
+    f'nv_gpu_memory_used_bytes{{{_T},gpu_uuid="GPU-1"}}': "20+0x10",
+    f'nv_gpu_memory_total_bytes{{{_T},gpu_uuid="GPU-1"}}': "80+0x10",
+    f'nv_cache_num_hits_per_model{{{_T},model="net",version="1"}}': "0+180x10",
+    f'nv_cache_num_misses_per_model{{{_T},model="net",version="1"}}': "0+60x10",
+    f'nv_inference_request_success{{{_T},model="net",version="1"}}': "0+240x10",
+    f'nv_inference_compute_infer_duration_us{{{_T},model="net",version="1"}}': "0+300000x10",
+}
+KNOWN = {
+    "latency-p95": {'{model="net"}': 16.25},
+    "latency-p99": {'{model="net"}': 25},
+    "latency-gateway-mean": {'{model="net"}': 8},
+    "gateway-traffic": {
+        '{code="200", grpc_status="OK"}': 90,
+        '{code="200", grpc_status="UNAVAILABLE"}': 5,
+        '{code="429", grpc_status="-"}': 4,
+        '{code="503", grpc_status="UNAVAILABLE"}': 1,
+    },
+    "errors": {'{model="net"}': 6},
+    "key-traffic": {'{key="k"}': 100},
+    "key-errors": {'{key="k"}': 6},
+    "key-refused": {'{key="k"}': 4},
+    "key-latency": {'{key="k"}': 16.25},
+    "gateway-active": {'{envoy_cluster_name="triton"}': 7},
+    "gateway-retries": {'{envoy_cluster_name="triton"}': 1},
+    "gateway-tls": {'{envoy_listener_address="[::]:8443"}': 0.1},
+    "gateway-certificate": {'{instance="g:1"}': 30},
+    "gpu": {'{gpu_uuid="GPU-1", instance="a:8002", job="triton"}': 50},
+    "gpu-memory": {'{gpu_uuid="GPU-1", instance="a:8002", job="triton"}': 25},
+    "cache-hits": {'{model="net"}': 75},
+    # Of 4 requests a second the cache answered 3; the other took 5 ms.
+    "run-time": {'{model="net"}': 5},
+}
+
+
+def test_queries_give_what_is_known(tmp_path: Path) -> None:
+    """Percentiles within a bucket, shares of failures by either label, each request counted once."""
+    panels = {panel.name: panel for panel in PANELS}
+    asked = [
+        {
+            "expr": f"round({Chosen().filled(panels[name].queries[0].expr, 300)}, 0.001)",
+            "eval_time": "10m",
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()],
+        }
+        for name, found in KNOWN.items()
+    ]
+    series = [{"series": name, "values": values} for name, values in SERIES.items()]
+    file = tmp_path / "test.yml"
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": asked}]
+    file.write_text(yaml.safe_dump({"tests": tests}))
+    promtool("test", "rules", str(file))
