@@ -25,6 +25,7 @@ from tritonkit.client import TLS, Client
 from tritonkit.errors import TritonkitError
 from tritonkit.operate.certificates import make_certificates, read_certificate
 from tritonkit.operate.keys import add_key, revoke_key
+from tritonkit.operate.observe import PANELS, Need
 from tritonkit.operate.stack import Part, Stack, StackSettings
 from tritonkit.serve.ports import check_free
 
@@ -251,6 +252,24 @@ def test_prometheus_has_replicas_and_gateway(watched: Watched) -> None:
         lambda: asked('envoy_gateway_request_ms_count{model="digits",key="all"} > 0'), "the gateway"
     )
     assert asked('envoy_gateway_requests{model="digits",grpc_status="OK"} > 0')
+
+
+@pytest.mark.needs("promtool")
+def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
+    """What only the gateway knows, from its own metrics: by model and key."""
+    url = watched.part("prometheus").address
+    wanted = {panel.name for panel in PANELS if panel.need is Need.gateway}
+    assert len(wanted) > 4
+    found: dict[str, Any] = {}
+
+    def all_there() -> bool:
+        facts = json.loads(tritonkit("dash", "--prometheus", url, "--range", "2min", "--json").stdout)
+        found.update(facts["panels"])
+        return all(found[name]["lines"] for name in wanted)
+
+    with Load(watched):
+        eventually(all_there, "panels with data")
+    assert found["latency-p99"]["lines"]
 
 
 def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path) -> None:
