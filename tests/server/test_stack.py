@@ -263,7 +263,9 @@ def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
     found: dict[str, Any] = {}
 
     def all_there() -> bool:
-        facts = json.loads(tritonkit("dash", "--prometheus", url, "--range", "2min", "--json").stdout)
+        facts = json.loads(
+            tritonkit("dash", "--prometheus", url, "--range", "2min", "--json").stdout
+        )
         found.update(facts["panels"])
         return all(found[name]["lines"] for name in wanted)
 
