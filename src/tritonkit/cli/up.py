@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -64,6 +65,8 @@ def up(
         gateway=gateway_folder(root, gateway) if gateway or not repository else project / "deploy" / "gateway",
         prometheus=prometheus, redis=redis, on_event=_print_event,
     )  # fmt: skip
+    for one in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, also before all of it has started
+        signal.signal(one, signal.default_int_handler)
     with Stack(settings) as stack:
         _print_ready(stack.address, stack.parts, as_json=as_json)
         _watch(stack)
@@ -132,6 +135,11 @@ def _start_detached(project: Path, *, as_json: bool) -> None:
     from tritonkit.operate.stack import read_state
     from tritonkit.operate.stack.state import FOLDER
 
+    if (running := read_state(project)) is not None:
+        raise ServerStartError(
+            f"the stack of {project}", found=f"it runs already, watched by process {running['owner']}",
+            todo="tritonkit down",
+        )  # fmt: skip
     log = project / FOLDER / "up.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]

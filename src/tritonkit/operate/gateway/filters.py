@@ -6,6 +6,7 @@ import base64
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tritonkit.operate.gateway.routes import ADMIT, BUFFER, GRPC_MODEL_METHODS, IDENTIFY, SERVICE
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
@@ -55,10 +56,9 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
 
 def jwks_address(jwt: Jwt) -> tuple[str, int, bool]:
     """Host, port, and whether by TLS, of where a token's issuer has its keys."""
-    scheme, _, rest = str(jwt.jwks_url).partition("://")
-    authority = rest.partition("/")[0]
-    host, _, port = authority.partition(":")
-    return host, int(port or (443 if scheme == "https" else 80)), scheme == "https"
+    url = urlsplit(jwt.jwks_url or "")
+    secure = url.scheme == "https"
+    return url.hostname or "", url.port or (443 if secure else 80), secure
 
 
 def _filter(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:

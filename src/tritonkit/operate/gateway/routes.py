@@ -120,16 +120,18 @@ def routes(
 def _pass(route: _Route, groups: Weights, limits: GatewayLimits) -> dict[str, Any]:
     action: dict[str, Any] = _cluster(route.protocol, groups) | {
         "retry_policy": _RETRY[route.protocol],
-        "timeout": "0s",
         "idle_timeout": f"{limits.idle_s:.3f}s",
     }
     longest = f"{limits.timeout_s:.3f}s"
     if route.protocol == "grpc":
+        action["timeout"] = "0s"
         action["max_stream_duration"] = {"grpc_timeout_header_max": longest} | (
             {} if route.streams else {"max_stream_duration": longest}
         )
-    elif not route.streams:
-        action["timeout"] = longest
+    else:
+        # A replica's own proxy knows this machine's names alone, whatever callers know the gateway by.
+        action["host_rewrite_literal"] = "127.0.0.1"
+        action["timeout"] = "0s" if route.streams else longest
     match: dict[str, Any] = {"safe_regex": {"regex": route.pattern}}
     if route.protocol == "grpc":
         match["grpc"] = {}

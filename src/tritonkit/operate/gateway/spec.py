@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tritonkit.errors import SpecError
 from tritonkit.spec.base import InnerPath, Strict
@@ -17,6 +18,22 @@ FILE = "gateway.yaml"
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Count = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
+
+
+def _url(text: str) -> str:
+    """Refuse what is no address, and what somebody on the way could answer with keys of their own."""
+    try:
+        url = urlsplit(text)
+        plain = url.hostname in ("127.0.0.1", "localhost") and url.scheme == "http"
+        right = (
+            (url.scheme == "https" or plain) and url.hostname and url.path and url.username is None
+        )
+        right = right and ":" not in (url.hostname or "") and (url.port or 1) > 0
+    except ValueError:
+        right = False
+    if not right or any(letter.isspace() for letter in text):
+        raise ValueError(f"{text!r}; wanted https://HOST/PATH, http:// only on this machine")
+    return text
 
 
 class Tls(Strict):
@@ -39,8 +56,8 @@ class Jwt(Strict):
     """One of these must be in the claim `aud`; empty: it is not looked at."""
     jwks: InnerPath | None = None
     """A file with the issuer's keys as a JWK set (RFC 7517)."""
-    jwks_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+/\S*$")] | None = None
-    """Where the issuer has it, instead of the file."""
+    jwks_url: Annotated[str, AfterValidator(_url)] | None = None
+    """Where the issuer has it, instead of the file: by TLS, or on this machine."""
     models_claim: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "models"
     """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
     models: tuple[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._~-]{1,128})$")], ...] = ()

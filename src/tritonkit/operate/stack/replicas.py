@@ -31,7 +31,7 @@ class RunningReplica:
         self.error: BaseException | None = None
         self._server = Server(
             settings.repository, models=settings.models, root=settings.root, grpc_port=0, http=True, http_port=0,
-            metrics_port=0, drain_timeout_s=settings.drain_s, on_event=self._hear, http_hosts=("*",),
+            metrics_port=0, drain_timeout_s=settings.drain_s, on_event=self._hear,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._start, name=self.name, daemon=True)
         self._thread.start()
