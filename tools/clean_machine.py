@@ -2,7 +2,7 @@
 
 A container of the bare Debian base (deploy/docker/local-base.sh makes it) gets the packages that README's "Needed"
 names, and nothing else; then a copy of this checkout runs `make demo` and the tests that need no server there.
-What pip is told on this machine (index, local folders of wheels) goes along, so that what can be installed
+What pip is told on this machine (index, local folders of wheels, constraints) goes along, so that what can be installed
 here can be installed there. Needs a docker daemon. The exit code is the command's.
 """
 
@@ -47,12 +47,12 @@ def pip_settings(listed: str) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in _OF_THE_BASE}
 
 
-def local_folders(settings: dict[str, str]) -> set[Path]:
-    """The folders of this machine that pip's settings name."""
+def local_places(settings: dict[str, str]) -> set[Path]:
+    """The folders and files of this machine that pip's settings name."""
     found = set()
     for word in " ".join(settings.values()).split():
         path = Path(urlsplit(word).path)
-        if path.is_absolute() and path.is_dir():
+        if path.is_absolute() and path.exists():
             # The pages of an index name files beside its folder of pages.
             found.add(path.parent if path.name == "simple" else path)
     return found
@@ -95,8 +95,8 @@ def run(command: str) -> int:
     ]
     for name, value in settings.items():
         words += ["--env", f"{name}={value}"]
-    for folder in sorted(local_folders(settings)):
-        words += ["--volume", f"{folder}:{folder}:ro"]
+    for place in sorted(local_places(settings)):
+        words += ["--volume", f"{place}:{place}:ro"]
     unpack = f"mkdir /tritonkit && cd /tritonkit && tar -x && {{ {command}; }}"
     checkout = "git ls-files -z -co --exclude-standard | xargs -0 ls -d 2>/dev/null | tar -c -T -"
     with subprocess.Popen(

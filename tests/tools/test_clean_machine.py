@@ -35,15 +35,17 @@ def test_pips_settings_go_along_as_variables(tool: Any, tmp_path: Path) -> None:
     index, wheels = tmp_path / "index" / "simple", tmp_path / "wheels"
     for folder in (index, wheels):
         folder.mkdir(parents=True)
+    (tmp_path / "constraints.txt").write_text("numpy<3\n")
     listed = (
-        f":env:.find-links='{wheels}'\nglobal.cert='/etc/cert.pem'\ninstall.no-compile='true'\n"
+        f"global.constraint='{tmp_path}/constraints.txt'\n:env:.find-links='{wheels}'\nglobal.cert='/etc/cert.pem'\ninstall.no-compile='true'\n"
         f"global.extra-index-url='file://{index} https://example.org/simple'\n"
     )
     settings = tool.pip_settings(listed)
     assert settings == {
+        "PIP_CONSTRAINT": f"{tmp_path}/constraints.txt",
         "PIP_FIND_LINKS": str(wheels),
         "PIP_NO_COMPILE": "true",
         "PIP_EXTRA_INDEX_URL": f"file://{index} https://example.org/simple",
     }
     # The pages of an index name files beside their own folder.
-    assert tool.local_folders(settings) == {index.parent, wheels}
+    assert tool.local_places(settings) == {index.parent, wheels, tmp_path / "constraints.txt"}

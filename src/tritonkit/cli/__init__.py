@@ -24,6 +24,7 @@ from tritonkit.cli import (
     demo,
     diagnose,
     doctor,
+    gateway,
     inspect,
     keys,
     load,
@@ -63,6 +64,7 @@ app.command("diagnose")(diagnose.command)
 app.command("up")(up.up)
 app.command("down")(up.down)
 app.add_typer(keys.app, name="keys")
+app.add_typer(gateway.app, name="gateway")
 app.command("certs")(certs.command)
 app.command("dash")(dash.command)
 app.command("dashboard")(dashboard.command)

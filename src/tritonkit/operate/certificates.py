@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ __all__ = ["Certificate", "check_pair", "make_certificates", "read_certificate"]
 EXTRA = "tritonkit[gateway]"
 _AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
 """Browsers take no server's certificate for longer (CA/Browser Forum, ballot SC31)."""
+_DNS_NAME = re.compile(
+    r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_-]{1,63}"
+)
 _SLACK = datetime.timedelta(minutes=5)
 """Before now, for clocks that are behind."""
 
@@ -59,6 +63,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
     if not names:
         raise UsageError("certs", found="no name", wanted="a DNS name or an address, or more")
     x509 = _x509()
+    general = [_general(x509, name) for name in names]
     folder.mkdir(parents=True, exist_ok=True)
     server_file, server_key_file = folder / "server.crt", folder / "server.key"
     written, ca, ca_key = _authority_of(folder)
@@ -66,7 +71,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
     key = _new_key()
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
     issued = _signed(
-        x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, names, ca)
+        x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, general, ca)
     )
     # The key first: between the two moments a reader finds a pair that does not fit, and keeps the one it has.
     _write_key(server_key_file, key)
@@ -252,14 +257,14 @@ def _authority(x509: Any) -> list[tuple[Any, bool]]:
     return [(x509.BasicConstraints(ca=True, path_length=0), True), (_usage(x509, signs=True), True)]
 
 
-def _server(x509: Any, names: Sequence[str], ca: Any) -> list[tuple[Any, bool]]:
+def _server(x509: Any, names: Sequence[Any], ca: Any) -> list[tuple[Any, bool]]:
     identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return [
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(x509, signs=False), True),
         (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False),
         (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False),
-        (x509.SubjectAlternativeName([_general(x509, name) for name in names]), False),
+        (x509.SubjectAlternativeName(names), False),
     ]
 
 
@@ -268,9 +273,8 @@ def _general(x509: Any, name: str) -> Any:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(name)
-    except ValueError as error:
+    if not _DNS_NAME.fullmatch(name):
         raise UsageError(
-            f"--name {name}", found=str(error), wanted="a DNS name or an address"
-        ) from None
+            f"--name {name!r}", found="it can be none", wanted="a DNS name or an address"
+        )
+    return x509.DNSName(name)

@@ -47,6 +47,7 @@ __all__ = [
     "Run",
     "await_ready",
     "chosen",
+    "http_answers",
     "launch",
     "lost_port",
     "prepare",
@@ -202,7 +203,7 @@ def await_ready(run: Run, triton: SupervisedProcess, ports: Ports, begun_at: flo
         while not admin.answers("/v2/health/ready"):
             _wait_or_fail(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
         for port, path in ((ports.metrics, "/metrics"), (ports.http, "/v2/health/ready")):
-            while port and not _answers(reachable(host, port), path):
+            while port and not http_answers(reachable(host, port), path):
                 _wait_or_fail(run, triton, deadline, f"port {port} does not answer {path}")
         for number, model in enumerate(run.models.values(), start=1):
             _warm(run, service, model, number, deadline)
@@ -319,7 +320,8 @@ def _failure(run: Run, found: str, todo: str = "") -> ServerStartError:
     )
 
 
-def _answers(address: str, path: str) -> bool:
+def http_answers(address: str, path: str) -> bool:
+    """Whether a GET is answered with status 200 at `host:port`."""
     connection = http.client.HTTPConnection(address, timeout=_CALL_S)
     try:
         connection.request("GET", path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import shutil
 import socket
@@ -18,6 +17,7 @@ from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.process import SupervisedProcess, describe_exit
+from tritonkit.serve.start import http_answers
 
 __all__ = ["Companion", "gateway", "no_envoy", "prometheus", "redis"]
 
@@ -138,7 +138,7 @@ def prometheus(
     ]  # fmt: skip
     return Companion(
         settings, "prometheus", f"http://{address}", argv, folder,
-        lambda: _answers(address, "/-/ready"),
+        lambda: http_answers(address, "/-/ready"),
     )  # fmt: skip
 
 
@@ -156,17 +156,6 @@ def redis(settings: StackSettings, folder: Path, port: int) -> Companion | None:
     return Companion(
         settings, "redis", f"redis://127.0.0.1:{port}", argv, folder, lambda: _redis_answers(port)
     )
-
-
-def _answers(address: str, path: str) -> bool:
-    connection = http.client.HTTPConnection(address, timeout=_CALL_S)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _redis_answers(port: int) -> bool:
