@@ -54,6 +54,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "loadgen",
         "tune",
         "plan",
+        "gateway",
         "client",
         "variants",
         "gpu",
