@@ -19,7 +19,8 @@ def command(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="A DNS name or address under which callers know the gateway; may be repeated.",
+            help="A DNS name or address under which callers know the gateway; may be repeated. By default those of"
+            " the certificate that is there, else localhost and 127.0.0.1.",
         ),
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=825, help="How long it is valid.")] = 397,
@@ -35,7 +36,9 @@ def command(
     from tritonkit.operate.certificates import make_certificates, read_certificate
 
     folder = gateway_folder(root, gateway) / "tls"
-    for file in make_certificates(folder, names or ("localhost", "127.0.0.1"), days):
+    there = folder / "server.crt"
+    known = read_certificate(there).names if there.exists() else ()
+    for file in make_certificates(folder, names or known or ("localhost", "127.0.0.1"), days):
         print_line(str(file))
     made = read_certificate(folder / "server.crt")
     note(

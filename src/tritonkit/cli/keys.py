@@ -37,7 +37,9 @@ def add(
     models: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="MODEL", help="It may use; may be repeated. All by default."
+            "--model",
+            metavar="MODEL",
+            help="A model the key may use; may be repeated. All by default.",
         ),
     ] = None,
     rate: Annotated[
@@ -45,7 +47,9 @@ def add(
     ] = None,
     burst: Annotated[
         int | None,
-        typer.Option(help="That may come at once beyond the rate; a tenth of a second's."),
+        typer.Option(
+            help="Requests that may come at once (the bucket's size); a tenth of a second's by default."
+        ),
     ] = None,
     gateway: Folder = None,
     as_json: AsJson = False,

@@ -79,7 +79,7 @@ def down(root: Root = None) -> None:
     """
     from tritonkit.operate.stack import stop_running
 
-    stop_running(project_folder(root), _STOP_S)
+    stop_running(project_or_here(root), _STOP_S)
     note("nothing is left")
 
 

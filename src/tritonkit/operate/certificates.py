@@ -167,11 +167,17 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
         private = _read_key(key)
     except FileNotFoundError:
         raise UsageError(
-            str(key), found="there is no such file", wanted=f"the key of {certificate}"
+            str(key),
+            found="there is no such file",
+            wanted=f"the key of {certificate}",
+            todo="put it there with mode 0600; or: tritonkit certs",
         ) from None
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            str(key), found=f"no private key: {error}", wanted="PEM without a password"
+            str(key),
+            found=f"no private key: {error}",
+            wanted="PEM without a password",
+            todo="openssl pkey -in KEY -out NEW takes a password away",
         ) from None
     if mode & 0o077:
         raise UsageError(
@@ -181,7 +187,12 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
     x509 = _x509()
     own = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
     if own != private.public_key():
-        raise UsageError(str(key), found=f"it is not the key of {certificate}", wanted="its key")
+        raise UsageError(
+            str(key),
+            found=f"it is not the key of {certificate}",
+            wanted="its key",
+            todo="put back the pair that was made together",
+        )
     if found.days_left() <= 0:
         raise UsageError(
             str(certificate), found=f"it ended on {found.ends:%Y-%m-%d %H:%M} UTC", wanted="one that is valid",

@@ -195,5 +195,6 @@ def _changing(file: Path) -> Iterator[list[ApiKey]]:
 
 def _unreadable(file: Path, found: str) -> UsageError:
     return UsageError(
-        str(file), found=f"it cannot be read: {found}", wanted="a file that `tritonkit keys add` wrote"
+        str(file), found=f"it cannot be read: {found}", wanted="a file that `tritonkit keys add` wrote",
+        todo="put back a copy, or move it away and make the keys again: tritonkit keys add",
     )  # fmt: skip

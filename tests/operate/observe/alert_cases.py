@@ -25,6 +25,7 @@ _DEATHS = f'tritonkit_stub_deaths_total{{{_TRITON},model="net"}}'
 _HITS = f"nv_cache_num_hits_per_model{{{_MODEL}}}"
 _MISSES = f"nv_cache_num_misses_per_model{{{_MODEL}}}"
 _GATEWAY = 'job="gateway",instance="g:9901"'
+_GATEWAY_UP = f"up{{{_GATEWAY}}}"
 _CLUSTER = f'{_GATEWAY},envoy_cluster_name="triton"'
 _HEALTHY = f"envoy_cluster_membership_healthy{{{_CLUSTER}}}"
 _MEMBERS = f"envoy_cluster_membership_total{{{_CLUSTER}}}"
@@ -94,6 +95,12 @@ CASES = (
     Case("GatewayReplicaOut", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 5,
          {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
     Case("GatewayReplicaOut", "both are well", {_HEALTHY: "2+0x10", _MEMBERS: "2+0x10"}, 5),
+    Case("GatewayHasNoReplica", "none of two", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x13"}, 8,
+         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
+    Case("GatewayHasNoReplica", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 8),
+    Case("GatewayHasNoReplica", "a cluster without members", {_HEALTHY: "0+0x10", _MEMBERS: "0+0x10"}, 8),
+    Case("GatewayDown", "no answer for minutes", {_GATEWAY_UP: "1+0x5 0+0x10"}, 10, _OF_GATEWAY),
+    Case("GatewayDown", "one scrape failed", {_GATEWAY_UP: "1+0x5 0 1+0x10"}, 6),
     Case("ModelStalled", "they wait and none is answered", {_PENDING: "5+0x20", _WELL: "100+0x20"}, 10, _OF_BOTH),
     Case("ModelStalled", "it answers", {_PENDING: "5+0x20", _WELL: "100+1x20"}, 10),
     Case("ModelStalled", "nobody asks", {_PENDING: "0+0x20", _WELL: "100+0x20"}, 10),

@@ -63,6 +63,8 @@ class GatewayAdmin:
 
     def drain(self, most_s: float) -> None:
         """Take no new connections, and wait so long for requests that are under way."""
+        # Connections that are open are told to go with their next answer.
+        self._ask("POST", "/healthcheck/fail")
         self._ask("POST", "/drain_listeners")
         deadline = time.monotonic() + most_s
         while self.active_requests() and time.monotonic() < deadline:

@@ -194,6 +194,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "stat_prefix": "gateway",
         "codec_type": "AUTO",
         "server_name": "tritonkit",
+        "drain_timeout": "1s",
         "use_remote_address": True,
         "internal_address_config": {"unix_sockets": False},
         "skip_xff_append": True,

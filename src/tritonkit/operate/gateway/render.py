@@ -116,15 +116,26 @@ def validate(
         command = [
             str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning",
         ]  # fmt: skip
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_VALIDATE_S, check=False, cwd=folder
-        )
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_VALIDATE_S,
+                check=False,
+                cwd=folder,
+            )
+        except subprocess.TimeoutExpired:
+            raise RenderError(
+                f"{envoy} --mode validate", found=f"no answer in {_VALIDATE_S:g} s", wanted="one",
+                todo="try again when the machine is less busy; names that are looked up may hang, too",
+            ) from None  # fmt: skip
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
         first = (said.splitlines() or ["it said nothing"])[0]
         raise RenderError(
             f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {first}",
-            wanted="a gateway.yaml whose values Envoy takes", details=said[-3000:],
+            wanted="a gateway.yaml whose values Envoy takes", todo="the lines below are Envoy's", details=said[-3000:],
         )  # fmt: skip
 
 

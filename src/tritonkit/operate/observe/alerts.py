@@ -96,7 +96,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         "ReplicaDown", Severity.page,
         lambda _: f"{triton(m.UP)} == 0", 60,
-        "The metrics of replica {{ $labels.instance }} are not answered",
+        "Prometheus cannot scrape replica {{ $labels.instance }}",
         "The server ended, its machine is away, or its port is closed to Prometheus",
         "tritonkit doctor, and the server's log",
     ),
@@ -104,8 +104,22 @@ ALERTS: tuple[Alert, ...] = (
         "GatewayReplicaOut", Severity.ticket,
         lambda _: f"{gateway(m.GATEWAY_HEALTHY)} < {gateway(m.GATEWAY_MEMBERS)}", 60,
         "The gateway leaves out a replica of {{ $labels.envoy_cluster_name }}",
-        "The replica is not ready, or answered too many requests with errors",
+        "It fails its health checks, or five connections to it failed in a row; errors of a model do not count",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
+    ),
+    Alert(
+        "GatewayHasNoReplica", Severity.page,
+        lambda _: f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {gateway(m.GATEWAY_MEMBERS)} > 0", 60,
+        "No replica of {{ $labels.envoy_cluster_name }} is healthy: every request is refused",
+        "All replicas fail their health checks, or the network between is broken",
+        "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
+    ),
+    Alert(
+        "GatewayDown", Severity.page,
+        lambda _: f"{gateway(m.UP)} == 0", 60,
+        "Prometheus cannot scrape the gateway {{ $labels.instance }}: callers may reach no model",
+        "Envoy ended and was not started again, its machine is away, or its port is closed to Prometheus",
+        "tritonkit gateway check, and the gateway's log",
     ),
     Alert(
         "ModelStalled", Severity.page,
@@ -168,7 +182,7 @@ ALERTS: tuple[Alert, ...] = (
         lambda _: f"{gateway(m.GATEWAY_CERTIFICATE_DAYS)} < {_CERTIFICATE_DAYS}", 3600,
         f"A certificate of the gateway ends in less than {_CERTIFICATE_DAYS} days",
         "It was not renewed, or the gateway has not read the new one",
-        "openssl s_client -connect GATEWAY:PORT | openssl x509 -noout -enddate",
+        "openssl s_client -connect GATEWAY:PORT </dev/null | openssl x509 -noout -enddate",
     ),
 )  # fmt: skip
 """Their names are unique."""

@@ -42,7 +42,11 @@ class Chosen:
     def __post_init__(self) -> None:
         for name in (*self.models, *self.replicas):
             if not _NAME.fullmatch(name):
-                raise UsageError("tritonkit dash", found=repr(name), wanted="the name of a model")
+                raise UsageError(
+                    "tritonkit dash",
+                    found=repr(name),
+                    wanted="the name of a model, or HOST:PORT of a replica",
+                )
 
     def filled(self, query: str, window_s: float) -> str:
         """A query with its variables replaced."""

@@ -57,6 +57,8 @@ def recording(
             program,
             "--config.file=prometheus.yml",
             "--storage.tsdb.path=data",
+            "--storage.tsdb.retention.time=6h",
+            "--storage.tsdb.retention.size=512MB",
             f"--web.listen-address={_HOST}:{port}",
             "--log.level=warn",
         ]

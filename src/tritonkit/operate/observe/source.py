@@ -108,13 +108,23 @@ class Prometheus:
             said = f"HTTP status {status}, and no answer of a Prometheus"
         raise ClientError(self.url, found=said, wanted="a Prometheus", todo=_TODO)
 
+    def _whole(self, answer: http.client.HTTPResponse) -> bytes:
+        body = answer.read(_MOST_BYTES + 1)
+        if len(body) > _MOST_BYTES:
+            self._connection.close()  # the rest would be the next answer
+            raise ClientError(
+                self.url, found=f"an answer of more than {_MOST_BYTES >> 20} MiB",
+                wanted="a shorter one", todo="a shorter --range, or one --model",
+            )  # fmt: skip
+        return body
+
     def _get(self, path: str) -> tuple[int, bytes]:
         """One that has closed the connection meanwhile is asked again."""
         for again in (True, False):
             try:
                 self._connection.request("GET", path)
                 answer = self._connection.getresponse()
-                return answer.status, answer.read(_MOST_BYTES)
+                return answer.status, self._whole(answer)
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 closed = isinstance(error, http.client.RemoteDisconnected | BrokenPipeError)

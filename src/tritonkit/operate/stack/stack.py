@@ -25,7 +25,6 @@ from tritonkit.serve.ports import check_free, reachable
 __all__ = ["Stack"]
 
 _TICK_S, _STATE_S = 0.25, 1.0
-_GATEWAY_DRAIN_S = 10.0
 _AUDIT_BYTES, _AUDITS = 64 << 20, 8
 """Of the audit log, before another one is begun, and how many are kept."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -103,7 +102,7 @@ class Stack:
         self.ending.set()
         if "gateway" in self._companions:
             self._settings.emit("gateway", "stopping: answering the requests under way")
-            self._admin.drain(min(_GATEWAY_DRAIN_S, self._settings.drain_s))
+            self._admin.drain(self._settings.drain_s)
         while self._companions:
             self._companions.popitem()[1].stop()
         stop_replicas(self._replicas)
@@ -115,7 +114,10 @@ class Stack:
 
     def _want_alive(self) -> None:
         if all(each.lost for each in self._replicas):
-            raise ServerDied("the stack", found="no replica runs any more", wanted="one at least")
+            raise ServerDied(
+                "the stack", found="no replica runs any more", wanted="one at least",
+                todo="tritonkit serve shows why one ends; the logs are .tritonkit/run/*/server.log",
+            )  # fmt: skip
         gateway = self._companions["gateway"]
         if gateway.lost:
             raise ServerDied(

@@ -163,12 +163,13 @@ def _entries(name: str, files: Any) -> tuple[Entry, ...]:
         raise ValueError(f"{name!r} is no name of a model")
     if not isinstance(files, dict) or not files:
         raise ValueError(f"{name} has no files")
-    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
     for path in files:
+        # Paths are long only where somebody means harm: all their folders at once would fill the memory.
         if not is_file_of_a_model(path):
-            raise ValueError(f"{name} has a file {path!r}, which would not lie in its folder")
-        if path in folders:
-            raise ValueError(f"{name} has {path!r} as a file and as a folder")
+            raise ValueError(f"{name} has a file {path[:200]!r}, which would not lie in its folder")
+        above = (path[:at] for at, letter in enumerate(path) if letter == "/")
+        if (folder := next((each for each in above if each in files), None)) is not None:
+            raise ValueError(f"{name} has {folder!r} as a file and as a folder")
     return tuple(_entry(path, facts) for path, facts in sorted(files.items()))
 
 

@@ -80,8 +80,8 @@ GATEWAY = Section(
                 Query(instants(gateway(m.GATEWAY_MEMBERS), _CLUSTER), f"{{{{{_CLUSTER}}}}} all"),
                 Query(instants(gateway(m.GATEWAY_EJECTED), _CLUSTER), f"{{{{{_CLUSTER}}}}} ejected"),
             ),
-            "Replicas that pass the gateway's health checks, those it knows, and those left out for their errors.",
-            "A replica that fails often is left out for a while without anyone's doing.",
+            "Healthy replicas, all that are configured, and those ejected by outlier detection.",
+            "Ejection comes from connections that fail, not from errors of a model.",
             Need.gateway,
         ),
         Panel(
