@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,23 @@ def test_names_and_paths_that_lead_elsewhere_are_refused(store: Store, models: A
     name = written(store, {**facts, "models": models})
     with pytest.raises(StoreError, match="it is no index of a backup"):
         read_index(store, name, None, encrypted=False)
+
+
+def test_paths_that_are_all_folders_take_no_memory(store: Store) -> None:
+    """A million of slashes: written out as folders they would be half a terabyte."""
+    facts = {
+        "format": index._FORMAT,
+        "created": CREATED,
+        "signature": None,
+        "models": {"net": {"a/" * 1_000_000: FILE}},
+    }
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="would not lie in its folder"):
+            read_index(store, written(store, facts), None, encrypted=False)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
