@@ -45,8 +45,11 @@ def test_variables_are_replaced() -> None:
 
 def test_missing_steps_and_no_numbers_are_gaps() -> None:
     """NaN, infinities, and the time in which a series was not there."""
-    points = _points([[0, "1"], [5, "NaN"], [10, "+Inf"], [30, "2"]], 5)
-    assert points == ((0, 1), (5, None), (10, None), (15, None), (30, 2))
+    values = [[0, "1"], [5, "NaN"], [10, "+Inf"], [30, "2"]]
+    points = ((0, 1), (5, None), (10, None), (15, None), (30, 2))
+    assert _points(values, 5, 30) == _points(values, 5, 34) == points
+    assert _points(values, 5, 60) == (*points, (35, None))
+    assert _points([], 5, 60) == ()
 
 
 @pytest.mark.parametrize(

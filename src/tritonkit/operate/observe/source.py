@@ -72,7 +72,7 @@ class Prometheus:
         """What a query gives over time."""
         asked = {"query": query, "start": start_s, "end": end_s, "step": step_s}
         result = self._data("query_range", asked).get("result", [])
-        return [Series(each["metric"], _points(each["values"], step_s)) for each in result]
+        return [Series(each["metric"], _points(each["values"], step_s, end_s)) for each in result]
 
     def jobs(self) -> set[str]:
         """Scrape jobs that have an instance, answered or not."""
@@ -136,14 +136,19 @@ class Prometheus:
         raise AssertionError  # the second try ends one way or the other
 
 
-def _points(values: list[list[Any]], step_s: float) -> tuple[tuple[float, float | None], ...]:
-    """Values in the order of time; what is no number, and a step that is missing, is a gap."""
+def _points(
+    values: list[list[Any]], step_s: float, end_s: float
+) -> tuple[tuple[float, float | None], ...]:
+    """Values in the order of time; what is no number, and a step that is missing, is a gap, also at the end: what has
+    ended has no value now."""
     points: list[tuple[float, float | None]] = []
     for at, text in values:
         if points and at - points[-1][0] > 1.5 * step_s:
             points.append((points[-1][0] + step_s, None))
         value = float(text)
         points.append((float(at), value if math.isfinite(value) else None))
+    if points and end_s - points[-1][0] > 1.5 * step_s:
+        points.append((points[-1][0] + step_s, None))
     return tuple(points)
 
 
