@@ -109,7 +109,8 @@ def _health(*, http2: bool) -> dict[str, Any]:
     }  # fmt: skip
     if http2:
         return check | {"grpc_health_check": {}}
-    return check | {"http_health_check": {"path": "/v2/health/ready"}}
+    # The proxy before a replica's HTTP knows this machine's names alone.
+    return check | {"http_health_check": {"host": "127.0.0.1", "path": "/v2/health/ready"}}
 
 
 def _endpoint(address: str) -> dict[str, Any]:
