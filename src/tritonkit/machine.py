@@ -53,24 +53,28 @@ def tree_processor_s(pid: int, proc: Path = _PROC) -> float:
     for included: it never falls while the process is there."""
     tree = process_tree(pid, proc)
     while True:
-        used_s = sum(processor_s(proc / str(each), ended=True) for each in tree)
+        ticks = sum(_ticks(proc / str(each), ended=True) for each in tree)
         # One that was waited for meanwhile is missing, or counted twice.
         before, tree = tree, process_tree(pid, proc)
         if tree == before:
-            return used_s
+            return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def processor_s(folder: Path, *, ended: bool = False) -> float:
-    """Of the process or thread of this folder of /proc, in user and kernel mode; 0 where it has just ended.
+def processor_s(folder: Path) -> float:
+    """Of the process or thread of this folder of /proc, in user and kernel mode; 0 where it has just ended."""
+    return _ticks(folder) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(folder: Path, *, ended: bool = False) -> int:
+    """The same in the kernel's ticks, whose sums are exact.
 
     Args:
         ended: with its children that have ended and were waited for (proc(5): cutime, cstime).
     """
     try:
-        words = process_stat(folder)[11 : 15 if ended else 13]
-        return sum(map(int, words)) / os.sysconf("SC_CLK_TCK")
+        return sum(map(int, process_stat(folder)[11 : 15 if ended else 13]))
     except (OSError, ValueError):
-        return 0.0
+        return 0
 
 
 def process_stat(folder: Path) -> list[str]:
