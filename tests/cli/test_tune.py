@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import failed, tritonkit_here
+from tritonkit.cli.options import seconds
+from tritonkit.errors import UsageError
 
 TUNE = ("tune", "digits", "--slo", "p99=50ms")
 
@@ -23,3 +25,19 @@ TUNE = ("tune", "digits", "--slo", "p99=50ms")
 def test_one_message_and_exit_code_2(options: list[str], said: str) -> None:
     """No traceback."""
     assert said in failed(tritonkit_here(*TUNE, *options), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("10m", 600.0), ("1.5m", 90.0), ("2min", 120.0), ("50ms", 0.05), ("3s", 3.0)],
+)
+def test_times_are_read_as_people_write_them(text: str, wanted: float) -> None:
+    """Minutes by either name."""
+    assert seconds("--budget", text) == wanted
+
+
+@pytest.mark.parametrize("text", ["m", "10", "-1m", "10mm", "1e3m"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """With the option's name."""
+    with pytest.raises(UsageError, match="--budget"):
+        seconds("--budget", text)

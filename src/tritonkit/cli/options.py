@@ -64,7 +64,7 @@ def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
 
 
 def seconds(option: str, text: str, least: float = 0.0) -> float:
-    """A time such as `10s` or `50ms`, which stands after an option.
+    """A time such as `10s`, `50ms` or `10m`, which stands after an option.
 
     Raises:
         UsageError: it is none, or shorter than `least` seconds, or nothing.
@@ -72,7 +72,9 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
     from tritonkit.spec.units import parse_duration
 
     try:
-        found = parse_duration(text) / 1_000_000
+        # Minutes are `min` in a spec; on command lines people write `m`.
+        minutes = text.strip().removesuffix("m") + "min" if text.strip().endswith("m") else text
+        found = parse_duration(minutes) / 1_000_000
     except ValueError as error:
         raise UsageError(option, found=str(error), wanted="such as 10s or 50ms") from None
     if found < least:
