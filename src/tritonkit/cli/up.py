@@ -119,13 +119,23 @@ def _draw(stack: Stack, live: Any) -> None:
 
 def _table(parts: Sequence[Part]) -> Table:
     from rich.table import Table
+    from rich.text import Text
+
+    from tritonkit.text import printable
 
     table = Table("part", "state", "address", "pid", "cores", "last", expand=True)
     colors = {"ready": "green", "down": "red", "starting": "yellow"}
     for part in parts:
         cores = ",".join(map(str, part.cores))
         state = f"[{colors.get(part.state, 'dim')}]{part.state}[/]"
-        table.add_row(part.name, state, part.address, str(part.pid or ""), cores, part.said)
+        table.add_row(
+            part.name,
+            state,
+            part.address,
+            str(part.pid or ""),
+            cores,
+            Text(printable(part.said, lines=False)),
+        )
     return table
 
 

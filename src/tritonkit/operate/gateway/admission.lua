@@ -5,7 +5,6 @@
 -- model and says in the request's metadata that it may go on. A filter after both lets nothing else pass, so that
 -- an error in here refuses a request.
 
-local SPACE = "tritonkit.gateway"
 local LONGEST_KEY = 128
 local EVERY = "*"
 

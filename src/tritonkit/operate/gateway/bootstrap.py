@@ -10,6 +10,7 @@ from typing import Any
 from tritonkit.operate.gateway.filters import JWKS_CLUSTER, TOO_LONG, http_filters, jwks_address
 from tritonkit.operate.gateway.logs import audit_log, statistics
 from tritonkit.operate.gateway.spec import GatewaySpec
+from tritonkit.serve.core.rest import overload_manager
 
 __all__ = ["CLUSTERS", "ROUTES", "SECRETS", "Places", "bootstrap", "secrets"]
 
@@ -18,10 +19,8 @@ ROUTES, CLUSTERS, SECRETS = "routes.json", "clusters.json", "secrets.json"
 
 _MANAGER = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _ADMIN = "admin"
-_HEAP = "envoy.resource_monitors.fixed_heap"
 _TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 _CEL = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
-_MONITORS = "type.googleapis.com/envoy.extensions.resource_monitors"
 
 
 @dataclass(frozen=True)
@@ -80,30 +79,9 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
             ],
         },
         "dynamic_resources": {"cds_config": _watched(places.clusters)},
-        "overload_manager": {
-            "refresh_interval": "0.1s",
-            "resource_monitors": [{
-                "name": "envoy.resource_monitors.global_downstream_max_connections",
-                "typed_config": {
-                    "@type": f"{_MONITORS}.downstream_connections.v3.DownstreamConnectionsConfig",
-                    "max_active_downstream_connections": limits.connections,
-                },
-            }, {
-                "name": _HEAP,
-                "typed_config": {
-                    "@type": f"{_MONITORS}.fixed_heap.v3.FixedHeapConfig",
-                    "max_heap_size_bytes": max(limits.memory_mib, 4 * limits.request_mib) << 20,
-                },
-            }],
-            "actions": [
-                _near_full("shrink_heap", threshold={"value": 0.7}),
-                _near_full("reset_high_memory_stream", scaled={
-                    "scaling_threshold": 0.75, "saturation_threshold": 0.95,
-                }),
-                _near_full("stop_accepting_requests", threshold={"value": 0.9}),
-            ],
-            "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
-        },
+        "overload_manager": overload_manager(
+            max(limits.memory_mib, 4 * limits.request_mib) << 20, limits.connections
+        ),
         "stats_config": {
             # In milliseconds: a histogram whose buckets are as fine as targets of latency are.
             "histogram_bucket_settings": [{"match": {"prefix": "gateway.request_ms"}, "buckets": _BUCKETS}],
@@ -116,30 +94,8 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
 
 
 _BUCKETS = [
-    0.5,
-    1,
-    2,
-    3,
-    5,
-    7.5,
-    10,
-    15,
-    20,
-    30,
-    50,
-    75,
-    100,
-    150,
-    200,
-    300,
-    500,
-    750,
-    1000,
-    2000,
-    5000,
-    10_000,
-    60_000,
-]
+    0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10_000, 60_000,
+]  # fmt: skip
 # A caller that is gone without a word is noticed after 60 s and three probes.
 _KEEPALIVE = [
     {"level": 1, "name": 9, "int_value": 1, "state": "STATE_PREBIND", "description": "SO_KEEPALIVE"},
@@ -279,14 +235,6 @@ def _watched(file: Path) -> dict[str, Any]:
     return {
         "path_config_source": {"path": str(file), "watched_directory": {"path": str(file.parent)}},
         "resource_api_version": "V3",
-    }
-
-
-def _near_full(action: str, **trigger: Any) -> dict[str, Any]:
-    """What is done as the heap fills up."""
-    return {
-        "name": f"envoy.overload_actions.{action}",
-        "triggers": [{"name": _HEAP, **trigger}],
     }
 
 

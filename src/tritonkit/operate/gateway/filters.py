@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tritonkit.operate.gateway.routes import ADMIT, BUFFER, GRPC_MODEL_METHODS, IDENTIFY, SERVICE
+from tritonkit.operate.gateway.routes import (
+    ADMIT,
+    BUFFER,
+    GRPC_MODEL_METHODS,
+    IDENTIFY,
+    SERVICE,
+    SPACE,
+)
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
 from tritonkit.operate.keys import PREFIX
 
 __all__ = ["JWKS_CLUSTER", "TOO_LONG", "http_filters", "jwks_address"]
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
-_SPACE = "tritonkit.gateway"
 JWKS_CLUSTER = "jwks"
 _JWKS_S = 300
 TOO_LONG = "the request: found more"
@@ -43,7 +49,7 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
         # An error in the Lua above lets a request go on; this does not.
         _filter("envoy.filters.http.rbac", "rbac.v3.RBAC", {"rules": {"action": "ALLOW", "policies": {
             "admitted": {"permissions": [{"any": True}], "principals": [{"sourced_metadata": {"metadata_matcher": {
-                "filter": _SPACE, "path": [{"key": "admitted"}], "value": {"bool_match": True},
+                "filter": SPACE, "path": [{"key": "admitted"}], "value": {"bool_match": True},
             }}}]},
         }}}),
         _filter(
@@ -77,6 +83,7 @@ def _program(jwt: Jwt | None, *, identifies: bool) -> str:
     models = ", ".join(f'"{model}"' for model in (jwt.models if jwt else ()))
     settings = [
         f'local KEY_PREFIX = "{PREFIX}"',
+        f'local SPACE = "{SPACE}"',
         f'local TOO_LONG = "{TOO_LONG}"',
         f"local IDENTIFIES = {str(identifies).lower()}",
         f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tritonkit.operate.gateway.routes import SPACE
+
 __all__ = ["audit_log", "statistics"]
 
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
-_SPACE = "tritonkit.gateway"
-_KEY, _MODEL = f"%DYNAMIC_METADATA({_SPACE}:key)%", f"%DYNAMIC_METADATA({_SPACE}:model)%"
-_COUNTED = f"%DYNAMIC_METADATA({_SPACE}:counted)%"
+_KEY, _MODEL = f"%DYNAMIC_METADATA({SPACE}:key)%", f"%DYNAMIC_METADATA({SPACE}:model)%"
+_COUNTED = f"%DYNAMIC_METADATA({SPACE}:counted)%"
 """A key's name; of tokens one for all, because their subjects are as many as there are callers."""
 
 _FIELDS = {

@@ -14,7 +14,16 @@ from typing import Any
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.operate.keys import ApiKey
 
-__all__ = ["ADMIT", "BUFFER", "GRPC_MODEL_METHODS", "IDENTIFY", "SERVICE", "Weights", "routes"]
+__all__ = [
+    "ADMIT",
+    "BUFFER",
+    "GRPC_MODEL_METHODS",
+    "IDENTIFY",
+    "SERVICE",
+    "SPACE",
+    "Weights",
+    "routes",
+]
 
 SERVICE = "inference.GRPCInferenceService"
 GRPC_MODEL_METHODS = {
@@ -38,15 +47,16 @@ _CLOSED = (
     r"|/v2/models/.*/trace/.*"
 )
 
+SPACE = "tritonkit.gateway"
+"""Of a request's metadata: what the Lua filters found out, as `admission.lua` names it."""
 IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
 """The names of the two Lua filters, under which they find what is theirs in a route's metadata."""
 BUFFER = "envoy.filters.http.buffer"
 _LOCAL_RATE = "envoy.filters.http.local_ratelimit"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
-_SPACE = "tritonkit.gateway"
 
 Weights = Mapping[str, int]
-"""Cluster -> its part of the requests; all together are not 0."""
+"""Group of replicas -> its part of the requests; all together are not 0."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,7 @@ def routes(
 
 def _pass(route: _Route, groups: Weights, limits: GatewayLimits) -> dict[str, Any]:
     action: dict[str, Any] = _cluster(route.protocol, groups) | {
-        "retry_policy": _RETRY[route.protocol],
+        "retry_policy": _RETRY,
         "idle_timeout": f"{limits.idle_s:.3f}s",
     }
     longest = f"{limits.timeout_s:.3f}s"
@@ -136,31 +146,26 @@ def _pass(route: _Route, groups: Weights, limits: GatewayLimits) -> dict[str, An
     if route.protocol == "grpc":
         match["grpc"] = {}
     made = {"name": route.name, "match": match, "route": action}
-    if route.name not in (
-        "grpc-stream",
-        "grpc-model",
-    ):  # what looks for the model gathers the message
+    # Of the other two, what looks for the model gathers the message, or it is a stream.
+    if route.name not in ("grpc-model", "grpc-stream"):
         made["typed_per_filter_config"] = {BUFFER: {
             "@type": f"{_TYPE}.buffer.v3.BufferPerRoute", "buffer": {"max_request_bytes": limits.request_mib << 20},
         }}  # fmt: skip
     return made
 
 
-_RETRY: dict[str, dict[str, Any]] = {
-    protocol: {
-        # Where a replica has surely not begun: whether it may run twice, its caller knows and tries again.
-        "retry_on": "connect-failure,refused-stream,reset-before-request",
-        "num_retries": 2,
-        "retry_host_predicate": [{
-            "name": "envoy.retry_host_predicates.previous_hosts",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
-            },
-        }],
-        "host_selection_retry_max_attempts": 3,
-        "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
-    }
-    for protocol in ("grpc", "rest")
+# Where a replica has surely not begun: whether it may run twice, its caller knows and tries again.
+_RETRY = {
+    "retry_on": "connect-failure,refused-stream,reset-before-request",
+    "num_retries": 2,
+    "retry_host_predicate": [{
+        "name": "envoy.retry_host_predicates.previous_hosts",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+        },
+    }],
+    "host_selection_retry_max_attempts": 3,
+    "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
 }  # fmt: skip
 
 
@@ -193,7 +198,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
     ]
     key_of = {
         "descriptor_key": "key", "source": "DYNAMIC", "default_value": "-",
-        "metadata_key": {"key": _SPACE, "path": [{"key": "key"}]},
+        "metadata_key": {"key": SPACE, "path": [{"key": "key"}]},
     }  # fmt: skip
     return {
         "@type": f"{_TYPE}.local_ratelimit.v3.LocalRateLimit",

@@ -25,6 +25,7 @@ __all__ = [
     "envoy_config",
     "envoy_threads",
     "find_envoy",
+    "overload_manager",
 ]
 
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
@@ -129,7 +130,9 @@ def envoy_config(
             "listeners": [_listener(address, listen_port, manager)],
             "clusters": [_cluster(triton_socket, limits)],
         },
-        "overload_manager": _overload(limits),
+        "overload_manager": overload_manager(
+            max(limits.max_memory_mib << 20, 3 * limits.body_bytes), limits.max_connections
+        ),
         # No caller can request them.
         "stats_config": {"stats_matcher": {"reject_all": True}},
         "layered_runtime": {"layers": [{"name": "fixed", "static_layer": {
@@ -285,7 +288,8 @@ def _cluster(socket: str, limits: RestLimits) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _overload(limits: RestLimits) -> dict[str, Any]:
+def overload_manager(heap_bytes: int, connections: int) -> dict[str, Any]:
+    """Envoy's overload manager: connections at a time, and what is done as its heap comes near to so many bytes."""
     monitors = "envoy.resource_monitors"
     types = "type.googleapis.com/envoy.extensions.resource_monitors"
     heap = f"{monitors}.fixed_heap"
@@ -298,11 +302,11 @@ def _overload(limits: RestLimits) -> dict[str, Any]:
         "resource_monitors": [
             {"name": heap, "typed_config": {
                 "@type": f"{types}.fixed_heap.v3.FixedHeapConfig",
-                "max_heap_size_bytes": max(limits.max_memory_mib << 20, 3 * limits.body_bytes),
+                "max_heap_size_bytes": heap_bytes,
             }},
             {"name": f"{monitors}.global_downstream_max_connections", "typed_config": {
                 "@type": f"{types}.downstream_connections.v3.DownstreamConnectionsConfig",
-                "max_active_downstream_connections": limits.max_connections,
+                "max_active_downstream_connections": connections,
             }},
         ],
         "actions": [
