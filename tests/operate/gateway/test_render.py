@@ -99,18 +99,8 @@ def test_limits_are_for_each_replica() -> None:
     """A cluster's limit is the sum of its replicas'."""
     limits = GatewayLimits(requests_per_replica=10)
     found = clusters([Replica("a", "127.0.0.1:1"), Replica("b", "127.0.0.1:2")], limits)
-    assert [each["name"] for each in found] == ["grpc-stable", "rest-stable"]
+    assert [each["name"] for each in found] == ["grpc", "rest"]
     assert found[0]["circuit_breakers"]["thresholds"][0]["max_requests"] == 20
-
-
-def test_groups_share_requests_by_weight() -> None:
-    """A group of weight 0 gets none and is not named."""
-    found = routes([], [], GatewayLimits(), {"stable": 95, "canary": 5, "old": 0})
-    route = found["virtual_hosts"][0]["routes"][0]["route"]
-    assert route["weighted_clusters"]["clusters"] == [
-        {"name": "grpc-stable", "weight": 95},
-        {"name": "grpc-canary", "weight": 5},
-    ]
 
 
 def test_a_name_as_an_address_is_looked_up() -> None:

@@ -127,6 +127,8 @@ def test_an_index_has_bounds(store: Store, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(index, "_MOST_FILES", 1)
     with pytest.raises(StoreError, match="more than 1 files"):
         read_index(store, name, None, encrypted=False)
+    with pytest.raises(UsageError, match="2 files"):
+        index.require_readable(INDEX.models)
 
 
 def test_a_backup_is_found_by_the_beginning_of_its_id(store: Store) -> None:

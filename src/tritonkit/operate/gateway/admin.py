@@ -38,16 +38,6 @@ class GatewayAdmin:
         """How many configurations of routes it has refused since it started."""
         return self._stat("http.gateway.rds.gateway.update_rejected")
 
-    def healthy(self, cluster: str) -> tuple[int, int]:
-        """Replicas of a cluster that get requests, and all."""
-        found = {"membership_healthy": 0, "membership_total": 0}
-        status, text = self._ask("GET", f"/stats?filter=^cluster.{cluster}.membership_&format=json")
-        for each in json.loads(text)["stats"] if status == http.client.OK else ():
-            name = each.get("name", "").rpartition(".")[2]
-            if name in found:
-                found[name] = int(each["value"])
-        return found["membership_healthy"], found["membership_total"]
-
     def rotate(self, log: Path, most_bytes: int, kept: int) -> None:
         """Begin a new log where this one has become too long: `log.1` is the one before, up to `log.KEPT`."""
         try:

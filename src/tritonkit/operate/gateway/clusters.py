@@ -1,4 +1,4 @@
-"""The replicas behind a gateway: Envoy's clusters, with what finds a replica that is of no use."""
+"""The replicas behind a gateway: Envoy's clusters, with what finds unhealthy ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CHECKED_S", "EJECTED_S", "Replica", "clusters"]
 CHECKED_S = 1.0
 """Between two health checks; two that fail in a row take a replica out, one that does not brings it back."""
 EJECTED_S = 5.0
-"""For how long a replica is left alone whose requests fail, times how often it was."""
+"""For how long a replica is ejected whose connections fail, times how often it was."""
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
 
@@ -26,26 +26,20 @@ class Replica:
         name: in logs and metrics.
         grpc: `host:port`.
         rest: the same of its REST proxy; empty where it has none.
-        group: of replicas that serve the same versions.
     """
 
     name: str
     grpc: str
     rest: str = ""
-    group: str = "stable"
 
 
 def clusters(replicas: Sequence[Replica], limits: GatewayLimits) -> list[dict[str, Any]]:
-    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST of each group, which are there also where they
-    have no replica.
-    """
-    made = []
-    for group in sorted({"stable", *(each.group for each in replicas)}):
-        own = [each for each in replicas if each.group == group]
-        made.append(_cluster(f"grpc-{group}", [each.grpc for each in own], limits, http2=True))
-        rest = [each.rest for each in own if each.rest]
-        made.append(_cluster(f"rest-{group}", rest, limits, http2=False))
-    return made
+    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica."""
+    rest = [each.rest for each in replicas if each.rest]
+    return [
+        _cluster("grpc", [each.grpc for each in replicas], limits, http2=True),
+        _cluster("rest", rest, limits, http2=False),
+    ]
 
 
 def _cluster(

@@ -23,7 +23,7 @@ from tritonkit.operate.gateway.bootstrap import (
     secrets,
 )
 from tritonkit.operate.gateway.clusters import Replica, clusters
-from tritonkit.operate.gateway.routes import Weights, routes
+from tritonkit.operate.gateway.routes import routes
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.operate.keys import ApiKey
 from tritonkit.serve.core.keys import write_private
@@ -48,8 +48,7 @@ _VALIDATE_S = 60.0
 
 
 def write_gateway(
-    spec: GatewaySpec, places: Places, models: Sequence[str], replicas: Sequence[Replica], envoy: Path,
-    weights: Weights | None = None,
+    spec: GatewaySpec, places: Places, models: Sequence[str], replicas: Sequence[Replica], envoy: Path
 ) -> Path:  # fmt: skip
     """Write all that a gateway reads, once Envoy has found it to be right; gives the bootstrap's file.
 
@@ -62,19 +61,17 @@ def write_gateway(
     places.rendered.mkdir(mode=0o700, parents=True, exist_ok=True)
     places.clusters.parent.mkdir(parents=True, exist_ok=True)
     _write(places.rendered / SECRETS, secrets(spec, places))
-    write_routes(spec, places, models, weights)
+    write_routes(spec, places, models)
     write_clusters(spec, places, replicas)
     file = places.clusters.parent / BOOTSTRAP
     _write(file, _bootstrap(spec, places))
     return file
 
 
-def write_routes(
-    spec: GatewaySpec, places: Places, models: Sequence[str], weights: Weights | None = None
-) -> None:
+def write_routes(spec: GatewaySpec, places: Places, models: Sequence[str]) -> None:
     """Only what keys may do and where requests go; a gateway that runs takes it at once."""
     keys = key_files.read_keys(places.folder / key_files.FILE)
-    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec.limits, weights)]})
+    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec.limits)]})
 
 
 def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Replica]) -> None:

@@ -1,13 +1,13 @@
 """Which requests pass the gateway, what keys may do, and where requests go: Envoy's route configuration.
 
-Envoy takes a new one from its file while it runs, so what changes at run time is all in here: keys, rates, the
-models that are known, and the weights of a release.
+Envoy takes a new one from its file while it runs, so what changes at run time is all in here: keys, rates, and the
+models that are known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ __all__ = [
     "IDENTIFY",
     "SERVICE",
     "SPACE",
-    "Weights",
     "routes",
 ]
 
@@ -55,9 +54,6 @@ BUFFER = "envoy.filters.http.buffer"
 _LOCAL_RATE = "envoy.filters.http.local_ratelimit"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 
-Weights = Mapping[str, int]
-"""Group of replicas -> its part of the requests; all together are not 0."""
-
 
 @dataclass(frozen=True)
 class _Route:
@@ -82,7 +78,7 @@ _ROUTES = (
 
 
 def routes(
-    keys: Sequence[ApiKey], models: Sequence[str], limits: GatewayLimits, weights: Weights | None = None
+    keys: Sequence[ApiKey], models: Sequence[str], limits: GatewayLimits
 ) -> dict[str, Any]:  # fmt: skip
     """An `envoy.config.route.v3.RouteConfiguration`. The first route that fits decides.
 
@@ -90,9 +86,7 @@ def routes(
         keys: that are accepted.
         models: names of the models that are served; what is called by other names is counted as one.
         limits: of times.
-        weights: of groups of replicas, by the part of their clusters' names after the protocol.
     """
-    groups = weights or {"stable": 100}
     metadata = {"filter_metadata": {
         IDENTIFY: {
             key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
@@ -100,7 +94,7 @@ def routes(
         },
         ADMIT: {"models": dict.fromkeys(models, True)},
     }}  # fmt: skip
-    entries = [_pass(each, groups, limits) for each in _ROUTES]
+    entries = [_pass(each, limits) for each in _ROUTES]
     closed = "closed here: what changes the server is open to its owner alone, beside the gateway"
     entries.append(_refuse(403, closed, _CLOSED))
     entries.append(
@@ -127,8 +121,9 @@ def routes(
     }  # fmt: skip
 
 
-def _pass(route: _Route, groups: Weights, limits: GatewayLimits) -> dict[str, Any]:
-    action: dict[str, Any] = _cluster(route.protocol, groups) | {
+def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
+    action: dict[str, Any] = {
+        "cluster": route.protocol,
         "retry_policy": _RETRY,
         "idle_timeout": f"{limits.idle_s:.3f}s",
     }
@@ -167,14 +162,6 @@ _RETRY = {
     "host_selection_retry_max_attempts": 3,
     "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
 }  # fmt: skip
-
-
-def _cluster(protocol: str, groups: Weights) -> dict[str, Any]:
-    names = {f"{protocol}-{group}": weight for group, weight in groups.items() if weight}
-    if len(names) == 1:
-        return {"cluster": next(iter(names))}
-    weighted = [{"name": name, "weight": weight} for name, weight in names.items()]
-    return {"weighted_clusters": {"clusters": weighted}}
 
 
 def _refuse(status: int, words: str, pattern: str) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from pathlib import Path
 from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import blobs, signature
 from tritonkit.operate.store.contents import Contents, Entry, read_contents
-from tritonkit.operate.store.index import Index, ids, read_index, write_index
+from tritonkit.operate.store.index import (
+    Index,
+    ids,
+    read_index,
+    require_readable,
+    write_index,
+)
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
 from tritonkit.publish.damage import damage
@@ -73,6 +79,7 @@ def back_up(
             str(repository), found="there is nothing to back up: no model in it",
             wanted="a model repository", todo="tritonkit build, or name one with --repository",
         )  # fmt: skip
+    require_readable(contents)
     lacking = _lacking(store, contents, key)
     total = sum(entry.size_bytes for _, entry in lacking)
     done = 0

@@ -21,7 +21,7 @@ from tritonkit.operate.store.remote import Store
 from tritonkit.publish.staging import MODEL_NAME
 from tritonkit.spec.document import nearest
 
-__all__ = ["Index", "find", "ids", "read_index", "write_index"]
+__all__ = ["Index", "find", "ids", "read_index", "require_readable", "write_index"]
 
 _FORMAT = "tritonkit backup 1"
 _FOLDER = "backups"
@@ -81,6 +81,16 @@ def find(known: Mapping[str, bool], store: Store, wanted: str | None) -> str:
             wanted=nearest(wanted or "", list(known)), todo=f"tritonkit backup {store.url} --list",
         )  # fmt: skip
     return meant[-1]
+
+
+def require_readable(contents: Contents) -> None:
+    """UsageError for more files than the index of a backup may have: it could never be restored."""
+    count = sum(map(len, contents.values()))
+    if count > _MOST_FILES:
+        raise UsageError(
+            "the backup", found=f"{count} files", wanted=f"{_MOST_FILES} at most",
+            todo="make more than one: tritonkit backup URL MODEL ...",
+        )  # fmt: skip
 
 
 def write_index(store: Store, index: Index, key: EncryptionKey | None) -> str:
