@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -293,6 +294,13 @@ def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path) -> Non
     )
     assert "tritonkit certs" in failed(tritonkit(*up), 2)
     assert tritonkit("certs", "--root", str(root)).returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (root / "deploy" / "gateway" / "gateway.yaml").write_text(
+            f"port: {taken.getsockname()[1]}\n"
+        )
+        said = failed(tritonkit(*up), 4)
+        assert "it is in use by" in said
+        assert "gateway.yaml" in said
     (root / "deploy" / "gateway" / "gateway.yaml").write_text("port: 0\n")
     key = tritonkit("keys", "add", "me", "--root", str(root)).stdout.strip()
     done = tritonkit(*up, "--detach", "--json")

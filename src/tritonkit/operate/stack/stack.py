@@ -15,6 +15,7 @@ from tritonkit.operate.gateway import Places, read_gateway, write_gateway, write
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.bootstrap import CLUSTERS
 from tritonkit.operate.gateway.render import RENDERED
+from tritonkit.operate.gateway.spec import FILE as GATEWAY_FILE
 from tritonkit.operate.stack import companions
 from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, stop_replicas
 from tritonkit.operate.stack.state import FOLDER, clear_state, read_state, write_state
@@ -160,7 +161,13 @@ class Stack:
             certificates.read_certificate(folder / tls.client_ca)
         if not keys.read_keys(folder / keys.FILE) and self._spec.jwt is None:
             settings.emit("gateway", "nobody may call yet: tritonkit keys add NAME")
-        self._port = check_free(self._spec.host, self._spec.port)
+        try:
+            self._port = check_free(self._spec.host, self._spec.port)
+        except ServerStartError as error:
+            raise ServerStartError(
+                error.where, found=error.found, wanted="the gateway's port",
+                todo=f"stop what uses it, or set another `port` in {folder / GATEWAY_FILE} (0 takes any free one)",
+            ) from None  # fmt: skip
 
     def _start(self) -> None:
         settings = self._settings
