@@ -19,7 +19,6 @@ from tests.hostile.conftest import EVERY_KIND
 from tests.hostile.test_campaign import CALLERS, MAY_GROW, REQUESTS, WARM_UP, storm
 from tests.hostile.test_closed import resident
 from tests.server.models import write_repository
-from tests.waiting import eventually
 from tritonkit.client import TLS, Client
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
@@ -107,7 +106,8 @@ def test_headers_that_come_slowly(door: Door) -> None:
                 each.sendall(b"T")
         for each in slow:
             answer = b""
-            with contextlib.suppress(OSError):
+            # Not a timeout: the gateway ends it.
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
                 while piece := each.recv(1000):
                     answer += piece
             assert b"200" not in answer.partition(b"\r\n")[0]
@@ -119,9 +119,9 @@ def test_connections_that_say_nothing(door: Door) -> None:
     """Two thousand of them, with TLS: others are served, and their memory is given back or kept within bounds."""
     before = resident(door.pids["gateway"])
     with contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(door.connect()) for _ in range(IDLE)]
+        for _ in range(IDLE):
+            stack.enter_context(door.connect())
         door.serves()
-        assert len(idle) == IDLE
     door.serves()
     assert resident(door.pids["gateway"]) - before < GATEWAY_MAY_GROW + IDLE * (64 << 10)
 
@@ -210,5 +210,4 @@ def test_nonsense_instead_of_tls(door: Door) -> None:
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1000):
                     pass
-    eventually(lambda: door.stack.parts, "parts")
     door.serves()
