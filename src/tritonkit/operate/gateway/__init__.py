@@ -4,7 +4,7 @@ from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gatew
 """
 
 from tritonkit.operate.gateway.bootstrap import Places
-from tritonkit.operate.gateway.clusters import Replica
+from tritonkit.operate.gateway.clusters import Replica, Split
 from tritonkit.operate.gateway.render import (
     gateway_command,
     write_clusters,
@@ -17,6 +17,7 @@ __all__ = [
     "GatewaySpec",
     "Places",
     "Replica",
+    "Split",
     "gateway_command",
     "read_gateway",
     "write_clusters",

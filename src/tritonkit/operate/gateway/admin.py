@@ -34,6 +34,14 @@ class GatewayAdmin:
         """Requests of callers that are under way; 0 where there is no gateway."""
         return self._stat("http.gateway.downstream_rq_active")
 
+    def healthy(self, cluster: str) -> int:
+        """How many of a cluster's servers get requests; 0 where there is no such cluster."""
+        return self._stat(f"cluster.{cluster}.membership_healthy")
+
+    def active_of(self, cluster: str) -> int:
+        """Requests under way at a cluster."""
+        return self._stat(f"cluster.{cluster}.upstream_rq_active")
+
     def rejected(self) -> int:
         """How many configurations of routes it has refused since it started."""
         return self._stat("http.gateway.rds.gateway.update_rejected")

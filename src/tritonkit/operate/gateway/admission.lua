@@ -109,6 +109,16 @@ local function model_of(handle, route)
   return ""
 end
 
+-- Of a model that is released: marks the request for the routes that split it, which are looked at once more.
+local function choose(handle)
+  local wanted = handle:headers():get(CHOICE)
+  local group = (wanted == "candidate" or wanted == "stable") and wanted or "split"
+  note(handle, "group", group)
+  if group ~= "stable" then
+    handle:clearRouteCache()
+  end
+end
+
 local function admit(handle)
   local encoding = handle:headers():get("grpc-encoding")
   if encoding and encoding ~= "identity" then
@@ -140,6 +150,10 @@ local function admit(handle)
     return refuse(handle, "403", what)
   end
   note(handle, "admitted", true)
+  local split = handle:metadata():get("split")
+  if split and split[model] then
+    choose(handle)
+  end
 end
 
 function envoy_on_request(handle)

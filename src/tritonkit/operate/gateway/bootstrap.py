@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.operate.gateway.filters import JWKS_CLUSTER, TOO_LONG, http_filters, jwks_address
-from tritonkit.operate.gateway.logs import audit_log, statistics
+from tritonkit.operate.gateway.logs import RELEASE_LOG, audit_log, release_log, statistics
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.serve.core.rest import overload_manager
 
@@ -172,7 +172,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
             "initial_stream_window_size": 1 << 20, "initial_connection_window_size": 4 << 20,
         },
         "local_reply_config": _replies(limits.request_mib),
-        "access_log": [audit_log(audit), statistics()],
+        "access_log": [audit_log(audit), release_log(str(places.clusters.with_name(RELEASE_LOG))), statistics()],
         "http_filters": http_filters(spec, places.folder),
         "rds": {"route_config_name": "gateway", "config_source": _watched(places.rendered / ROUTES)},
     }  # fmt: skip

@@ -8,7 +8,12 @@ from typing import Any
 
 from tritonkit.operate.gateway.spec import GatewayLimits
 
-__all__ = ["CHECKED_S", "EJECTED_S", "Replica", "clusters"]
+__all__ = ["CANDIDATE", "CHECKED_S", "EJECTED_S", "SHADOW", "Replica", "Split", "clusters"]
+
+CANDIDATE = "-candidate"
+"""What the names of a candidate's clusters end with: `grpc-candidate`, `rest-candidate`."""
+SHADOW = "shadow"
+"""The cluster that gets copies of requests."""
 
 CHECKED_S = 1.0
 """Between two health checks; two that fail in a row take a replica out, one that does not brings it back."""
@@ -16,6 +21,8 @@ EJECTED_S = 5.0
 """For how long a replica is ejected whose connections fail, times how often it was."""
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
+_MOST_COPIES = 32
+"""Under way; more of them are dropped, so that comparing never becomes a load of its own."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +40,66 @@ class Replica:
     rest: str = ""
 
 
-def clusters(replicas: Sequence[Replica], limits: GatewayLimits) -> list[dict[str, Any]]:
-    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica."""
+@dataclass(frozen=True)
+class Split:
+    """Models of which a part of the requests goes to a candidate for their next version.
+
+    Args:
+        models: as Triton names them.
+        candidate: the server that has the next version.
+        percent: of the requests; one that says which it wants, in the header `x-tritonkit-release`, gets that.
+        shadow: `host:port` that gets copies of requests over gRPC, and whose answers nobody sees; empty: none does.
+        shadow_percent: of the requests, that are copied.
+    """
+
+    models: tuple[str, ...]
+    candidate: Replica
+    percent: float = 0.0
+    shadow: str = ""
+    shadow_percent: float = 0.0
+
+
+def clusters(
+    replicas: Sequence[Replica], limits: GatewayLimits, split: Split | None = None
+) -> list[dict[str, Any]]:
+    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica; with a
+    split those of the candidate, and of what gets copies."""
+    grpc = [each.grpc for each in replicas]
     rest = [each.rest for each in replicas if each.rest]
-    return [
-        _cluster("grpc", [each.grpc for each in replicas], limits, http2=True),
-        _cluster("rest", rest, limits, http2=False),
+    found = [
+        _cluster("grpc", [grpc], limits, http2=True),
+        _cluster("rest", [rest], limits, http2=False),
     ]
+    if split is None:
+        return found
+    # Where the candidate is not healthy, the others answer.
+    found.append(_cluster(f"grpc{CANDIDATE}", [[split.candidate.grpc], grpc], limits, http2=True))
+    if split.candidate.rest:
+        found.append(
+            _cluster(f"rest{CANDIDATE}", [[split.candidate.rest], rest], limits, http2=False)
+        )
+    return [*found, *([_shadow(split.shadow)] if split.shadow else [])]
+
+
+def _shadow(address: str) -> dict[str, Any]:
+    """What gets copies has no health check: a copy that is lost costs nobody anything."""
+    return {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        "name": SHADOW,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "per_connection_buffer_limit_bytes": _BUFFER_BYTES,
+        "load_assignment": {"cluster_name": SHADOW, "endpoints": [{"lb_endpoints": [_endpoint(address)]}]},
+        "typed_extension_protocol_options": {_OPTIONS: _protocol(http2=True)},
+        "circuit_breakers": {"thresholds": [{"max_requests": _MOST_COPIES, "max_retries": 0}]},
+    }  # fmt: skip
 
 
 def _cluster(
-    name: str, addresses: Sequence[str], limits: GatewayLimits, *, http2: bool
+    name: str, groups: Sequence[Sequence[str]], limits: GatewayLimits, *, http2: bool
 ) -> dict[str, Any]:
+    """Addresses by priority: a group gets requests where none before it is healthy."""
+    addresses = [each for group in groups for each in group]
     # A cluster's limits are for all of its replicas together.
     most = limits.requests_per_replica * max(1, len(addresses))
     return {
@@ -54,9 +109,10 @@ def _cluster(
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
         "per_connection_buffer_limit_bytes": _BUFFER_BYTES,
-        "load_assignment": {"cluster_name": name, "endpoints": [{
-            "lb_endpoints": [_endpoint(each) for each in addresses],
-        }]},
+        "load_assignment": {"cluster_name": name, "endpoints": [
+            {"priority": priority, "lb_endpoints": [_endpoint(each) for each in group]}
+            for priority, group in enumerate(groups)
+        ]},
         "typed_extension_protocol_options": {_OPTIONS: _protocol(http2=http2)},
         "health_checks": [_health(http2=http2)],
         # Calls on a connection to a replica that hangs end, to be made again elsewhere.

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from tritonkit.operate.gateway.routes import (
     ADMIT,
     BUFFER,
+    CHOICE,
     GRPC_MODEL_METHODS,
     IDENTIFY,
     SERVICE,
@@ -84,6 +85,7 @@ def _program(jwt: Jwt | None, *, identifies: bool) -> str:
     settings = [
         f'local KEY_PREFIX = "{PREFIX}"',
         f'local SPACE = "{SPACE}"',
+        f'local CHOICE = "{CHOICE}"',
         f'local TOO_LONG = "{TOO_LONG}"',
         f"local IDENTIFIES = {str(identifies).lower()}",
         f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",

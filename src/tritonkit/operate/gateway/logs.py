@@ -6,7 +6,11 @@ from typing import Any
 
 from tritonkit.operate.gateway.routes import SPACE
 
-__all__ = ["audit_log", "statistics"]
+__all__ = ["RELEASE_LOG", "audit_log", "release_log", "statistics"]
+
+RELEASE_LOG = "release.log"
+"""A line for each request to a model while it is released: its cluster, HTTP status, gRPC status as a number, Envoy's
+flags, microseconds from the request's first byte to the answer's last."""
 
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
 _KEY, _MODEL = f"%DYNAMIC_METADATA({SPACE}:key)%", f"%DYNAMIC_METADATA({SPACE}:model)%"
@@ -55,6 +59,23 @@ def audit_log(file: str | None) -> dict[str, Any]:
         "name": "audit",
         "typed_config": {"@type": f"{_LOGGERS}.file.v3.FileAccessLog", "path": file, **fields},
     }
+
+
+def release_log(file: str) -> dict[str, Any]:
+    """An access log of the requests that a release judges, and of no others."""
+    fields = (
+        "%UPSTREAM_CLUSTER_RAW%", "%RESPONSE_CODE%", "%GRPC_STATUS_NUMBER%", "%RESPONSE_FLAGS%",
+        "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
+    )  # fmt: skip
+    marked = {"filter": SPACE, "path": [{"key": "group"}], "value": {"present_match": True}}
+    return {
+        "name": "release",
+        "filter": {"metadata_filter": {"matcher": marked, "match_if_key_not_found": False}},
+        "typed_config": {
+            "@type": f"{_LOGGERS}.file.v3.FileAccessLog", "path": file,
+            "log_format": {"text_format_source": {"inline_string": "\t".join(fields) + "\n"}},
+        },
+    }  # fmt: skip
 
 
 def statistics() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tritonkit.operate.gateway.bootstrap import (
     bootstrap,
     secrets,
 )
-from tritonkit.operate.gateway.clusters import Replica, clusters
+from tritonkit.operate.gateway.clusters import Replica, Split, clusters
 from tritonkit.operate.gateway.routes import routes
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.operate.keys import ApiKey
@@ -68,15 +68,19 @@ def write_gateway(
     return file
 
 
-def write_routes(spec: GatewaySpec, places: Places, models: Sequence[str]) -> None:
+def write_routes(
+    spec: GatewaySpec, places: Places, models: Sequence[str], split: Split | None = None
+) -> None:
     """Only what keys may do and where requests go; a gateway that runs takes it at once."""
     keys = key_files.read_keys(places.folder / key_files.FILE)
-    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec.limits)]})
+    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec.limits, split)]})
 
 
-def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Replica]) -> None:
-    """Only the replicas."""
-    _write(places.clusters, {"resources": clusters(replicas, spec.limits)})
+def write_clusters(
+    spec: GatewaySpec, places: Places, replicas: Sequence[Replica], split: Split | None = None
+) -> None:
+    """Only the replicas, and the candidate of a split."""
+    _write(places.clusters, {"resources": clusters(replicas, spec.limits, split)})
 
 
 def gateway_command(envoy: Path, config: str) -> list[str]:

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tritonkit.operate.gateway.clusters import CANDIDATE, SHADOW, Split
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.operate.keys import ApiKey
 
 __all__ = [
     "ADMIT",
     "BUFFER",
+    "CHOICE",
     "GRPC_MODEL_METHODS",
     "IDENTIFY",
     "SERVICE",
@@ -50,6 +52,8 @@ SPACE = "tritonkit.gateway"
 """Of a request's metadata: what the Lua filters found out, as `admission.lua` names it."""
 IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
 """The names of the two Lua filters, under which they find what is theirs in a route's metadata."""
+CHOICE = "x-tritonkit-release"
+"""The header in which a caller says which version it wants while one is released: `candidate` or `stable`."""
 BUFFER = "envoy.filters.http.buffer"
 _LOCAL_RATE = "envoy.filters.http.local_ratelimit"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
@@ -78,23 +82,27 @@ _ROUTES = (
 
 
 def routes(
-    keys: Sequence[ApiKey], models: Sequence[str], limits: GatewayLimits
-) -> dict[str, Any]:  # fmt: skip
+    keys: Sequence[ApiKey], models: Sequence[str], limits: GatewayLimits, split: Split | None = None
+) -> dict[str, Any]:
     """An `envoy.config.route.v3.RouteConfiguration`. The first route that fits decides.
 
     Args:
         keys: that are accepted.
         models: names of the models that are served; what is called by other names is counted as one.
         limits: of times.
+        split: where requests for some of the models go to a candidate.
     """
+    split_models = split.models if split else ()
     metadata = {"filter_metadata": {
         IDENTIFY: {
             key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
             for key in keys
         },
-        ADMIT: {"models": dict.fromkeys(models, True)},
+        ADMIT: {"models": dict.fromkeys(models, True), "split": dict.fromkeys(split_models, True)},
     }}  # fmt: skip
     entries = [_pass(each, limits) for each in _ROUTES]
+    if split is not None:
+        entries = [*_split(entries, split), *entries]
     closed = "closed here: what changes the server is open to its owner alone, beside the gateway"
     entries.append(_refuse(403, closed, _CLOSED))
     entries.append(
@@ -112,13 +120,53 @@ def routes(
         "virtual_hosts": [host],
         # The admin key opens what is closed here: it is never a caller's to send.
         "request_headers_to_remove": [
-            "admin-key", "triton-grpc-protocol-admin-key", "x-api-key", "authorization", "x-forwarded-for",
+            "admin-key", "triton-grpc-protocol-admin-key", "x-api-key", "authorization", "x-forwarded-for", CHOICE,
         ],
         "response_headers_to_add": [{"header": {
             "key": "server-timing", "value": "upstream;dur=%RESPONSE_DURATION%",
         }}],
         "response_headers_to_remove": ["x-envoy-upstream-service-time"],
     }  # fmt: skip
+
+
+def _split(entries: Sequence[dict[str, Any]], split: Split) -> list[dict[str, Any]]:
+    """Routes of the requests for a model that is released, which `admission.lua` marks once it knows the model: what
+    asks for the candidate, then all others by weight."""
+    found = []
+    for entry in entries:
+        protocol = entry["route"]["cluster"]
+        if entry["name"] not in ("grpc-model", "rest-model"):
+            continue
+        if protocol == "rest" and not split.candidate.rest:
+            continue
+        stable, candidate = protocol, f"{protocol}{CANDIDATE}"
+        action = {name: value for name, value in entry["route"].items() if name != "cluster"}
+        action["retry_policy"] = _RETRY | {"retry_priority": _OTHER_PRIORITY}
+        if split.shadow and protocol == "grpc":
+            action["request_mirror_policies"] = [
+                {"cluster": SHADOW, "runtime_fraction": {"default_value": _fraction(split.shadow_percent)}}
+            ]  # fmt: skip
+        weights = {
+            candidate: round(split.percent * 100),
+            stable: 10_000 - round(split.percent * 100),
+        }
+        weighted = [{"name": name, "weight": weight} for name, weight in weights.items() if weight]
+        for group, target in (
+            ("candidate", {"cluster": candidate}), ("split", {"weighted_clusters": {"clusters": weighted}}),
+        ):  # fmt: skip
+            marked = {
+                "filter": SPACE,
+                "path": [{"key": "group"}],
+                "value": {"string_match": {"exact": group}},
+            }
+            found.append({
+                **entry, "match": {**entry["match"], "dynamic_metadata": [marked]}, "route": {**action, **target},
+            })  # fmt: skip
+    return found
+
+
+def _fraction(percent: float) -> dict[str, Any]:
+    return {"numerator": round(percent * 10_000), "denominator": "MILLION"}
 
 
 def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
@@ -162,6 +210,15 @@ _RETRY = {
     "host_selection_retry_max_attempts": 3,
     "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
 }  # fmt: skip
+# A candidate that fails is left for the other replicas.
+_OTHER_PRIORITY = {
+    "name": "envoy.retry_priorities.previous_priorities",
+    "typed_config": {
+        "@type": "type.googleapis.com/"
+        "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+        "update_frequency": 1,
+    },
+}
 
 
 def _refuse(status: int, words: str, pattern: str) -> dict[str, Any]:

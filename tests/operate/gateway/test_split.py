@@ -1,0 +1,174 @@
+"""A release's part of the requests, in a real Envoy before servers that say their own name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.operate.gateway.conftest import MODELS, Gateway, StartGateway
+from tests.waiting import eventually
+from tritonkit.operate.gateway import Replica, Split, read_gateway, write_clusters, write_routes
+from tritonkit.operate.gateway.logs import RELEASE_LOG
+
+pytestmark = pytest.mark.needs("envoy")
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+
+
+class Named:
+    """A gRPC server that answers every call with its name, and counts them by model."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.seen = name, Counter[bytes]()
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        self._server.add_generic_rpc_handlers((self,))  # type: ignore[arg-type]
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def service(self, details: Any) -> Any:
+        """gRPC's own health checks succeed; all else is answered with the name."""
+        if details.method.startswith("/grpc.health"):
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: b"\x08\x01")
+
+        def answer(request: bytes, context: Any) -> bytes:
+            self.seen[request] += 1
+            return self.name.encode()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def stop(self) -> None:
+        """Calls of it fail from now on."""
+        self._server.stop(None).wait()
+
+
+def message(model: str) -> bytes:
+    """A ModelInferRequest of nothing but the model's name."""
+    return b"\x0a" + bytes([len(model)]) + model.encode()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, Named]]:
+    """What requests may end at."""
+    made = {name: Named(name) for name in ("stable", "candidate", "shadow")}
+    yield made
+    for each in made.values():
+        each.stop()
+
+
+@pytest.fixture(scope="module")
+def before(start_gateway: StartGateway, servers: dict[str, Named]) -> Gateway:
+    """A gateway before the stable server."""
+    made = start_gateway(replicas=(Replica("stable", servers["stable"].address),))
+    made.add_key("all")
+    made.reload()
+    eventually(lambda: answers(made, "digits", 1) == {"stable": 1}, "the stable server")
+    return made
+
+
+def answers(gateway: Gateway, model: str, count: int, **headers: str) -> Counter[str]:
+    """Who answered so many calls, or why they failed."""
+    sent = (
+        ("x-api-key", gateway.keys["all"]),
+        *((name.replace("_", "-"), value) for name, value in headers.items()),
+    )
+    authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
+    found: Counter[str] = Counter()
+    with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
+        ask = channel.unary_unary(INFER)
+        for _ in range(count):
+            try:
+                found[ask(message(model), metadata=sent, timeout=30).decode()] += 1
+            except grpc.RpcError as error:
+                found[error.code().name] += 1
+    return found
+
+
+def split(gateway: Gateway, servers: dict[str, Named], made: Split | None) -> None:
+    """Let the gateway take it: clusters first, for routes name them."""
+    spec = read_gateway(gateway.places.folder)
+    replicas = (Replica("stable", servers["stable"].address),)
+    write_clusters(spec, gateway.places, replicas, made)
+    eventually(lambda: gateway.admin.healthy("grpc-candidate") > 0, "a candidate that is known")
+    write_routes(spec, gateway.places, MODELS, made)
+
+
+def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[str, Named]) -> None:
+    """By weight for the model that is released, and for no other; a header chooses."""
+    candidate = Replica("candidate", servers["candidate"].address)
+    split(before, servers, Split(("digits",), candidate, percent=30))
+    eventually(lambda: answers(before, "digits", 20)["candidate"] > 0, "requests at the candidate")
+    found = answers(before, "digits", 400)
+    # A share of 0.3 of 400 lies within these bounds but for one of a million runs.
+    assert 75 < found["candidate"] < 170, found
+    assert found["candidate"] + found["stable"] == 400
+    assert answers(before, "sentences", 50) == {"stable": 50}
+    chosen = {"x_tritonkit_release": "candidate"}
+    assert answers(before, "digits", 20, **chosen) == {"candidate": 20}
+    assert answers(before, "digits", 20, x_tritonkit_release="stable") == {"stable": 20}
+    assert answers(before, "sentences", 20, **chosen) == {"stable": 20}
+
+
+def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) -> None:
+    """A line for each request of the model: cluster, statuses, flags, microseconds."""
+    file = before.places.clusters.with_name(RELEASE_LOG)
+    candidate = Replica("candidate", servers["candidate"].address)
+    split(before, servers, Split(("digits",), candidate, percent=100))
+    eventually(lambda: answers(before, "digits", 20) == {"candidate": 20}, "all at the candidate")
+
+    def lines() -> list[list[str]]:
+        return [line.split("\t") for line in file.read_text().splitlines()]
+
+    known = len(eventually(lines, "lines"))
+    answers(before, "digits", 5)
+    answers(before, "sentences", 5)
+    answers(before, "digits", 5, x_tritonkit_release="stable")
+    eventually(lambda: len(lines()) >= known + 10, "a line for each request")
+    found = lines()[-10:]
+    assert Counter(line[0] for line in found) == {"grpc-candidate": 5, "grpc": 5}
+    assert all(line[1:4] == ["200", "0", "-"] and int(line[4]) > 0 for line in found)
+
+
+def test_copies_are_answered_by_nobody_that_callers_see(
+    before: Gateway, servers: dict[str, Named]
+) -> None:
+    """The shadow gets what the stable one gets; its answers go nowhere."""
+    made = Split(
+        ("digits",), Replica("candidate", servers["candidate"].address), 0,
+        shadow=servers["shadow"].address, shadow_percent=100,
+    )  # fmt: skip
+    split(before, servers, made)
+    eventually(
+        lambda: answers(before, "digits", 5) and servers["shadow"].seen[message("digits")] > 0,
+        "copies",
+    )
+    known = servers["shadow"].seen[message("digits")]
+    assert answers(before, "digits", 50) == {"stable": 50}
+    eventually(lambda: servers["shadow"].seen[message("digits")] >= known + 50, "all copies")
+    assert servers["shadow"].seen[message("sentences")] == 0
+
+
+def test_a_candidate_that_is_gone_costs_no_call(before: Gateway, servers: dict[str, Named]) -> None:
+    """The stable server answers what the candidate does not."""
+    dying = Named("dying")
+    split(before, servers, Split(("digits",), Replica("candidate", dying.address), percent=100))
+    eventually(lambda: answers(before, "digits", 5) == {"dying": 5}, "all at the candidate")
+    dying.stop()
+    assert answers(before, "digits", 100) == {"stable": 100}
+
+
+def test_without_a_split_all_is_as_before(before: Gateway, servers: dict[str, Named]) -> None:
+    """The routes go first, the clusters after them."""
+    spec = read_gateway(before.places.folder)
+    write_routes(spec, before.places, MODELS)
+    eventually(
+        lambda: answers(before, "digits", 10, x_tritonkit_release="candidate") == {"stable": 10},
+        "no candidate any more",
+    )
+    write_clusters(spec, before.places, (Replica("stable", servers["stable"].address),))
+    eventually(lambda: before.admin.healthy("grpc-candidate") == 0, "its clusters are gone")
+    assert answers(before, "digits", 10) == {"stable": 10}
