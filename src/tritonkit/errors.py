@@ -11,6 +11,7 @@ TritonkitError            1  anything not named below
 │   ├── ServerNotFound    4  no tritonserver, or it lacks something on this machine
 │   ├── ServerStartError  4  it was started and did not become ready
 │   └── ServerDied        4  it, or a Python stub in it, ended while serving
+├── ReleaseAborted        6  a release went back by itself
 ├── StoreError            5  copies of a repository: the store, or a backup in it, cannot be used
 └── ClientError           5  a call failed
     ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
@@ -42,6 +43,7 @@ __all__ = [
     "ModelNotFound",
     "Overloaded",
     "PublishError",
+    "ReleaseAborted",
     "RenderError",
     "ServerDied",
     "ServerError",
@@ -164,6 +166,12 @@ class StoreError(TritonkitError):
     """The store of backups cannot be used, or a backup in it is not what was put there."""
 
     exit_code = 5
+
+
+class ReleaseAborted(TritonkitError):
+    """A release went back by itself: the version before answers all requests."""
+
+    exit_code = 6
 
 
 class ClientError(TritonkitError):

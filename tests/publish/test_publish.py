@@ -366,10 +366,10 @@ def test_recovering_waits_for_a_publish_that_is_going_on(out: Path, tmp_path: Pa
 import sys, time
 sys.path.insert(0, {str(PROJECT / "src")!r})
 from pathlib import Path
-from tritonkit.publish.publish import _locked
+from tritonkit.publish.publish import locked
 from tritonkit.publish.staging import Staging
 out = Path({str(out)!r})
-with _locked(out), Staging(out) as place:
+with locked(out), Staging(out) as place:
     print("staged", flush=True)
     time.sleep(0.5)
     assert place.folder.is_dir()

@@ -33,6 +33,7 @@ from tritonkit.cli import (
     new,
     plan,
     profile,
+    release,
     reload,
     report,
     restore,
@@ -63,6 +64,8 @@ app.command("profile")(profile.command)
 app.command("diagnose")(diagnose.command)
 app.command("up")(up.up)
 app.command("down")(up.down)
+app.command("release")(release.release)
+app.command("rollback")(release.rollback)
 app.add_typer(keys.app, name="keys")
 app.add_typer(gateway.app, name="gateway")
 app.command("certs")(certs.command)

@@ -9,11 +9,21 @@ from pathlib import Path
 from tritonkit.errors import PublishError
 from tritonkit.publish.integrity import CONFIG, read_manifest, versions
 
-__all__ = ["left_over", "recorded_cores", "refuse_foreign"]
+__all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign"]
 
 _HEADER = re.compile(
     r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
 )
+
+
+def made_from(out: Path, spec: str) -> list[str]:
+    """The models that were rendered from a spec."""
+    found = []
+    for path in sorted(out.glob(f"*/{CONFIG}")):
+        header = _header(path.parent)
+        if header and header["spec"] == spec:
+            found.append(path.parent.name)
+    return found
 
 
 def recorded_cores(out: Path, spec: str) -> int | None:

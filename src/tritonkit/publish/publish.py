@@ -24,7 +24,17 @@ from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
 from tritonkit.spec.units import format_bytes
 
-__all__ = ["Change", "Rendered", "drift", "publish", "recover", "require_space", "staged"]
+__all__ = [
+    "Change",
+    "Rendered",
+    "disk_errors",
+    "drift",
+    "locked",
+    "publish",
+    "recover",
+    "require_space",
+    "staged",
+]
 
 Action = Literal["new version", "new configuration", "unchanged", "removed"]
 
@@ -85,12 +95,12 @@ def publish(
     removed, with `all_specs` also those of specs that are gone; those of the specs `keep` stay.
     PublishError, with everything as it was, when the disk is full or not writable.
     """
-    with _disk_errors(out):
+    with disk_errors(out):
         if dry_run:
             updates, stale = _plan(out, models, all_specs, keep)
         else:
             out.mkdir(parents=True, exist_ok=True)
-            with _locked(out):
+            with locked(out):
                 staging.recover(out)
                 updates, stale = _plan(out, models, all_specs, keep)
                 _write(out, [update for update in updates if update.change.action != "unchanged"])
@@ -105,7 +115,7 @@ def recover(out: Path) -> bool:
     """
     if not out.is_dir():
         return False
-    with _disk_errors(out), _locked(out):
+    with disk_errors(out), locked(out):
         return staging.recover(out)
 
 
@@ -270,8 +280,8 @@ def _remove(out: Path, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """One publish at a time into a repository, whichever clone it comes from."""
+def locked(out: Path) -> Iterator[None]:
+    """One publish at a time into a repository, whichever clone it comes from; also: none while it is read."""
     folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -286,14 +296,14 @@ def staged(out: Path) -> Iterator[Staging]:
 
     Other publishes wait meanwhile. PublishError, with everything as it was, when the disk is full or not writable.
     """
-    with _disk_errors(out, "--repository"):
+    with disk_errors(out, "--repository"):
         out.mkdir(parents=True, exist_ok=True)
-        with _locked(out), Staging(out) as stage:
+        with locked(out), Staging(out) as stage:
             yield stage
 
 
 @contextmanager
-def _disk_errors(out: Path, option: str = "--out") -> Iterator[None]:
+def disk_errors(out: Path, option: str = "--out") -> Iterator[None]:
     """Failures of the file system become one error, with the repository as it was."""
     try:
         yield

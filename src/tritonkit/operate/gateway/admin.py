@@ -42,6 +42,10 @@ class GatewayAdmin:
         """Requests under way at a cluster."""
         return self._stat(f"cluster.{cluster}.upstream_rq_active")
 
+    def taken(self) -> int:
+        """How many configurations of routes it has taken since it started."""
+        return self._stat("http.gateway.rds.gateway.update_success")
+
     def rejected(self) -> int:
         """How many configurations of routes it has refused since it started."""
         return self._stat("http.gateway.rds.gateway.update_rejected")

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from tritonkit.errors import TritonkitError
 from tritonkit.operate.gateway import Replica
@@ -20,18 +21,24 @@ class RunningReplica:
     """A server on some of the cores, which is started again there when it dies.
 
     Args:
-        number: from 0.
+        name: of it in logs and tables.
         cores: that it and all it starts may use.
+        repository, models: what it serves; by default as the settings say.
+        restarts: how many starts in vain until it is given up; 0: it is not started again.
     """
 
-    def __init__(self, settings: StackSettings, number: int, cores: Sequence[int]) -> None:
-        self.name, self.cores = f"replica-{number}", tuple(cores)
+    def __init__(
+        self, settings: StackSettings, name: str, cores: Sequence[int], *, repository: Path | None = None,
+        models: Sequence[str] | None = None, restarts: int = 5,
+    ) -> None:  # fmt: skip
+        self.name, self.cores = name, tuple(cores)
         self._settings, self._said = settings, ""
         self._state: State = "starting"
         self.error: BaseException | None = None
         self._server = Server(
-            settings.repository, models=settings.models, root=settings.root, grpc_port=0, http=True, http_port=0,
-            metrics_port=0, drain_timeout_s=settings.drain_s, on_event=self._hear,
+            repository or settings.repository, models=models or settings.models, root=settings.root, grpc_port=0,
+            http=True, http_port=0, metrics_port=0, drain_timeout_s=settings.drain_s, restarts=restarts,
+            on_event=self._hear,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._start, name=self.name, daemon=True)
         self._thread.start()
@@ -93,15 +100,15 @@ class RunningReplica:
         self._settings.emit(self.name, f"{event.kind.replace('_', ' ')}: {self._said}")
 
 
-def start_replicas(settings: StackSettings) -> list[RunningReplica]:
-    """All of them at once; none is left where one does not start.
+def start_replicas(settings: StackSettings, repository: Path) -> list[RunningReplica]:
+    """All of them at once, of this repository; none is left where one does not start.
 
     Raises:
         ServerError, UsageError: one does not.
     """
     allowed = sorted(os.sched_getaffinity(0))
     found = [
-        RunningReplica(settings, number, cores)
+        RunningReplica(settings, f"replica-{number}", cores, repository=repository)
         for number, cores in enumerate(divided(allowed, settings.replicas))
     ]
     try:

@@ -5,27 +5,34 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import threading
 import time
 
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.operate import certificates, keys
-from tritonkit.operate.gateway import Places, read_gateway, write_gateway, write_routes
+from tritonkit.operate.gateway import Places, read_gateway, write_gateway
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.bootstrap import CLUSTERS
 from tritonkit.operate.gateway.render import RENDERED
 from tritonkit.operate.gateway.spec import FILE as GATEWAY_FILE
 from tritonkit.operate.stack import companions
+from tritonkit.operate.stack.control import Control
+from tritonkit.operate.stack.releasing import Releasing
 from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, stop_replicas
+from tritonkit.operate.stack.routing import Routing
 from tritonkit.operate.stack.state import FOLDER, clear_state, read_state, write_state
 from tritonkit.operate.stack.values import Part, StackSettings
+from tritonkit.publish import copy_models
 from tritonkit.serve.install import find_server
 from tritonkit.serve.ports import check_free, reachable
 
 __all__ = ["Stack"]
 
 _TICK_S, _STATE_S = 0.25, 1.0
+_RELEASED = "model_repository"
+"""What the replicas serve: a copy of the repository at the start, and what was released since."""
 _AUDIT_BYTES, _AUDITS = 64 << 20, 8
 """Of the audit log, before another one is begun, and how many are kept."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,7 +50,8 @@ class Stack:
         self._folder = settings.root / FOLDER
         self._admin = GatewayAdmin(self._folder / "gateway")
         self._lock: int | None = None
-        self._known, self._told = 0, ""
+        self._control: Control | None = None
+        self._releasing: Releasing | None = None
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
@@ -70,6 +78,7 @@ class Stack:
             Part(name, "absent", said="its program is not installed") for name in self._absent
         ]
         found = [each.part() for each in self._replicas]
+        found += self._releasing.parts() if self._releasing else []
         return [*found, *(each.part() for each in self._companions.values()), *absent]
 
     def watch(self) -> None:
@@ -82,8 +91,7 @@ class Stack:
         while not self.ending.wait(_TICK_S):
             for each in self._companions.values():
                 each.poll()
-            if (changed := self._keys_changed()) != self._known and self._take_keys():
-                self._known = changed
+            self._routing.poll()
             if time.monotonic() > said_at + _STATE_S:
                 said_at = time.monotonic()
                 self._say()
@@ -101,6 +109,9 @@ class Stack:
     def stop(self) -> None:
         """The gateway takes no more, answers what it has, then all ends."""
         self.ending.set()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         if "gateway" in self._companions:
             self._settings.emit("gateway", "stopping: answering the requests under way")
             self._admin.drain(self._settings.drain_s)
@@ -108,6 +119,7 @@ class Stack:
             self._companions.popitem()[1].stop()
         stop_replicas(self._replicas)
         self._replicas = []
+        shutil.rmtree(self._folder / _RELEASED, ignore_errors=True)
         if self._lock is not None:
             clear_state(self._settings.root)
             os.close(self._lock)
@@ -153,6 +165,10 @@ class Stack:
     def _check(self) -> None:
         """All that can be refused before anything runs."""
         settings, tls = self._settings, self._spec.tls
+        if not settings.repository.is_dir():
+            raise UsageError(
+                str(settings.repository), found="there is no such folder", todo="tritonkit build"
+            )
         if settings.replicas < 1:
             raise UsageError("--replicas", found=str(settings.replicas), wanted="1 or more")
         folder = settings.gateway
@@ -174,13 +190,17 @@ class Stack:
         envoy = find_server(settings.root).envoy
         if envoy is None:
             raise companions.no_envoy()
-        self._replicas = start_replicas(settings)
+        # Builds write into the repository: what runs, and is started again, is what was there at the start, or was
+        # released since.
+        released = self._folder / _RELEASED
+        shutil.rmtree(released, ignore_errors=True)
+        copy_models(settings.repository, released)
+        self._replicas = start_replicas(settings, released)
         with contextlib.ExitStack() as bound:  # all at once, so that none is chosen twice
             ports = [check_free("127.0.0.1", 0, bound) for _ in range(3)]
         self.address = reachable(self._spec.host, self._port)
         metrics = f"127.0.0.1:{ports[0]}"
         self._places = self._places_of(metrics)
-        self._known = self._keys_changed()
         models = self._replicas[0].endpoint.models
         replicas = [each.replica for each in self._replicas]
         config = write_gateway(self._spec, self._places, models, replicas, envoy)
@@ -195,7 +215,15 @@ class Stack:
             self._add(companions.redis(settings, self._folder / "redis", ports[2]), "redis")
         for each in self._companions.values():
             each.wait_ready()
+        self._routing = Routing(settings, self._spec, self._places, self._admin, models, replicas)
+        self._control = Control(self._folder / "gateway", self._release)
         write_state(settings.root, os.getpid(), self.address, self.parts)
+
+    def _release(self) -> Releasing:
+        self._releasing = Releasing(
+            self._settings, self._routing, self._replicas, self._folder / _RELEASED, self._folder
+        )
+        return self._releasing
 
     def _add(self, companion: companions.Companion | None, name: str) -> None:
         if companion is None:
@@ -210,33 +238,3 @@ class Stack:
         audit = (own / "audit.jsonl").resolve() if self._spec.audit == "file" else None
         clusters = (own / CLUSTERS).resolve()
         return Places(folder, folder / RENDERED, clusters, audit, self._port, metrics)
-
-    # -- keys that change while it runs
-
-    def _keys_changed(self) -> int:
-        try:
-            return (self._settings.gateway / keys.FILE).stat().st_mtime_ns
-        except OSError:
-            return 0
-
-    def _take_keys(self) -> bool:
-        """Whether it went well. Keys that cannot be read, or that Envoy refuses, leave those that are known, and are
-        tried again."""
-        refused = self._admin.rejected()
-        try:
-            write_routes(self._spec, self._places, self._replicas[0].endpoint.models)
-        except UsageError as error:
-            return self._left(f"{error.where}: {error.found}")
-        self.ending.wait(_TICK_S)
-        if self._admin.rejected() > refused:
-            return self._left(f"Envoy refuses them: {self._companions['gateway'].log}")
-        self._settings.emit("gateway", "keys were read again")
-        self._told = ""
-        return True
-
-    def _left(self, why: str) -> bool:
-        """Say it once, however often it is tried."""
-        if why != self._told:
-            self._settings.emit("gateway", f"the keys are left as they were: {why}")
-        self._told = why
-        return False

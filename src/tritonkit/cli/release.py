@@ -1,0 +1,236 @@
+"""`tritonkit release`, `rollback`: the next version of a model under a part of the traffic, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritonkit.cli.options import AsJson, Root, project_folder, seconds
+from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.table import Table
+
+    from tritonkit.operate.release import Outcome, Status
+    from tritonkit.operate.release.judge import Finding, Seen
+    from tritonkit.operate.release.shadow import ShadowCounts
+
+__all__ = ["release", "rollback"]
+
+_SAID_S = 10.0
+_COLUMNS = ("version", "requests", "failed", "refused", "p50 ms", "p95 ms", "p99 ms")
+
+
+def release(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder of models/.")],
+    canary: Annotated[
+        str | None,
+        typer.Option(metavar="5%", help="The first step, instead of that of --steps."),
+    ] = None,
+    steps: Annotated[
+        str,
+        typer.Option(
+            metavar="5,25,100",
+            help="Percent of the requests for the new version, one after the other.",
+        ),
+    ] = "5,25,100",
+    abort_if: Annotated[
+        str | None,
+        typer.Option(
+            "--abort-if",
+            metavar="RULES",
+            help="Go back if one is broken: p99>20ms, p99>2x (of the stable version's), errors>0.1%, differ>1%"
+            " (of copies). By default p99>2x,errors>0.1%.",
+        ),
+    ] = None,
+    hold: Annotated[str, typer.Option(metavar="TIME", help="The shortest time of a step.")] = "60s",
+    requests: Annotated[
+        int, typer.Option(min=1, help="The fewest requests that the new version answers in a step.")
+    ] = 200,
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="The longest that a step waits for so many.")
+    ] = "10m",
+    shadow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="10%",
+            help="First send copies of so many gRPC requests to both versions and compare the answers; callers see"
+            " nothing of it.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Of numbers in those answers, as a part of the largest one of an output.",
+        ),
+    ] = 0.01,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Build a model and bring it to the stack that runs: a candidate first, then step by step, or back by itself.
+
+    Example: tritonkit release digits --steps 5,25,100 --abort-if "p99>20ms,errors>0.1%"
+    """  # fmt: skip
+    from tritonkit.cli.progress import Announcing
+    from tritonkit.operate.release import (
+        DEFAULT,
+        Terms,
+        parse_percent,
+        parse_rules,
+        parse_steps,
+    )  # fmt: skip
+    from tritonkit.operate.release import release as run
+
+    rules = parse_rules(DEFAULT if abort_if is None else abort_if)
+    if not shadow and any(rule.kind == "differ" for rule in rules):
+        raise UsageError(
+            "--abort-if",
+            found="`differ` without --shadow",
+            wanted="copies to compare: --shadow 10%",
+        )
+    terms = Terms(
+        parse_steps(steps, canary), rules,
+        hold_s=seconds("--hold", hold), requests=requests, wait_s=seconds("--wait", wait),
+        shadow_percent=parse_percent(shadow, "--shadow") if shadow else 0.0, tolerance=tolerance,
+    )  # fmt: skip
+    try:
+        with _telling() as tell:
+            outcome = run(project_folder(root), model, terms, progress=Announcing(), tell=tell)
+    except KeyboardInterrupt:
+        note("interrupted: all requests go to the version before")
+        raise
+    if as_json:
+        print_json(outcome.to_dict())
+    else:
+        _print(outcome)
+
+
+def rollback(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder of models/.")],
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Serve again what was served before the last release of a model, in the stack and in the repository.
+
+    Example: tritonkit rollback digits
+    """
+    from tritonkit.operate.release import rollback as run
+
+    former = run(project_folder(root), model)
+    if as_json:
+        print_json({"model": model, "version": former.version, "instead_of": former.released})
+        return
+    print_line(f"{model}: version {former.version} is served again, instead of {former.released}")
+    note(f"models/{model} is as it was: the next build or release makes the other version again")
+
+
+def _print(outcome: Outcome) -> None:
+    print_table(
+        f"Released {outcome.model} {outcome.version}, before {outcome.before or 'none'}",
+        _COLUMNS,
+        _rows(outcome.candidate, outcome.stable),
+    )
+    print_line()
+    print_table("Rules", ["rule", "seen", "evidence against"], _findings(outcome.findings))
+    if outcome.shadow is not None:
+        print_line()
+        print_line(_words(outcome.shadow))
+    note(f"undo it: tritonkit rollback {outcome.model}")
+
+
+def _rows(candidate: Seen, stable: Seen) -> list[list[str]]:
+    rows = []
+    for name, seen in (("new", candidate), ("before", stable)):
+        times = [seen.percentile(percent) for percent in (50, 95, 99)]
+        shown = ["-" if ms is None else f"{ms:.2f}" for ms in times]
+        rows.append([name, str(seen.requests), str(seen.failed), str(seen.refused), *shown])
+    return rows
+
+
+def _findings(findings: Sequence[Finding]) -> list[list[str]]:
+    return [
+        [each.rule, each.found, f"{each.evidence:.3g} of 1000{', broken' if each.broken else ''}"]
+        for each in findings
+    ]
+
+
+def _words(counts: ShadowCounts) -> str:
+    kinds = "; ".join(f"{kind}: {count}" for kind, count in counts.kinds.items())
+    dropped = (
+        f", {counts.dropped} not compared, for too many came at once" if counts.dropped else ""
+    )
+    more = f"{dropped}; {kinds}" if kinds else dropped
+    return f"copies: {counts.compared} compared, {counts.differ} answered otherwise{more}"
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[Status], None]]:
+    """Where a release is: on a terminal a table, elsewhere a line for each step and every ten seconds."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines()
+        return
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield lambda status: live.update(_table(status), refresh=True)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._doing, self._said_s = "", 0.0
+
+    def __call__(self, status: Status) -> None:
+        if status.doing == self._doing and status.seconds < self._said_s + _SAID_S:
+            return
+        self._doing, self._said_s = status.doing, status.seconds
+        note(_line(status))
+
+
+def _line(status: Status) -> str:
+    if not status.requests:
+        return f"{status.doing} ..."
+    p99 = [seen.percentile(99) for seen in (status.candidate, status.stable)]
+    times = (
+        ", p99 " + " and ".join("-" if ms is None else f"{ms:.1f} ms" for ms in p99)
+        if any(p99)
+        else ""
+    )
+    return f"{status.doing}: {status.requests} in {status.seconds:.0f} s{times}"
+
+
+def _table(status: Status) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    from tritonkit.text import printable
+
+    parts: list[Any] = [Text(printable(_line(status), lines=False))]
+    if status.candidate.requests or status.stable.requests:
+        parts.append(_grid(_COLUMNS, _rows(status.candidate, status.stable)))
+    if status.findings:
+        parts.append(_grid(("rule", "seen", "evidence against"), _findings(status.findings)))
+    if status.shadow is not None:
+        parts.append(Text(printable(_words(status.shadow), lines=False)))
+    return Group(*parts)
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from tritonkit.text import printable
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(printable(cell, lines=False)) for cell in row))
+    return table

@@ -1,0 +1,129 @@
+"""A candidate before it gets callers' requests: warm, right on requests with known answers, and as good through the
+server as the gate asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import GateError, InferenceError
+from tritonkit.export import BuildCache
+from tritonkit.export.gate import judge, refuse
+from tritonkit.export.quality import measure
+from tritonkit.export.samples import Batch
+from tritonkit.measure.workloads import prepare
+from tritonkit.operate.release.candidate import Candidate
+from tritonkit.optimize.make import job_of
+from tritonkit.spec import load
+
+if TYPE_CHECKING:
+    from tritonkit.client import Client
+    from tritonkit.export.artifact import Measured
+
+__all__ = ["Checked", "check_candidate"]
+
+_MOST_REQUESTS = 512
+_AT_ONCE = 4
+_CALL_S = 60.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a candidate was asked.
+
+    Args:
+        requests: with known answers, all of which were right.
+        quality: of the network's answers to the gate's samples; None for a model that has no gate.
+    """
+
+    requests: int
+    quality: Measured | None
+
+
+def check_candidate(
+    root: Path, candidate: Candidate, address: str, say: Callable[[str], None] = lambda text: None
+) -> Checked:
+    """Send requests with known answers, then the gate's samples.
+
+    Args:
+        address: of the candidate's server, `host:port`.
+        say: is told what it is at.
+
+    Raises:
+        InferenceError: an answer is wrong.
+        GateError: through the server it is not as good as the spec asks.
+        ClientError: it does not answer.
+    """
+    from tritonkit.client import Client
+
+    with Client(address, timeout_s=_CALL_S) as client:
+        say("requests with known answers")
+        count = _ask(root, candidate.model, client)
+        return Checked(count, _measure(root, candidate, client, say))
+
+
+def _ask(root: Path, model: str, client: Client) -> int:
+    """How many requests were answered right."""
+    workload = prepare(model, root, client)
+    requests = workload.requests[:_MOST_REQUESTS]
+    # More than once each where there are few: code that runs on first use has run by then.
+    repeats = max(1, 32 // len(requests))
+    replies = client.model(model).predict_many(
+        (request.inputs for _ in range(repeats) for request in requests), concurrency=_AT_ONCE
+    )
+    asked = [request for _ in range(repeats) for request in requests]
+    for request, reply in zip(asked, replies, strict=True):
+        if wrong := request.check(reply.outputs):
+            raise InferenceError(
+                f"the candidate for {model}", found=wrong, wanted="the known answer",
+                todo="look at what changed in the model; nobody was sent to the candidate",
+            )  # fmt: skip
+    return len(asked)
+
+
+def _measure(
+    root: Path, candidate: Candidate, client: Client, say: Callable[[str], None]
+) -> Measured | None:
+    """The gate's figures, with the network's answers taken from the server."""
+    if candidate.artifact.quality is None:
+        return None
+    spec = load(root / "models" / candidate.model, root)
+    cache = BuildCache.of_project(root, say)
+    job = job_of(spec, cache, candidate.artifact.variant, say=say)
+    quality = measure(job, _Served(client.model(spec.network_name)), lossless=False)
+    found = replace(candidate.artifact, quality=quality)
+    outcome = judge(spec, found)
+    if not outcome.passed:
+        error = refuse(spec, found, outcome)
+        raise GateError(
+            error.where, found=f"through the server: {error.found}", wanted=error.wanted, todo=error.todo,
+            details=error.details,
+        )  # fmt: skip
+    return quality
+
+
+class _Served:
+    """A network that a server runs, as `export.runner.Runner` has it."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def run(self, batch: Batch) -> Batch:
+        """In parts that the model takes."""
+        import numpy as np
+
+        most = self._model.signature.max_batch_size
+        if most == 0:
+            return dict(self._model.predict(inputs=batch).outputs)
+        items = len(next(iter(batch.values())))
+        parts = [
+            self._model.predict(inputs={n: a[i : i + most] for n, a in batch.items()}).outputs
+            for i in range(0, items, most)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def profile(self, batch: Batch, repeats: int) -> list[Any]:
+        """A server says nothing of operators."""
+        raise NotImplementedError

@@ -1,0 +1,86 @@
+"""Evidence against a candidate that may be looked at after every request without becoming wrong.
+
+An e-value is the ratio of two likelihoods: that what was seen happens if the candidate is worse, over that it happens
+if it is as good as wanted. While it is as good, the chance that the e-value ever reaches 1/a is at most a, however
+often one looks (Ville's inequality; Ramdas, Grünwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe
+anytime-valid inference", Statistical Science 38(4)). A usual test, repeated every second, would sooner or later call
+anything worse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["ENOUGH", "AgainstShare", "AgainstStable"]
+
+ENOUGH = 1000.0
+"""The e-value at which a release goes back: a candidate as good as wanted reaches it in one of 1000 releases at most,
+for each rule."""
+_TIMES = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+"""How much worse the candidate may be: the mean of the e-values for each of these is one again, and needs no guess."""
+
+
+@dataclass
+class AgainstShare:
+    """Whether the share of the candidate's requests that are bad is above a limit.
+
+    Args:
+        limit: the largest share that is wanted, above 0 and below 1.
+    """
+
+    limit: float
+    bad: int = 0
+    requests: int = 0
+
+    def add(self, bad: int, requests: int) -> None:
+        """Count more requests of the candidate's."""
+        self.bad, self.requests = self.bad + bad, self.requests + requests
+
+    @property
+    def value(self) -> float:
+        """The e-value of all that was seen."""
+        good = self.requests - self.bad
+        shares = [min(self.limit * times, (1 + self.limit) / 2) for times in _TIMES]
+        return _mean_of(
+            [
+                self.bad * math.log(share / self.limit)
+                + good * math.log((1 - share) / (1 - self.limit))
+                for share in shares
+            ]
+        )
+
+
+@dataclass
+class AgainstStable:
+    """Whether the candidate's requests are bad more often than those that went to the stable version meanwhile.
+
+    Were both as good, a bad request would be the candidate's with the chance of any request of that moment.
+    """
+
+    _logs: list[float] = field(default_factory=lambda: [0.0] * len(_TIMES))
+
+    def add(self, bad: tuple[int, int], requests: tuple[int, int]) -> None:
+        """Count more requests, of the candidate and of the stable version, from the same moment."""
+        candidate, stable = requests
+        if not (candidate and stable):
+            return
+        share = candidate / (candidate + stable)
+        for place, times in enumerate(_TIMES):
+            worse = times * share / (times * share + 1 - share)
+            self._logs[place] += bad[0] * math.log(worse / share)
+            self._logs[place] += bad[1] * math.log((1 - worse) / (1 - share))
+
+    @property
+    def value(self) -> float:
+        """The e-value of all that was seen."""
+        return _mean_of(self._logs)
+
+
+def _mean_of(logs: Sequence[float]) -> float:
+    """The mean of numbers given by their logarithms; infinite rather than an overflow."""
+    top = max(logs)
+    if top > 600:
+        return math.inf
+    return math.exp(top) * sum(math.exp(each - top) for each in logs) / len(logs)

@@ -1,0 +1,87 @@
+"""What was served before a release, to go back to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tritonkit.disk import unwritable, write_whole
+from tritonkit.errors import UsageError
+from tritonkit.publish import copy_models
+
+__all__ = ["FOLDER", "Former", "forget", "keep", "latest"]
+
+FOLDER = Path(".tritonkit") / "releases"
+_FACTS = "release.json"
+_KEPT = 3
+
+
+@dataclass(frozen=True)
+class Former:
+    """A version that was served until a release.
+
+    Args:
+        folder: a repository with its Triton models.
+        model: the spec's name. models: the Triton models' names.
+        version: that was served. released: that came instead.
+        at: when, as ISO 8601 in UTC.
+    """
+
+    folder: Path
+    model: str
+    models: tuple[str, ...]
+    version: int
+    released: int
+    at: str
+
+
+def keep(
+    root: Path, served: Path, model: str, models: Sequence[str], version: int, released: int
+) -> Former:
+    """Keep what a repository serves of a model, and the two before that. Large files are linked and take no room.
+
+    Raises:
+        PublishError, UsageError: it cannot be written.
+    """
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    place = root / FOLDER / model
+    folder = place / f"{at.replace(':', '')}-{time.monotonic_ns() % 1000:03d}"
+    copied = copy_models(served, folder, models)
+    former = Former(folder, model, tuple(copied), version, released, at)
+    facts = {name: value for name, value in asdict(former).items() if name != "folder"}
+    try:
+        write_whole(folder / _FACTS, json.dumps(facts, indent=1).encode())
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise unwritable(folder, error, UsageError) from error
+    for older in sorted(path for path in place.iterdir() if path.is_dir())[:-_KEPT]:
+        shutil.rmtree(older, ignore_errors=True)
+    return former
+
+
+def latest(root: Path, model: str) -> Former:
+    """What the last release replaced.
+
+    Raises:
+        UsageError: there was none.
+    """
+    place = root / FOLDER / model
+    for folder in sorted(place.iterdir(), reverse=True) if place.is_dir() else ():
+        try:
+            facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            return Former(**{**facts, "folder": folder, "models": tuple(facts["models"])})
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    raise UsageError(
+        f"models/{model}", found="no release of it is known, or all were taken back",
+        wanted="one that `tritonkit release` made", todo=f"{root / FOLDER} holds the last {_KEPT} of each model",
+    )  # fmt: skip
+
+
+def forget(former: Former) -> None:
+    """It is served again."""
+    shutil.rmtree(former.folder, ignore_errors=True)

@@ -1,0 +1,86 @@
+"""The requests that a release judges, as the gateway writes them down (`gateway.logs.RELEASE_LOG`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tritonkit.operate.gateway.clusters import CANDIDATE
+
+__all__ = ["Judged", "ReleaseLog", "read_line"]
+
+_LONGEST_BYTES = 64 << 20
+_NOT_OK = 400
+_SERVER_ERROR = 500
+# Of gRPC: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS; NOT_FOUND and RESOURCE_EXHAUSTED
+# too, for the gateway has let the request pass: the model is not there, or has no room.
+_FAILED = frozenset({2, 4, 5, 8, 12, 13, 14, 15})
+_GONE = ("DC", "DPE", "RL", "RLSE")
+"""Flags of Envoy's: the caller has gone, spoke no HTTP, or sent too many requests of its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One request.
+
+    Args:
+        candidate: whether it went to the candidate.
+        ms: from its first byte to the last one of its answer, milliseconds.
+        failed: by the server. refused: or for what the caller sent.
+    """
+
+    candidate: bool
+    ms: float
+    failed: bool
+    refused: bool = False
+
+
+def read_line(line: str) -> Judged | None:
+    """None for one that says nothing of either version."""
+    fields = line.rstrip("\n").split("\t")
+    if len(fields) != 5:
+        return None
+    cluster, code, grpc, flags, micros = fields
+    if any(flag in _GONE for flag in flags.split(",")) or not (
+        code.isdecimal() and micros.isdecimal()
+    ):
+        return None
+    if grpc.isdecimal():
+        failed, bad = int(grpc) in _FAILED, int(grpc) != 0
+    else:
+        failed, bad = int(code) >= _SERVER_ERROR, int(code) >= _NOT_OK
+    return Judged(cluster.endswith(CANDIDATE), int(micros) / 1000, failed, bad and not failed)
+
+
+class ReleaseLog:
+    """Reads what is added to the log, as a context manager. It must not grow for ever: what was read is cut off.
+
+    Args:
+        file: Envoy's, which appends to it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._rest = file, ""
+        self._opened: IO[str] | None = None
+
+    def __enter__(self) -> ReleaseLog:
+        self._opened = self._file.open(encoding="utf-8", errors="replace")
+        self._opened.seek(0, os.SEEK_END)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def read(self) -> Sequence[Judged]:
+        """What came since the last call."""
+        assert self._opened is not None  # noqa: S101
+        *lines, self._rest = (self._rest + self._opened.read()).split("\n")
+        if self._opened.tell() > _LONGEST_BYTES:
+            # Lines written between the two are lost, which costs the judgment nothing.
+            os.truncate(self._file, 0)
+            self._opened.seek(0)
+        return [judged for line in lines if (judged := read_line(line)) is not None]

@@ -1,0 +1,297 @@
+"""A release from build to end: candidate, check, copies, steps, and the next version in all replicas; or back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import PublishError, ReleaseAborted
+from tritonkit.operate.gateway.logs import RELEASE_LOG
+from tritonkit.operate.release import history
+from tritonkit.operate.release.candidate import Candidate, build_candidate
+from tritonkit.operate.release.check import Checked, check_candidate
+from tritonkit.operate.release.judge import Finding, Judge, Seen
+from tritonkit.operate.release.log import ReleaseLog
+from tritonkit.operate.release.rules import Rule
+from tritonkit.operate.release.shadow import Shadow, ShadowCounts
+from tritonkit.operate.release.shadowed import ShadowJudge
+from tritonkit.operate.stack.control import StackSession
+from tritonkit.operate.stack.state import FOLDER, read_state
+from tritonkit.optimize.progress import Progress
+from tritonkit.pipeline import default_out
+from tritonkit.publish import put_models
+
+__all__ = ["Outcome", "Status", "Step", "Terms", "release", "rollback"]
+
+_TICK_S = 0.5
+_SETTLE_S = 1.5
+"""Until the gateway has written down what was answered before."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a release goes on.
+
+    Args:
+        steps: percentages of the requests, rising to 100.
+        rules: any of them, once it is broken, ends the release.
+        hold_s: the shortest time of a step. requests: the fewest that the candidate answers in one.
+        wait_s: the longest that a step waits for so many.
+        shadow_percent: of the requests, copied to the candidate before the first step; 0: none.
+        tolerance: of numbers in the answers to copies, as a part of the largest one of an output.
+    """
+
+    steps: Sequence[float]
+    rules: Sequence[Rule]
+    _: KW_ONLY
+    hold_s: float = 60.0
+    requests: int = 200
+    wait_s: float = 600.0
+    shadow_percent: float = 0.0
+    tolerance: float = 0.01
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a release is.
+
+    Args:
+        doing: in words. percent: of the requests, for the candidate.
+        seconds: of this step. requests: that the candidate answered in it.
+        candidate, stable: all that was seen so far. findings: how the rules stand.
+    """
+
+    doing: str
+    percent: float = 0.0
+    seconds: float = 0.0
+    requests: int = 0
+    candidate: Seen = field(default_factory=Seen)
+    stable: Seen = field(default_factory=Seen)
+    findings: Sequence[Finding] = ()
+    shadow: ShadowCounts | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that went well."""
+
+    percent: float
+    seconds: float
+    requests: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A release that went through.
+
+    Args:
+        version: that is served now. before: that was.
+    """
+
+    model: str
+    version: int
+    before: int
+    checked: Checked
+    steps: tuple[Step, ...]
+    candidate: Seen
+    stable: Seen
+    findings: tuple[Finding, ...]
+    shadow: ShadowCounts | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "model": self.model, "version": self.version, "before": self.before, "seconds": round(self.seconds, 3),
+            "checked": {
+                "requests": self.checked.requests,
+                "quality": self.checked.quality and asdict(self.checked.quality),
+            },
+            "steps": [asdict(step) for step in self.steps],
+            "candidate": self.candidate.to_dict(), "stable": self.stable.to_dict(),
+            "rules": [finding.to_dict() for finding in self.findings],
+            "shadow": self.shadow and self.shadow.to_dict(),
+        }  # fmt: skip
+
+
+Tell = Callable[[Status], None]
+
+
+def release(
+    root: Path, model: str, terms: Terms, *, progress: Progress | None = None,
+    tell: Tell = lambda status: None,
+) -> Outcome:  # fmt: skip
+    """Bring the next version of a model to the stack that runs, step by step.
+
+    However it ends before its last step is done, also if this process is killed, all requests go to the version before.
+
+    Args:
+        progress: is told how the build gets on. tell: how the release does.
+
+    Raises:
+        ReleaseAborted: a rule was broken, the candidate died, or too few requests came.
+        UsageError: no stack runs, no such model, nothing to release.
+        BuildError, ClientError, ServerError: the candidate cannot be built, or does not answer right.
+    """
+    began = time.monotonic()
+    with StackSession(root) as stack:
+        served = Path(stack.ask("served")["repository"])
+        candidate = build_candidate(root, model, served, root / FOLDER / "candidate", progress)
+        tell(Status("starting the candidate"))
+        facts = stack.ask(
+            "start", repository=str(candidate.repository), model=model, models=candidate.models
+        )
+        checked = check_candidate(root, candidate, facts["grpc"], lambda text: tell(Status(text)))
+        run = _Run(root, stack, candidate, facts["grpc"], terms, tell)
+        shadow = run.copies() if terms.shadow_percent else None
+        steps = run.steps()
+        tell(Status("loading it in all replicas", 100.0))
+        _install(root, stack, candidate, served)
+        judge = run.judge
+        stack.ask("end")
+    return Outcome(
+        model, candidate.version, candidate.before, checked, tuple(steps), judge.candidate, judge.stable,
+        tuple(judge.findings), shadow, time.monotonic() - began,
+    )  # fmt: skip
+
+
+def rollback(root: Path, model: str) -> history.Former:
+    """Serve what was served before the last release of a model: in the stack, if one runs, and in the repository.
+
+    Raises:
+        UsageError: no release is known, or one is going on.
+        PublishError: the repository cannot be written.
+        ServerError, ClientError: a replica does not load it; what it served, it still does.
+    """
+    former = history.latest(root, model)
+    if read_state(root) is not None:
+        with StackSession(root) as stack:
+            stack.ask("install", repository=str(former.folder), model=model, models=former.models)
+    put_models(former.folder, default_out(root, "cpu"), former.models)
+    history.forget(former)
+    return former
+
+
+def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path) -> None:
+    """In all replicas and in the project's repository, or in none."""
+    former = history.keep(
+        root, served, candidate.model, candidate.models, candidate.before, candidate.version
+    )
+    asked = {"model": candidate.model, "models": candidate.models}
+    try:
+        stack.ask("install", repository=str(candidate.repository), **asked)
+        try:
+            put_models(candidate.repository, default_out(root, "cpu"), candidate.models)
+        except PublishError:
+            stack.ask("install", repository=str(former.folder), **asked | {"models": former.models})
+            raise
+    except BaseException:
+        history.forget(former)
+        raise
+
+
+class _Run:
+    """The part of a release in which requests go to the candidate."""
+
+    def __init__(
+        self, root: Path, stack: StackSession, candidate: Candidate, address: str, terms: Terms, tell: Tell
+    ) -> None:  # fmt: skip
+        self._stack, self._candidate, self._terms, self._tell = stack, candidate, terms, tell
+        self._log, self._address = root / FOLDER / "gateway" / RELEASE_LOG, address
+        self.judge = Judge(terms.rules)
+
+    def copies(self) -> ShadowCounts:
+        """Compare both versions' answers to copies for as long as a step takes."""
+        terms = self._terms
+        stable = self._stack.ask("served")["grpc"]
+        judge = ShadowJudge(terms.rules)
+        with Shadow(stable, self._address, terms.tolerance) as shadow, ExitStack() as after:
+            self._stack.ask(
+                "split", percent=0.0, shadow=shadow.address, shadow_percent=terms.shadow_percent
+            )
+            after.callback(self._stack.ask, "split", percent=0.0)
+            began = time.monotonic()
+            while True:
+                time.sleep(_TICK_S)
+                seconds, counts = time.monotonic() - began, shadow.counts
+                judge.look(counts)
+                self._tell(
+                    Status(
+                        "comparing answers to copies", 0.0, seconds, counts.compared, findings=judge.findings,
+                        shadow=counts,
+                    )
+                )  # fmt: skip
+                self._hold_to(judge.findings)
+                if self._enough(seconds, counts.compared, "copies"):
+                    return counts
+
+    def steps(self) -> list[Step]:
+        """All steps, while no rule is broken."""
+        done = []
+        with ReleaseLog(self._log) as log:
+            for percent in self._terms.steps:
+                self._stack.ask("split", percent=percent)
+                began, known = time.monotonic(), self.judge.candidate.requests
+                while True:
+                    time.sleep(_TICK_S)
+                    self.judge.add(log.read())
+                    seconds = time.monotonic() - began
+                    count = self.judge.candidate.requests - known
+                    self._say(percent, seconds, count)
+                    if self._enough(seconds, count, "requests"):
+                        break
+                done.append(Step(percent, round(seconds, 3), count))
+            time.sleep(_SETTLE_S)
+            self.judge.add(log.read())
+            self._hold_to(self.judge.findings)
+        return done
+
+    def _say(self, percent: float, seconds: float, count: int) -> None:
+        findings, judge = self.judge.findings, self.judge
+        doing = f"{percent:g} % of the requests"
+        self._tell(Status(doing, percent, seconds, count, judge.candidate, judge.stable, findings))
+        self._hold_to(findings)
+
+    def _enough(self, seconds: float, count: int, what: str) -> bool:
+        """Whether a step has seen enough; ReleaseAborted where it never will."""
+        terms = self._terms
+        if seconds > max(terms.wait_s, terms.hold_s) and count < terms.requests:
+            raise self._aborted(
+                f"{count} {what} in {seconds:.0f} s", f"at least {terms.requests} in each step",
+                "release under load, wait longer (--wait), or be content with fewer (--requests)",
+            )  # fmt: skip
+        return seconds >= terms.hold_s and count >= terms.requests
+
+    def _hold_to(self, findings: Sequence[Finding]) -> None:
+        """ReleaseAborted for a rule that is broken, and for a candidate that has died."""
+        for finding in findings:
+            if finding.broken:
+                raise self._aborted(
+                    f"{finding.rule}: {finding.found}", "a candidate that keeps all rules",
+                    "look at what changed in the model, or set other rules: --abort-if", findings,
+                )  # fmt: skip
+        looked = self._stack.ask("look")
+        if looked["state"] != "ready":
+            raise self._aborted(
+                f"the candidate is {looked['state']}: {looked['said']}", "it to answer",
+                "its log: .tritonkit/run/*/server.log",
+            )  # fmt: skip
+
+    def _aborted(
+        self, found: str, wanted: str, todo: str, findings: Sequence[Finding] = ()
+    ) -> ReleaseAborted:
+        candidate = self._candidate
+        back = (
+            f"version {candidate.before} answers all requests"
+            if candidate.before
+            else "nothing was released"
+        )
+        lines = [f"{each.rule}: {each.found} (evidence {each.evidence:.3g})" for each in findings]
+        return ReleaseAborted(
+            f"the release of {candidate.model} {candidate.version}", found=f"{found}; {back}", wanted=wanted,
+            todo=todo, details="\n".join(lines),
+        )  # fmt: skip

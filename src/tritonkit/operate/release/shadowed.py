@@ -1,0 +1,38 @@
+"""Rules about the answers to copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tritonkit.operate.release.evidence import AgainstShare
+from tritonkit.operate.release.judge import Finding
+from tritonkit.operate.release.rules import Rule
+from tritonkit.operate.release.shadow import ShadowCounts
+
+__all__ = ["ShadowJudge"]
+
+
+class ShadowJudge:
+    """Holds how often answers differ against `differ>...`."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = [rule for rule in rules if rule.kind == "differ"]
+        self._counts = ShadowCounts()
+
+    def look(self, counts: ShadowCounts) -> None:
+        """Take the counts as they are now."""
+        self._counts = counts
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Every rule, and how it stands."""
+        counts = self._counts
+        words = f"{counts.differ} of {counts.compared} copies"
+        common = max(counts.kinds, key=lambda kind: counts.kinds[kind], default="")
+        words += f", most often: {common}" if common else ""
+        return [
+            Finding(
+                str(rule), words, AgainstShare(rule.limit, counts.differ, counts.compared).value
+            )
+            for rule in self._rules
+        ]

@@ -1,0 +1,204 @@
+"""How another process asks a stack that runs for something: JSON lines on a socket that its owner alone reaches.
+
+A connection is a session: what it asked for and did not finish is undone when it ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from tritonkit import errors
+from tritonkit.errors import ServerError, TritonkitError, UsageError
+from tritonkit.operate.stack.state import FOLDER, read_state
+
+__all__ = ["Control", "Session", "StackSession"]
+
+_SOCKET = "control.sock"
+_LONGEST = 1 << 20
+_ANSWER_S = 900.0
+"""The longest that starting or loading a model may take."""
+
+
+class Session(Protocol):
+    """What a stack does for one connection."""
+
+    def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """Do it and say what came of it; a TritonkitError is told to who asked."""
+        ...
+
+    def close(self) -> None:
+        """Undo what was not finished."""
+        ...
+
+
+class Control:
+    """The stack's end.
+
+    Args:
+        folder: of its owner alone, where the socket is made.
+        open_session: of one connection; while there is one, others are refused.
+    """
+
+    def __init__(self, folder: Path, open_session: Callable[[], Session]) -> None:
+        self._folder, self._open_session = folder, open_session
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._busy = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._sessions: list[threading.Thread] = []
+        (folder / _SOCKET).unlink(missing_ok=True)
+        with _within(folder) as place:
+            self._listener.bind(f"{place}/{_SOCKET}")
+        (folder / _SOCKET).chmod(0o600)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._accept, name="tritonkit-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more, end the session there is, and wait until it is undone."""
+        # `close` alone does not wake who waits in accept.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        if (connection := self._connection) is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for each in self._sessions:
+            each.join()
+        (self._folder / _SOCKET).unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._sessions = [each for each in self._sessions if each.is_alive()] + [thread]
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            if not self._busy.acquire(blocking=False):
+                connection.sendall(_line({"error": _BUSY.to_dict()}))
+                return
+            self._connection = connection
+            session = self._open_session()
+            try:
+                with connection.makefile("rb") as lines, contextlib.suppress(OSError):
+                    while line := lines.readline(_LONGEST):
+                        connection.sendall(_line(_answer(session, line)))
+            finally:
+                try:
+                    session.close()
+                finally:
+                    self._connection = None
+                    self._busy.release()
+
+
+_BUSY = UsageError(
+    "the stack", found="another release or rollback is going on", wanted="one at a time",
+    todo="wait for it, or end it: Ctrl-C where it runs",
+)  # fmt: skip
+
+
+def _answer(session: Session, line: bytes) -> dict[str, Any]:
+    try:
+        facts = json.loads(line)
+        return {"done": session.do(str(facts.pop("do")), facts)}
+    except TritonkitError as error:
+        return {"error": error.to_dict()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return {
+            "error": {"error": "UsageError", "where": "the stack", "found": f"a request that it does not know: {error}"}
+        }  # fmt: skip
+    except OSError as error:
+        return {"error": {"error": "ServerError", "where": "the stack", "found": str(error)}}
+
+
+class StackSession:
+    """The other end: a session with the stack of a project, as a context manager.
+
+    Raises:
+        UsageError: none runs, or another session is going on.
+    """
+
+    def __init__(self, root: Path) -> None:
+        if read_state(root) is None:
+            raise UsageError(
+                f"the stack of {root}", found="none runs", wanted="one that `tritonkit up` started",
+                todo="tritonkit up --detach",
+            )  # fmt: skip
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(_ANSWER_S)
+        try:
+            with _within(root / FOLDER / "gateway") as place:
+                self._socket.connect(f"{place}/{_SOCKET}")
+        except OSError as error:
+            self._socket.close()
+            raise ServerError(
+                f"the stack of {root}", found=f"it cannot be asked: {error.strerror}",
+                todo="tritonkit down; tritonkit up --detach",
+            ) from error  # fmt: skip
+        self._lines = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        self._lines.close()
+        self._socket.close()
+
+    def ask(self, what: str, **facts: Any) -> dict[str, Any]:
+        """Let the stack do something.
+
+        Raises:
+            TritonkitError: as the stack raised it.
+            ServerError: it ended meanwhile.
+        """
+        try:
+            self._socket.sendall(_line({"do": what, **facts}))
+            line = self._lines.readline(_LONGEST)
+        except OSError:
+            line = b""
+        if not line:
+            raise ServerError("the stack", found="it ended while it was asked", todo="tritonkit up")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise _error(answer["error"])
+        done: dict[str, Any] = answer["done"]
+        return done
+
+
+def _error(facts: dict[str, str]) -> TritonkitError:
+    kind = getattr(errors, facts.get("error", ""), None)
+    if not (isinstance(kind, type) and issubclass(kind, TritonkitError)):
+        kind = ServerError
+    return kind(
+        facts.get("where", "the stack"), found=facts.get("found", ""), wanted=facts.get("wanted", ""),
+        todo=facts.get("do", ""), details=facts.get("details", ""),
+    )  # fmt: skip
+
+
+def _line(facts: dict[str, Any]) -> bytes:
+    return json.dumps(facts).encode() + b"\n"
+
+
+@contextlib.contextmanager
+def _within(folder: Path) -> Any:
+    """The folder by its descriptor, for a socket's path may have 107 characters."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

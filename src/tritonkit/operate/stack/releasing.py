@@ -1,0 +1,149 @@
+"""What a stack does for a release: a candidate beside the replicas, its part of the requests, and the next version in
+all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import ServerError, ServerUnavailable, TritonkitError, UsageError
+from tritonkit.operate.gateway import Split
+from tritonkit.operate.stack.replicas import RunningReplica
+from tritonkit.operate.stack.routing import Routing
+from tritonkit.operate.stack.values import Part, StackSettings
+from tritonkit.publish import copy_models, put_models
+
+__all__ = ["Releasing"]
+
+_LOAD_S, _BACK_S, _PAUSE_S = 300.0, 120.0, 0.25
+
+
+class Releasing:
+    """One session of `StackSession`.
+
+    Args:
+        released: the repository that the replicas serve.
+        folder: for what is only needed meanwhile.
+    """
+
+    def __init__(
+        self, settings: StackSettings, routing: Routing, replicas: Sequence[RunningReplica], released: Path,
+        folder: Path,
+    ) -> None:  # fmt: skip
+        self._settings, self._routing, self._replicas = settings, routing, replicas
+        self._released, self._folder = released, folder
+        self._candidate: RunningReplica | None = None
+        self._models: tuple[str, ...] = ()
+
+    def parts(self) -> list[Part]:
+        """The candidate, where there is one."""
+        return [self._candidate.part()] if self._candidate is not None else []
+
+    def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """`served`, `start`, `split`, `look`, `install` or `end`."""
+        known: dict[str, Callable[..., dict[str, Any]]] = {
+            "served": self._served, "start": self._start, "split": self._split, "look": self._look,
+            "install": self._install, "end": self._end,
+        }  # fmt: skip
+        if what not in known:
+            raise UsageError("the stack", found=f"it was asked for {what!r}")
+        return known[what](**facts)
+
+    def close(self) -> None:
+        """All requests go to the replicas again, and no candidate is left."""
+        self._end()
+
+    def _served(self) -> dict[str, Any]:
+        first = next((each for each in self._replicas if not each.lost), self._replicas[0])
+        return {"repository": str(self._released), "grpc": first.endpoint.grpc}
+
+    def _start(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
+        """A candidate that serves a model, and those that it needs, of a repository, on all cores."""
+        self._end()
+        settings, self._models = self._settings, tuple(models)
+        self._candidate = RunningReplica(
+            settings, "candidate", sorted(os.sched_getaffinity(0)), repository=Path(repository), models=(model,),
+            restarts=0,
+        )  # fmt: skip
+        try:
+            self._candidate.wait_ready()
+        except BaseException:
+            self._end()
+            raise
+        endpoint = self._candidate.endpoint
+        return {"grpc": endpoint.grpc, "http": endpoint.http, "pid": endpoint.pid}
+
+    def _split(
+        self, percent: float, shadow: str = "", shadow_percent: float = 0.0
+    ) -> dict[str, Any]:
+        """A part of the requests for the candidate."""
+        candidate = self._needed()
+        split = Split(self._models, candidate.replica, percent, shadow, shadow_percent)
+        self._routing.split(split)
+        self._settings.emit("candidate", f"it gets {percent:g} % of the requests")
+        return {}
+
+    def _look(self) -> dict[str, Any]:
+        part = self._needed().part()
+        return {"state": part.state, "said": part.said}
+
+    def _install(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
+        """The models of a repository in place of those that the replicas serve, loaded by each: all, or none."""
+        before = self._folder / "before"
+        shutil.rmtree(before, ignore_errors=True)
+        copy_models(self._released, before, models)
+        put_models(Path(repository), self._released, models)
+        try:
+            self._load(model)
+        except TritonkitError:
+            put_models(before, self._released, [each.name for each in before.iterdir()])
+            self._settings.emit("replicas", "the version before is loaded again")
+            self._load(model)
+            raise
+        finally:
+            shutil.rmtree(before, ignore_errors=True)
+        return {}
+
+    def _end(self) -> dict[str, Any]:
+        self._routing.split(None)
+        if self._candidate is not None:
+            self._candidate.stop()
+            self._candidate = None
+        return {}
+
+    def _needed(self) -> RunningReplica:
+        if self._candidate is None:
+            raise UsageError("the stack", found="there is no candidate", wanted="one")
+        return self._candidate
+
+    def _load(self, model: str) -> None:
+        for each in self._replicas:
+            if not each.lost:
+                self._load_at(each, model)
+                self._settings.emit(each.name, f"{model} was loaded again")
+
+    def _load_at(self, replica: RunningReplica, model: str) -> None:
+        """Load a model and those that it needs. A replica that is being started again takes them as it starts."""
+        from tritonkit.client import Client
+        from tritonkit.client.reload import reload_models
+
+        deadline = time.monotonic() + _BACK_S
+        while True:
+            endpoint = replica.endpoint
+            try:
+                with Client(endpoint.grpc, admin_key=endpoint.admin_key, timeout_s=30.0) as client:
+                    reload_models(client, [model], timeout_s=_LOAD_S)
+                return
+            except ServerUnavailable as error:
+                if replica.lost:
+                    return
+                if time.monotonic() > deadline:
+                    raise ServerError(
+                        replica.name, found=f"it does not answer: {error.found}",
+                        wanted=f"it to load {model} within {_BACK_S:g} s",
+                    ) from error  # fmt: skip
+                time.sleep(_PAUSE_S)

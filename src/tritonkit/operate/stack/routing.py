@@ -1,0 +1,118 @@
+"""Where a running gateway sends requests: written again when keys change, and when a release wants it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from tritonkit.errors import ServerError, UsageError
+from tritonkit.operate import keys
+from tritonkit.operate.gateway import (
+    GatewaySpec,
+    Places,
+    Replica,
+    Split,
+    write_clusters,
+    write_routes,
+)
+from tritonkit.operate.gateway.admin import GatewayAdmin
+from tritonkit.operate.gateway.clusters import CANDIDATE
+from tritonkit.operate.stack.values import StackSettings
+
+__all__ = ["Routing"]
+
+_PAUSE_S, _TAKEN_S = 0.05, 10.0
+
+
+class Routing:
+    """Keys, replicas and the candidate of a release, as the gateway has them.
+
+    Args:
+        models: that are served.
+    """
+
+    def __init__(
+        self, settings: StackSettings, spec: GatewaySpec, places: Places, admin: GatewayAdmin, models: Sequence[str],
+        replicas: Sequence[Replica],
+    ) -> None:  # fmt: skip
+        self._settings, self._spec, self._places, self._admin = settings, spec, places, admin
+        self._models, self._replicas = models, replicas
+        self._split: Split | None = None
+        self._lock = threading.Lock()
+        self._known, self._told = self._changed(), ""
+
+    def poll(self) -> None:
+        """Take keys that have changed; called every tick. Keys that cannot be read, or that Envoy refuses, leave those
+        that are known, and are tried again."""
+        if (changed := self._changed()) != self._known and self._take_keys():
+            self._known = changed
+
+    def split(self, split: Split | None) -> None:
+        """Send a part of some models' requests to a candidate; None: all to the replicas. Returns when it counts and,
+        without a candidate, once that has answered what it had.
+
+        Raises:
+            ServerError: Envoy does not take it.
+            UsageError: the keys cannot be read, or the files not be written.
+        """
+        with self._lock:
+            former, self._split = self._split, split
+            if split is not None:
+                write_clusters(self._spec, self._places, self._replicas, split)
+                self._await("the candidate", lambda: self._admin.healthy(f"grpc{CANDIDATE}") > 0)
+                self._write_routes()
+                return
+            if former is None:
+                return
+            self._write_routes()
+            self._await("its last answers", self._idle)
+            write_clusters(self._spec, self._places, self._replicas)
+
+    def _idle(self) -> bool:
+        return not any(self._admin.active_of(f"{name}{CANDIDATE}") for name in ("grpc", "rest"))
+
+    def _write_routes(self) -> None:
+        refused, taken = self._admin.rejected(), self._admin.taken()
+        write_routes(self._spec, self._places, self._models, self._split)
+        self._await(
+            "the new routes",
+            lambda: self._admin.taken() > taken or self._admin.rejected() > refused,
+        )
+        if self._admin.rejected() > refused:
+            raise ServerError(
+                "the gateway", found="Envoy refuses the new routes",
+                todo=f"its log is {self._places.clusters.with_name('gateway.log')}",
+            )  # fmt: skip
+
+    def _await(self, what: str, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _TAKEN_S
+        while not done():
+            if time.monotonic() > deadline:
+                self._settings.emit("gateway", f"still waits for {what} after {_TAKEN_S:g} s")
+                return
+            time.sleep(_PAUSE_S)
+
+    def _changed(self) -> int:
+        try:
+            return (self._settings.gateway / keys.FILE).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def _take_keys(self) -> bool:
+        """Whether it went well."""
+        with self._lock:
+            try:
+                self._write_routes()
+            except (UsageError, ServerError) as error:
+                return self._left(f"{error.where}: {error.found}")
+        self._settings.emit("gateway", "keys were read again")
+        self._told = ""
+        return True
+
+    def _left(self, why: str) -> bool:
+        """Say it once, however often it is tried."""
+        if why != self._told:
+            self._settings.emit("gateway", f"the keys are left as they were: {why}")
+        self._told = why
+        return False
