@@ -64,7 +64,7 @@ def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
 
 
 def seconds(option: str, text: str, least: float = 0.0) -> float:
-    """A time such as `10s`, `50ms` or `10m`, which stands after an option.
+    """A time such as `10s`, `50ms`, `10m` or `2h`, which stands after an option.
 
     Raises:
         UsageError: it is none, or shorter than `least` seconds, or nothing.
@@ -72,11 +72,13 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
     from tritonkit.spec.units import parse_duration
 
     try:
-        # Minutes are `min` in a spec; on command lines people write `m`.
-        minutes = text.strip().removesuffix("m") + "min" if text.strip().endswith("m") else text
-        found = parse_duration(minutes) / 1_000_000
+        # Minutes are `min` in a spec; on command lines people write `m`, and `h`.
+        number, unit = text.strip()[:-1], text.strip()[-1:]
+        factor = {"m": 1, "h": 60}.get(unit)
+        micros = factor * parse_duration(f"{number}min") if factor else parse_duration(text)
     except ValueError as error:
         raise UsageError(option, found=str(error), wanted="such as 10s or 50ms") from None
+    found = micros / 1_000_000
     if found < least:
         raise UsageError(option, found=text, wanted=f"at least {least:g}s")
     return found

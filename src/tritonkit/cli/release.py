@@ -126,15 +126,15 @@ def rollback(
 
     former = run(project_folder(root), model)
     if as_json:
-        print_json({"model": model, "version": former.version, "instead_of": former.released})
+        print_json({"model": model, "taken_back": former.released, "released_at": former.at})
         return
-    print_line(f"{model}: version {former.version} is served again, instead of {former.released}")
-    note(f"models/{model} is as it was: the next build or release makes the other version again")
+    print_line(f"{model}: taken back {', '.join(former.released)}, released {former.at}")
+    note(f"models/{model} itself was left: its next build or release makes the same again")
 
 
 def _print(outcome: Outcome) -> None:
     print_table(
-        f"Released {outcome.model} {outcome.version}, before {outcome.before or 'none'}",
+        f"Released {', '.join(outcome.changes)}",
         _COLUMNS,
         _rows(outcome.candidate, outcome.stable),
     )

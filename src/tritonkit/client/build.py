@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.cache import PredictionCache
@@ -32,6 +33,7 @@ def make_core(
     Raises:
         UsageError: a bad address or setting, or not exactly one of address and transport.
     """
+    _check_options(kind, options)
     timeout_s = checked_timeout(options.get("timeout_s", _TIMEOUT_S), kind)
     addresses = _addresses(kind, address, transport)
     limit = AnswerLimit(options.get("max_response_bytes"))
@@ -58,6 +60,17 @@ def make_core(
     )
 
 
+def _check_options(kind: str, options: Options) -> None:
+    """A setting that is misspelled must not be a setting that does nothing."""
+    from tritonkit.client.options import Options as Known
+
+    known = sorted(Known.__annotations__)
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 3) or known
+            raise UsageError(kind, found=f"an unknown setting {name!r}", wanted=" or ".join(near))
+
+
 def _addresses(kind: str, address: str | Sequence[str] | None, transport: Any) -> tuple[str, ...]:
     if (address is None) == (transport is None):
         raise UsageError(
@@ -80,7 +93,10 @@ def _connector(
     _check_names(addresses, options)
     tls = options.get("tls")
     settings = {
-        "headers": auth_headers(options.get("api_key"), options.get("bearer")),
+        "headers": (
+            *(options.get("headers") or {}).items(),
+            *auth_headers(options.get("api_key"), options.get("bearer")),
+        ),
         "tls": TLS() if tls is True else tls or None,
         "admin_key": options.get("admin_key"),
         "limit": limit,

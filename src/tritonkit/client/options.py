@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tritonkit.client.batching import Adaptive
     from tritonkit.client.cache import Cache
@@ -50,6 +50,8 @@ class Options(TypedDict, total=False):
     """Sent with each call as `x-api-key`. None."""
     bearer: Secret | None
     """Sent with each call as `authorization: Bearer ...`. None."""
+    headers: Mapping[str, str | Secret] | None
+    """More metadata for each call, such as `{"x-tritonkit-release": "candidate"}`. None."""
     admin_key: Secret | str | None
     """For servers that restrict `models()` and `load()`, such as tritonkit's container. None."""
     allow_plaintext_credentials: bool

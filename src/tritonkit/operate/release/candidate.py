@@ -28,15 +28,16 @@ class Candidate:
         model: the spec's name, which is that of the ensemble or of the network alone.
         repository: with its Triton models and nothing else.
         models: their names.
-        version: the newest of `model`. before: that of what is served; 0: none is.
+        changes: what is not as it is served, such as `digits_network 2` and `digits_top_k configuration`.
+        served: whether any version of it answers now.
         artifact: the network's.
     """
 
     model: str
     repository: Path
     models: tuple[str, ...]
-    version: int
-    before: int
+    changes: tuple[str, ...]
+    served: bool
     artifact: Artifact
 
 
@@ -64,25 +65,26 @@ def build_candidate(
         root, [model], out=folder, cores=recorded_cores(own, model) or cores(), progress=progress
     )
     models = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
-    if _state(folder, models) == _state(served, models):
+    changes = tuple(change for name in models if (change := _change(folder / name, served / name)))
+    if not changes:
         raise UsageError(
             f"models/{model}", found="what its build gives is what is served already",
             wanted="something to release", todo="change the model, then release it",
         )  # fmt: skip
     result = next(each for each in repository.results if each.variant == repository.served[model])
     assert result.artifact is not None  # noqa: S101 - it was published
-    newest, before = versions(folder / model), versions(served / model)
-    return Candidate(
-        model, folder, models, newest[-1], before[-1] if before else 0, result.artifact
-    )
+    there = bool(versions(served / model))
+    return Candidate(model, folder, models, changes, there, result.artifact)
 
 
-def _state(repository: Path, models: Sequence[str]) -> dict[str, bytes]:
-    """What a build would compare: the manifests beside and in the newest version of each model."""
-    found: dict[str, bytes] = {}
-    for model in models:
-        there = versions(repository / model) if (repository / model).is_dir() else []
-        for place in ("", *map(str, there[-1:])):
-            file = repository / model / place / MANIFEST
-            found[f"{model}/{place}"] = file.read_bytes() if file.is_file() else b""
-    return found
+def _change(new: Path, served: Path) -> str:
+    """What is not the same of a model: its newest version, else what lies beside the versions; empty: nothing."""
+    newest, there = versions(new)[-1:], versions(served)[-1:]
+    if newest != there or _manifest(new, newest) != _manifest(served, there):
+        return f"{new.name} {newest[0]}"
+    return f"{new.name} configuration" if _manifest(new) != _manifest(served) else ""
+
+
+def _manifest(folder: Path, version: Sequence[int] = ()) -> bytes:
+    file = folder.joinpath(*map(str, version), MANIFEST)
+    return file.read_bytes() if file.is_file() else b""

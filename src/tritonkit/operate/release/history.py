@@ -27,20 +27,19 @@ class Former:
     Args:
         folder: a repository with its Triton models.
         model: the spec's name. models: the Triton models' names.
-        version: that was served. released: that came instead.
+        released: what came instead, as `Candidate.changes` has it.
         at: when, as ISO 8601 in UTC.
     """
 
     folder: Path
     model: str
     models: tuple[str, ...]
-    version: int
-    released: int
+    released: tuple[str, ...]
     at: str
 
 
 def keep(
-    root: Path, served: Path, model: str, models: Sequence[str], version: int, released: int
+    root: Path, served: Path, model: str, models: Sequence[str], released: Sequence[str]
 ) -> Former:
     """Keep what a repository serves of a model, and the two before that. Large files are linked and take no room.
 
@@ -51,7 +50,7 @@ def keep(
     place = root / FOLDER / model
     folder = place / f"{at.replace(':', '')}-{time.monotonic_ns() % 1000:03d}"
     copied = copy_models(served, folder, models)
-    former = Former(folder, model, tuple(copied), version, released, at)
+    former = Former(folder, model, tuple(copied), tuple(released), at)
     facts = {name: value for name, value in asdict(former).items() if name != "folder"}
     try:
         write_whole(folder / _FACTS, json.dumps(facts, indent=1).encode())
@@ -73,7 +72,8 @@ def latest(root: Path, model: str) -> Former:
     for folder in sorted(place.iterdir(), reverse=True) if place.is_dir() else ():
         try:
             facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-            return Former(**{**facts, "folder": folder, "models": tuple(facts["models"])})
+            lists = {name: tuple(facts[name]) for name in ("models", "released")}
+            return Former(**{**facts, **lists, "folder": folder})
         except (OSError, ValueError, KeyError, TypeError):
             continue
     raise UsageError(

@@ -89,12 +89,11 @@ class Outcome:
     """A release that went through.
 
     Args:
-        version: that is served now. before: that was.
+        changes: what is served now and was not before, such as `digits_network 2`.
     """
 
     model: str
-    version: int
-    before: int
+    changes: tuple[str, ...]
     checked: Checked
     steps: tuple[Step, ...]
     candidate: Seen
@@ -106,7 +105,7 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "model": self.model, "version": self.version, "before": self.before, "seconds": round(self.seconds, 3),
+            "model": self.model, "changes": self.changes, "seconds": round(self.seconds, 3),
             "checked": {
                 "requests": self.checked.requests,
                 "quality": self.checked.quality and asdict(self.checked.quality),
@@ -141,7 +140,7 @@ def release(
     with StackSession(root) as stack:
         served = Path(stack.ask("served")["repository"])
         candidate = build_candidate(root, model, served, root / FOLDER / "candidate", progress)
-        tell(Status("starting the candidate"))
+        tell(Status(f"starting the candidate with {', '.join(candidate.changes)}"))
         facts = stack.ask(
             "start", repository=str(candidate.repository), model=model, models=candidate.models
         )
@@ -154,7 +153,7 @@ def release(
         judge = run.judge
         stack.ask("end")
     return Outcome(
-        model, candidate.version, candidate.before, checked, tuple(steps), judge.candidate, judge.stable,
+        model, candidate.changes, checked, tuple(steps), judge.candidate, judge.stable,
         tuple(judge.findings), shadow, time.monotonic() - began,
     )  # fmt: skip
 
@@ -178,9 +177,7 @@ def rollback(root: Path, model: str) -> history.Former:
 
 def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path) -> None:
     """In all replicas and in the project's repository, or in none."""
-    former = history.keep(
-        root, served, candidate.model, candidate.models, candidate.before, candidate.version
-    )
+    former = history.keep(root, served, candidate.model, candidate.models, candidate.changes)
     asked = {"model": candidate.model, "models": candidate.models}
     try:
         stack.ask("install", repository=str(candidate.repository), **asked)
@@ -286,12 +283,10 @@ class _Run:
     ) -> ReleaseAborted:
         candidate = self._candidate
         back = (
-            f"version {candidate.before} answers all requests"
-            if candidate.before
-            else "nothing was released"
+            "all requests go to the version before" if candidate.served else "nothing was released"
         )
         lines = [f"{each.rule}: {each.found} (evidence {each.evidence:.3g})" for each in findings]
         return ReleaseAborted(
-            f"the release of {candidate.model} {candidate.version}", found=f"{found}; {back}", wanted=wanted,
+            f"the release of {', '.join(candidate.changes)}", found=f"{found}; {back}", wanted=wanted,
             todo=todo, details="\n".join(lines),
         )  # fmt: skip

@@ -156,6 +156,10 @@ class StackSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:  # fmt: skip
+        # The stack undoes what was not finished when the connection ends; whoever hears of the error must find it done.
+        with contextlib.suppress(TritonkitError):
+            if error is not None:
+                self.ask("end")
         self._lines.close()
         self._socket.close()
 

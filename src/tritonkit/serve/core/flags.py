@@ -77,6 +77,9 @@ def server_arguments(
         # With one bad model the others still come up, and the index says which one it was.
         "exit-on-error": "false",
         "exit-timeout-secs": drain_s,
+        # While a model is loaded again, or where its new version does not load, the old one answers: a balancer that
+        # asks must not take the server out. Whether all models came up at the start is looked at by itself.
+        "strict-readiness": "false",
     }
     if not Path("/dev/nvidiactl").exists():
         flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}

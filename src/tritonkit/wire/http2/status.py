@@ -74,6 +74,9 @@ _UNPROCESSED: Final = re.compile(
 """What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
 refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
 
+_NO_REPLICA: Final = "no healthy upstream"
+"""What Envoy says where it knows no server to send a call to."""
+
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
 )
@@ -194,6 +197,10 @@ def _reset(code: int, where: str) -> ClientError:
 
 def _error(name: str, details: str, where: str) -> ClientError:
     """Our error for a gRPC status."""
+    if name == "UNAVAILABLE" and details == _NO_REPLICA:
+        return unreachable(
+            where, details, "see which replicas that gateway has, and why none is well", True
+        )
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
     unprocessed = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
     # How gRPC servers refuse a message above their own limit: sending it again cannot help.

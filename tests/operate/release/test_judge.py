@@ -1,0 +1,112 @@
+"""What is made of the gateway's lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tritonkit.operate.release import log as log_module
+from tritonkit.operate.release.judge import FAILS_MORE, Judge
+from tritonkit.operate.release.log import Judged, ReleaseLog, read_line
+from tritonkit.operate.release.rules import parse_rules
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("grpc\t200\t0\t-\t1500", Judged(False, 1.5, False)),
+        ("grpc-candidate\t200\t13\t-\t900", Judged(True, 0.9, True)),
+        ("grpc-candidate\t200\t14\tUF\t900", Judged(True, 0.9, True)),
+        ("grpc\t200\t3\t-\t900", Judged(False, 0.9, False, True)),
+        ("rest-candidate\t200\t-\t-\t900", Judged(True, 0.9, False)),
+        ("rest-candidate\t503\t-\t-\t900", Judged(True, 0.9, True)),
+        ("rest\t400\t-\t-\t900", Judged(False, 0.9, False, True)),
+        ("grpc\t200\t8\tRL\t10", None),
+        ("grpc\t0\t-\tDC\t10", None),
+        ("grpc\t200\t0\t-\t-", None),
+        ("grpc\t200\t0", None),
+        ("", None),
+    ],
+)
+def test_lines_are_read(line: str, wanted: Judged | None) -> None:
+    """Statuses of both protocols; what says nothing of a version is left out."""
+    assert read_line(line) == wanted
+
+
+def test_a_log_is_read_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what came since, whole lines, and the file does not grow for ever."""
+    file = tmp_path / "log"
+    file.write_text("grpc\t200\t0\t-\t1\n")
+    monkeypatch.setattr(log_module, "_LONGEST_BYTES", 100)
+    with ReleaseLog(file) as log, file.open("a") as writer:
+        assert log.read() == []
+        writer.write("grpc\t200\t0\t-\t2000\ngrpc-cand")
+        writer.flush()
+        assert [each.ms for each in log.read()] == [2.0]
+        writer.write("idate\t200\t0\t-\t3000\n" + "grpc\t200\t0\t-\t4000\n" * 5)
+        writer.flush()
+        read = log.read()
+        assert read[0].candidate
+        assert len(read) == 6
+        assert file.stat().st_size == 0
+        writer.write("grpc\t200\t0\t-\t5000\n")
+        writer.flush()
+        assert [each.ms for each in log.read()] == [5.0]
+
+
+def good(candidate: bool, count: int, ms: float = 2.0) -> list[Judged]:
+    """Requests that were answered."""
+    return [Judged(candidate, ms, False) for _ in range(count)]
+
+
+def broken(judge: Judge) -> list[str]:
+    """The rules that are."""
+    return [finding.rule for finding in judge.findings if finding.broken]
+
+
+def test_a_good_candidate_breaks_no_rule() -> None:
+    """However long it goes on."""
+    judge = Judge(parse_rules("p99>20ms,p99>2x,errors>0.1%"))
+    for _ in range(50):
+        judge.add([*good(True, 20), *good(False, 80)])
+    assert broken(judge) == []
+    assert judge.candidate.percentile(99) == 2.0
+
+
+def test_a_slow_candidate_breaks_the_target_and_the_ratio() -> None:
+    """A ratio is known once there are enough requests of the stable version."""
+    judge = Judge(parse_rules("p99>20ms,p99>2x"))
+    judge.add(good(True, 3, 30.0))
+    assert broken(judge) == ["p99>20ms"]
+    assert "not known yet" in judge.findings[1].found
+    judge.add(good(False, 600))
+    judge.add(good(True, 5, 30.0))
+    assert broken(judge) == ["p99>20ms", "p99>2x"]
+
+
+def test_a_candidate_that_fails_breaks_both_rules_about_errors() -> None:
+    """Its own share, and more than the stable version."""
+    judge = Judge(parse_rules("errors>0.1%"))
+    judge.add([*good(False, 100), *(Judged(True, 1.0, True) for _ in range(8))])
+    assert broken(judge) == ["errors>0.1%", FAILS_MORE]
+
+
+def test_a_candidate_that_refuses_what_the_stable_version_takes_is_found() -> None:
+    """No error of a server's: only the comparison sees it. Callers' own mistakes are in both."""
+    judge = Judge(parse_rules("errors>0.1%"))
+    refused = [Judged(True, 1.0, False, True) for _ in range(10)]
+    judge.add([*good(False, 100), *refused])
+    assert broken(judge) == [FAILS_MORE]
+    judge = Judge(parse_rules("errors>0.1%"))
+    for _ in range(20):
+        both = [Judged(candidate, 1.0, False, True) for candidate in (True, False, False, False)]
+        judge.add([*both, *good(True, 4), *good(False, 12)])
+    assert broken(judge) == []
+
+
+def test_a_failed_request_is_not_in_time() -> None:
+    """One that fails at once must not make a candidate look fast."""
+    judge = Judge(parse_rules("p99>20ms"))
+    judge.add([Judged(True, 0.1, True) for _ in range(5)])
+    assert "p99>20ms" in broken(judge)

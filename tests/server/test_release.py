@@ -1,0 +1,389 @@
+"""Releases on real Tritons behind a real gateway, under load: through, back by themselves, taken back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.running import failed, tritonkit
+from tests.conftest import PROJECT
+from tests.waiting import eventually
+from tritonkit.client import TLS, Client
+from tritonkit.errors import (
+    BuildError,
+    InferenceError,
+    PublishError,
+    ReleaseAborted,
+    ServerStartError,
+    TritonkitError,
+    UsageError,
+)
+from tritonkit.operate.certificates import make_certificates
+from tritonkit.operate.keys import add_key
+from tritonkit.operate.release import Status, Terms, parse_rules, release, rollback
+from tritonkit.operate.stack import Stack, StackSettings
+from tritonkit.operate.stack.control import StackSession
+from tritonkit.pipeline import build_repository
+
+pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
+
+SPEC = """name: shift
+network:
+  python: server.py
+  inputs: {x: {dtype: FP32, shape: [2]}}
+  outputs: {y: {dtype: FP32, shape: [2]}}
+serving: {max_batch_size: 8, idempotent: true}
+"""
+CODE = """import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            BODY
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", y)]))
+        return answers
+"""
+CALLERS = 4
+
+
+class Project:
+    """A project with one model, its stack, and callers."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "models" / "shift").mkdir(parents=True)
+        (root / "python_backends").symlink_to(PROJECT / "python_backends")
+        (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
+        (root / "models" / "shift" / "model.yaml").write_text(SPEC)
+        self.write("y = x + 1")
+        build_repository(root, ["shift"])
+        gateway = root / "deploy" / "gateway"
+        make_certificates(gateway / "tls", ["localhost", "127.0.0.1"])
+        (gateway / "gateway.yaml").write_text("port: 0\n")
+        _, self.key = add_key(gateway / "keys.json", "all")
+        settings = StackSettings(
+            root, root / "model_repository", replicas=2, gateway=gateway, prometheus=False, redis=False
+        )  # fmt: skip
+        self.stack = Stack(settings).__enter__()
+        self._thread = threading.Thread(target=self.stack.watch)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self.stack.ending.set()
+        self._thread.join()
+        self.stack.stop()
+
+    def write(self, body: str) -> None:
+        """What the model's next version does with `x`; after an empty line, what its module does at the end."""
+        inner, _, outer = body.partition("\n\n")
+        text = CODE.replace("BODY", inner.replace("\n", "\n            ")) + outer
+        (self.root / "models" / "shift" / "server.py").write_text(text)
+
+    def client(self) -> Client:
+        """One with its defaults."""
+        tls = TLS(ca=str(self.root / "deploy" / "gateway" / "tls" / "ca.crt"))
+        return Client(f"grpcs://{self.stack.address}", tls=tls, api_key=self.key)
+
+    def answer(self) -> float:
+        """What the model makes of zero now."""
+        with self.client() as client:
+            return float(client.model("shift").predict(x=np.zeros(2, np.float32))["y"][0, 0])
+
+    def published(self) -> str:
+        """The newest code in the project's repository."""
+        versions = (self.root / "model_repository" / "shift").glob("[0-9]*/model.py")
+        return max(versions, key=lambda file: int(file.parent.name)).read_text()
+
+    def candidates(self) -> list[str]:
+        """States of the candidates there are."""
+        return [part.state for part in self.stack.parts if part.name == "candidate"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Two replicas of a model that adds 1."""
+    made = Project(tmp_path_factory.mktemp("release"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def place(running: Project) -> Iterator[Project]:
+    """The same, serving what adds 1 before and after each test."""
+    assert running.answer() == 1.0
+    yield running
+    running.write("y = x + 1")
+    eventually(lambda: running.candidates() == [], "no candidate any more")
+    assert running.answer() == 1.0
+    assert "y = x + 1\n" in running.published()
+
+
+class Load:
+    """Callers that call until they are told to stop, and what they were answered; a context manager."""
+
+    def __init__(self, place: Project, *, may_fail: bool = False) -> None:
+        self._may_fail = may_fail
+        self.answers: Counter[float] = Counter()
+        self.failures: list[str] = []
+        self._client = place.client()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._call) for _ in range(CALLERS)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        self.more()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What was done is seen by calls after it.
+        self.more()
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self._client.close()
+
+    def more(self, count: int = 20 * CALLERS) -> Counter[float]:
+        """Answers from now on, once there are some."""
+        known = self.answers.copy()
+        eventually(
+            lambda: (
+                self.answers.total() > known.total() + count
+                or (self.failures and not self._may_fail)
+            ),
+            "answers",
+        )
+        assert self._may_fail or self.failures[:3] == []
+        return self.answers - known
+
+    def _call(self) -> None:
+        model = self._client.model("shift")
+        while not self._over.wait(0.005):
+            try:
+                self.answers[float(model.predict(x=np.zeros(2, np.float32))["y"][0, 0])] += 1
+            except TritonkitError as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+
+
+def terms(rules: str = "errors>0.1%", *steps: float, **options: Any) -> Terms:
+    """Short steps."""
+    given = {"hold_s": 0.5, "requests": 30, "wait_s": 60.0} | options
+    return Terms(steps or (20.0, 100.0), parse_rules(rules), **given)
+
+
+def at(percent: float, do: Callable[[], object]) -> Callable[[Status], None]:
+    """Do something once, at a step's first requests."""
+    done: list[object] = []
+
+    def tell(status: Status) -> None:
+        if status.percent == percent and status.requests > 10 and not done:
+            done.append(do() or True)
+
+    return tell
+
+
+def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
+    """Both versions answer meanwhile, testers choose, then only the new one; rollback brings the old one."""
+    place.write("y = x + 2")
+    chosen: dict[str, set[float]] = {}
+
+    def choose() -> None:
+        tls = TLS(ca=str(place.root / "deploy" / "gateway" / "tls" / "ca.crt"))
+        for version in ("candidate", "stable"):
+            with Client(
+                f"grpcs://{place.stack.address}", tls=tls, api_key=place.key,
+                headers={"x-tritonkit-release": version},
+            ) as client:  # fmt: skip
+                model = client.model("shift")
+                zeros = np.zeros(2, np.float32)
+                chosen[version] = {float(model.predict(x=zeros)["y"][0, 0]) for _ in range(20)}
+
+    with Load(place) as load:
+        outcome = release(place.root, "shift", terms(), tell=at(20.0, choose))
+        assert load.more().keys() == {2.0}
+    assert load.failures == []
+    assert load.answers.keys() == {1.0, 2.0}
+    assert chosen == {"candidate": {2.0}, "stable": {1.0}}
+    assert outcome.changes == ("shift 2",)
+    assert [step.percent for step in outcome.steps] == [20.0, 100.0]
+    assert outcome.candidate.requests > 60
+    assert outcome.candidate.failed == 0
+    assert not any(finding.broken for finding in outcome.findings)
+    assert "y = x + 2" in place.published()
+    with pytest.raises(UsageError, match="what is served already"):
+        release(place.root, "shift", terms())
+    with Load(place) as load:
+        assert rollback(place.root, "shift").released == ("shift 2",)
+        assert load.more().keys() == {1.0}
+    assert load.failures == []
+    with pytest.raises(UsageError, match="no release of it is known"):
+        rollback(place.root, "shift")
+
+
+def test_a_slow_candidate_goes_back(place: Project) -> None:
+    """At its first step; no call fails."""
+    place.write("time.sleep(0.15)\ny = x + 2")
+    with Load(place) as load:
+        with pytest.raises(ReleaseAborted, match="p99>100ms"):
+            release(place.root, "shift", terms("p99>100ms", 20.0, 100.0, requests=10_000))
+        assert load.more().keys() == {1.0}
+    assert load.failures == []
+
+
+def test_a_candidate_that_fails_goes_back(place: Project) -> None:
+    """Its errors are its callers', and few: it is gone after some requests."""
+    place.write(
+        "if time.time() > self.begun + 3: raise RuntimeError('no')\ny = x + 2\n".replace(
+            "self.begun", "BEGUN"
+        )
+    )
+    code = place.root / "models" / "shift" / "server.py"
+    code.write_text(code.read_text().replace("class Triton", "BEGUN = time.time()\n\nclass Triton"))
+    with Load(place, may_fail=True) as load:
+        with pytest.raises(ReleaseAborted, match=r"errors>0\.1%|more errors"):
+            release(place.root, "shift", terms("errors>0.1%", 20.0, 100.0, requests=10_000))
+        known = len(load.failures)
+        load.more()
+        assert len(load.failures) == known
+    assert 0 < known < 200
+
+
+def test_a_candidate_that_is_killed_costs_no_call(place: Project) -> None:
+    """The replicas answer what it does not."""
+    place.write("y = x + 2")
+
+    def kill() -> None:
+        (pid,) = (part.pid for part in place.stack.parts if part.name == "candidate")
+        os.kill(pid, signal.SIGKILL)
+
+    with Load(place) as load:
+        with pytest.raises(ReleaseAborted, match="the candidate is down"):
+            release(place.root, "shift", terms(requests=10_000), tell=at(20.0, kill))
+        assert load.more().keys() == {1.0}
+    assert load.failures == []
+
+
+def test_copies_are_compared_before_any_caller_is_sent(place: Project) -> None:
+    """What answers otherwise too often ends there."""
+    place.write("y = x + 2")
+    with Load(place) as load, pytest.raises(ReleaseAborted, match="most often: y: other values"):
+        release(place.root, "shift", terms("differ>1%", shadow_percent=50.0))
+    assert load.failures == []
+    assert load.answers.keys() == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("y = x * np.float32('nan')", InferenceError),
+        ("y = x\n\nimport nowhere", ServerStartError),
+        ("y = = x", BuildError),
+    ],
+)
+def test_what_is_wrong_from_the_start_gets_no_request(
+    place: Project, body: str, error: type[TritonkitError]
+) -> None:
+    """It answers with nonsense, does not load, or is not even built."""
+    place.write(body)
+    with Load(place) as load, pytest.raises(error):
+        release(place.root, "shift", terms())
+    assert load.failures == []
+    assert load.answers.keys() == {1.0}
+
+
+def test_too_few_requests_are_no_release(place: Project) -> None:
+    """It says how many there were."""
+    place.write("y = x + 2")
+    with pytest.raises(ReleaseAborted, match="0 requests in 1 s"):
+        release(place.root, "shift", terms(wait_s=1.0))
+
+
+def test_a_repository_that_cannot_be_written_leaves_all_as_it_was(
+    place: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replicas, too, although they had loaded it."""
+    from tritonkit.operate.release import run
+
+    def full(*_: object) -> None:
+        raise PublishError("the repository", found="the disk is full")
+
+    place.write("y = x + 2")
+    monkeypatch.setattr(run, "put_models", full)
+    with Load(place) as load:
+        with pytest.raises(PublishError):
+            release(place.root, "shift", terms())
+        assert load.more().keys() == {1.0}
+    assert load.failures == []
+
+
+def test_one_at_a_time(place: Project) -> None:
+    """Another session is refused; it is free again once the first has ended."""
+    with (
+        StackSession(place.root),
+        StackSession(place.root) as second,
+        pytest.raises(UsageError, match="another release or rollback"),
+    ):
+        second.ask("served")
+
+    def free() -> bool:
+        with StackSession(place.root) as session:
+            try:
+                return bool(session.ask("served"))
+            except UsageError:
+                return False
+
+    eventually(free, "a free stack")
+
+
+def test_a_command_that_is_killed_leaves_nothing(place: Project) -> None:
+    """All requests go to the replicas again, and the candidate ends."""
+    place.write("y = x + 2")
+    command = [
+        sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "1h", "--root", str(place.root),
+    ]  # fmt: skip
+    with Load(place) as load:
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            eventually(lambda: load.answers[2.0] > 5, "answers of the candidate")
+            process.kill()
+        eventually(lambda: place.candidates() == [], "no candidate")
+        assert load.more().keys() == {1.0}
+    assert load.failures == []
+
+
+def test_commands_say_what_they_did(place: Project) -> None:
+    """As JSON, with their own exit codes."""
+    place.write("y = x + 3")
+    root = ("--root", str(place.root))
+    quick = ("--hold", "1s", "--requests", "20", "--steps", "50,100")
+    with Load(place) as load:
+        slow = tritonkit("release", "shift", *quick, "--abort-if", "p99>1us", *root)
+        assert "all requests go to the version before" in failed(slow, 6)
+        done = tritonkit("release", "shift", *quick, "--json", *root)
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout)
+        assert facts["changes"] == ["shift 2"]
+        assert [step["percent"] for step in facts["steps"]] == [50, 100]
+        assert facts["candidate"]["failed"] == 0
+        undone = tritonkit("rollback", "shift", *root)
+        assert "taken back shift 2" in undone.stdout, undone.stderr
+    assert load.failures == []
+    assert "no release of it" in failed(tritonkit("rollback", "shift", *root), 2)
+    assert "without --shadow" in failed(
+        tritonkit("release", "shift", "--abort-if", "differ>1%", *root), 2
+    )
