@@ -119,6 +119,7 @@ SURELY_NOT = {
     "refused": refused,
     "gone away": gone_away,
     "queue full": said(14, QUEUE_FULL),
+    "a gateway without a replica": said(14, "no healthy upstream"),
     "expired in the queue": said(14, "Request timeout expired"),
     "not loaded yet": said(14, "Request for unknown model: 'm' version 1 is not at ready state"),
 }
@@ -134,6 +135,13 @@ def test_work_that_may_have_been_done_is_not_done_again(play: Any, predict: Any,
         predict(play(server), {}, {})
     assert server.work == 1
     assert not caught.value.unprocessed
+
+
+@KINDS
+def test_a_gateway_without_a_replica_is_no_full_queue(play: Any, predict: Any) -> None:
+    """The error says what is wrong."""
+    with pytest.raises(ServerUnavailable, match="which replicas that gateway has"):
+        predict(play(Wilful(said(14, "no healthy upstream"))), {}, {})
 
 
 @KINDS

@@ -40,6 +40,14 @@ def test_a_batch(client: Client) -> None:
     assert reply["label"].ravel().tolist() == [b"1", b"0", b"3"]
 
 
+def test_a_setting_that_is_misspelled_is_refused() -> None:
+    """It would do nothing; the nearest are named."""
+    with pytest.raises(UsageError, match="timeout_s"):
+        Client("127.0.0.1:1", timeout=3.0)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="idempotent"):
+        Client("127.0.0.1:1", idempotnet=True)  # type: ignore[call-arg]
+
+
 def test_items_of_open_size(client: Client) -> None:
     """Two inputs agree on batch and length, each call with its own length."""
     add = client.model("add")
