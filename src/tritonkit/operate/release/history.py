@@ -46,9 +46,10 @@ def keep(
     Raises:
         PublishError, UsageError: it cannot be written.
     """
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    now_ns = time.time_ns()
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ns // 10**9))
     place = root / FOLDER / model
-    folder = place / f"{at.replace(':', '')}-{time.monotonic_ns() % 1000:03d}"
+    folder = place / f"{at.replace(':', '')}-{now_ns % 10**9:09d}"
     copied = copy_models(served, folder, models)
     former = Former(folder, model, tuple(copied), tuple(released), at)
     facts = {name: value for name, value in asdict(former).items() if name != "folder"}

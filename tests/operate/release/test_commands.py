@@ -1,0 +1,59 @@
+"""`tritonkit release` and `rollback` where nothing can be released."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import failed, tritonkit_here
+from tritonkit.errors import UsageError
+from tritonkit.operate.release.history import FOLDER, forget, keep, latest
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "5,3,100"), "rise to 100"),
+        (("--canary", "0"), "above 0 and up to 100"),
+        (("--abort-if", "p99<20ms"), "such as p99>20ms"),
+        (("--abort-if", "differ>1%"), "--shadow 10%"),
+        (("--hold", "soon"), "--hold"),
+        (("--shadow", "200%"), "up to 100"),
+        ((), "tritonkit up --detach"),
+    ],
+)
+def test_what_cannot_be_released_is_refused(root: Path, words: tuple[str, ...], said: str) -> None:
+    """Before anything is built; without a stack, how to have one."""
+    assert said in failed(tritonkit_here("release", "net", *words, "--root", str(root)), 2)
+
+
+def test_nothing_to_take_back(root: Path) -> None:
+    """Where no release is known."""
+    assert "no release of it is known" in failed(
+        tritonkit_here("rollback", "net", "--root", str(root)), 2
+    )
+
+
+def served(root: Path, text: str) -> Path:
+    """A repository that serves `net`."""
+    folder = root / "served"
+    (folder / "net" / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "net" / "config.pbtxt").write_text(text)
+    return folder
+
+
+def test_the_last_three_are_kept_and_taken_back_in_order(root: Path) -> None:
+    """The newest first; what is not whole is passed over."""
+    for number in range(5):
+        keep(root, served(root, str(number)), "net", ["net"], [f"net {number + 1}"])
+    (root / FOLDER / "net" / "9999").mkdir()
+    texts = []
+    for _ in range(3):
+        former = latest(root, "net")
+        texts.append((former.folder / "net" / "config.pbtxt").read_text())
+        assert former.released == (f"net {int(texts[-1]) + 1}",)
+        forget(former)
+    assert texts == ["4", "3", "2"]
+    with pytest.raises(UsageError):
+        latest(root, "net")
