@@ -27,6 +27,7 @@ from tritonkit.cli import (
     gateway,
     inspect,
     keys,
+    limiter,
     load,
     manifests,
     models,
@@ -65,6 +66,7 @@ app.command("up")(up.up)
 app.command("down")(up.down)
 app.add_typer(keys.app, name="keys")
 app.add_typer(gateway.app, name="gateway")
+app.command("limiter")(limiter.command)
 app.command("certs")(certs.command)
 app.command("dash")(dash.command)
 app.command("dashboard")(dashboard.command)

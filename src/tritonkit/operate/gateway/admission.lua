@@ -60,6 +60,9 @@ local function identify(handle)
   note(handle, "counted", found.name)
   note(handle, "models", found.models)
   note(handle, "limited", found.limited)
+  if found.limited then
+    note(handle, "shared", found.name)
+  end
 end
 
 -- The claims of a JSON Web Token that the filter before has found to be good.

@@ -16,6 +16,7 @@ from tritonkit.operate.gateway.routes import (
     SERVICE,
     SPACE,
 )
+from tritonkit.operate.gateway.shared_limits import rate_limit_filter
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
 from tritonkit.operate.keys import PREFIX
 
@@ -55,6 +56,7 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
         _filter(
             "envoy.filters.http.local_ratelimit", "local_ratelimit.v3.LocalRateLimit", {"stat_prefix": "gateway"},
         ),
+        *([rate_limit_filter(spec.limits.shared)] if spec.limits.shared else []),
         _filter(BUFFER, "buffer.v3.Buffer", {"max_request_bytes": spec.limits.request_mib << 20}) | {"disabled": True},
         _filter("envoy.filters.http.router", "router.v3.Router", {}),
     ]  # fmt: skip

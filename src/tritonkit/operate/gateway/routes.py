@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tritonkit.operate.gateway.shared_limits import rate_limits
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.operate.keys import ApiKey
 
@@ -105,6 +106,7 @@ def routes(
         "domains": ["*"],
         "routes": [{**entry, "metadata": metadata} for entry in entries],
         "typed_per_filter_config": {_LOCAL_RATE: _rates(keys)},
+        **({"rate_limits": rate_limits(SPACE)} if limits.shared else {}),
     }
     return {
         "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",

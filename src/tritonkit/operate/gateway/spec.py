@@ -12,7 +12,15 @@ from tritonkit.errors import SpecError
 from tritonkit.spec.base import InnerPath, Strict
 from tritonkit.spec.document import read_document
 
-__all__ = ["FILE", "GatewayLimits", "GatewaySpec", "Jwt", "Tls", "read_gateway"]
+__all__ = [
+    "FILE",
+    "GatewayLimits",
+    "GatewaySpec",
+    "Jwt",
+    "SharedLimits",
+    "Tls",
+    "read_gateway",
+]
 
 FILE = "gateway.yaml"
 
@@ -33,6 +41,21 @@ def _url(text: str) -> str:
         right = False
     if not right or any(letter.isspace() for letter in text):
         raise ValueError(f"{text!r}; wanted https://HOST/PATH, http:// only on this machine")
+    return text
+
+
+def _redis(text: str) -> str:
+    """Refuse what is no address of a Redis, and a password where it could be read."""
+    try:
+        url = urlsplit(text)
+        right = url.scheme in ("redis", "rediss") and url.hostname and (url.port or 1) > 0
+        password = url.password is not None
+    except ValueError:
+        right = password = False
+    if password:
+        raise ValueError("a password in the address (not shown); wanted it in `password_file`")
+    if not right or any(letter.isspace() for letter in text):
+        raise ValueError(f"{text!r}; wanted redis://HOST:PORT, or rediss://HOST:PORT for TLS")
     return text
 
 
@@ -72,6 +95,23 @@ class Jwt(Strict):
         return self
 
 
+class SharedLimits(Strict):
+    """Rates of keys that hold over several gateways together: what they count is in one Redis."""
+
+    redis: Annotated[str, AfterValidator(_redis)]
+    """`redis://HOST:PORT`, by TLS `rediss://`; a user's name may stand before the host, a password may not."""
+    password_file: InnerPath | None = None
+    """Its password, in one line."""
+    ca: InnerPath | None = None
+    """PEM, authorities of the certificate of a `rediss://`; None: the system's."""
+    service: (
+        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None
+    ) = None
+    """HOST:PORT of a `tritonkit limiter` that runs elsewhere; None: `tritonkit up` starts one."""
+    timeout_ms: Annotated[int, Field(gt=0, le=10_000, strict=True)] = 20
+    """The longest that a request waits for a decision; then it passes, if the gateway's own count lets it."""
+
+
 class GatewayLimits(Strict):
     """How much is taken. What is beyond is refused at once, not queued."""
 
@@ -95,6 +135,8 @@ class GatewayLimits(Strict):
     """A connection without a request, and a request on which nothing moves, end after that."""
     retry_percent: Annotated[float, Field(ge=0, le=100)] = 20.0
     """Of the requests under way: more of them are never sent to another replica."""
+    shared: SharedLimits | None = None
+    """Where gateways count together; None: each counts alone."""
 
 
 class GatewaySpec(Strict):

@@ -18,6 +18,7 @@ from tritonkit.operate.gateway.render import RENDERED
 from tritonkit.operate.gateway.spec import FILE as GATEWAY_FILE
 from tritonkit.operate.stack import companions
 from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, stop_replicas
+from tritonkit.operate.stack.shared_limits import SharedLimitsWatch
 from tritonkit.operate.stack.state import FOLDER, clear_state, read_state, write_state
 from tritonkit.operate.stack.values import Part, StackSettings
 from tritonkit.serve.install import find_server
@@ -44,6 +45,7 @@ class Stack:
         self._admin = GatewayAdmin(self._folder / "gateway")
         self._lock: int | None = None
         self._known, self._told = 0, ""
+        self._limits = SharedLimitsWatch(self._admin)
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
@@ -131,6 +133,8 @@ class Stack:
             write_state(self._settings.root, os.getpid(), self.address, self.parts)
         except OSError as error:
             self._settings.emit("stack", f"its state cannot be written: {error.strerror}")
+        if self._spec.limits.shared and (said := self._limits.look()):
+            self._settings.emit("gateway", said)
         if self._places.audit is not None:
             self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
 
@@ -184,6 +188,9 @@ class Stack:
         models = self._replicas[0].endpoint.models
         replicas = [each.replica for each in self._replicas]
         config = write_gateway(self._spec, self._places, models, replicas, envoy)
+        shared = self._spec.limits.shared
+        if shared and shared.service is None:
+            self._add(companions.limiter(settings, self._folder / "gateway"), "limiter")
         self._add(companions.gateway(settings, envoy, config, self.address), "gateway")
         if settings.prometheus:
             targets = {

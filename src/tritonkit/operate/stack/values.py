@@ -26,7 +26,7 @@ class Part:
     """A process of the stack as it is now.
 
     Args:
-        name: `replica-0`, `gateway`, `prometheus`, `redis`.
+        name: `replica-0`, `gateway`, `limiter`, `prometheus`, `redis`.
         state: `absent`: its program is not installed here.
         address: where it answers.
         pid: of its process; 0 while there is none.
