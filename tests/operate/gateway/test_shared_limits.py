@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -21,6 +22,7 @@ from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.parts import program
 from tests.waiting import eventually
 from tritonkit.operate.keys import FILE
+from tritonkit.operate.observe.metrics import GATEWAY_UNDECIDED
 from tritonkit.serve.ports import check_free
 
 pytestmark = pytest.mark.needs("envoy", "redis")
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.needs("envoy", "redis")
 ADMITTED = 503  # there is no replica
 RATE, BURST = 40.0, 4
 LOAD_S = 2.5
-PASSWORD = "hunter2"
+PASSWORD = "hunter2"  # noqa: S105
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,7 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
 
         def prepare(folder: Path) -> None:
             (folder / "redis-password").write_text(PASSWORD)
+            (folder / "redis-password").chmod(0o600)
             words = ("limiter", "--gateway", str(folder), "--listen", f"127.0.0.1:{port}")
             limiter = subprocess.Popen(
                 [sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True,
@@ -162,6 +165,9 @@ def test_without_redis_requests_pass_and_each_gateway_counts_alone(
     assert set(found) == {ADMITTED, 429}
     assert found[ADMITTED] <= 2 * (1.1 * RATE * took_s + BURST)
     assert all(each.admin.undecided() > 0 for each in gateways)
+    for each in gateways:
+        metrics = each.metrics()
+        assert re.search(rf"^{GATEWAY_UNDECIDED}{{.*}} [1-9]", metrics, re.MULTILINE), metrics
     redis.start()
 
     def decided_again() -> bool:

@@ -118,6 +118,8 @@ def test_a_password_is_read_from_its_file(start_redis: StartRedis, tmp_path: Pat
     redis = start_redis("--requirepass", "hunter2")
     (tmp_path / "right").write_text("hunter2\n")
     (tmp_path / "wrong").write_text("hunter3\n")
+    for file in tmp_path.iterdir():
+        file.chmod(0o600)
 
     async def has(file: str | None) -> bool:
         more = {"password_file": file} if file else {}
@@ -132,7 +134,12 @@ def test_a_password_is_read_from_its_file(start_redis: StartRedis, tmp_path: Pat
     assert not asyncio.run(has(None))
 
 
-def test_a_password_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"), [("missing", "No such file"), ("open", "others can read")]
+)
+def test_a_password_file_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) -> None:
     """Before anything is asked."""
-    with pytest.raises(UsageError, match="missing"):
-        Buckets(SharedLimits(redis="redis://127.0.0.1", password_file="missing"), tmp_path)  # noqa: S106
+    (tmp_path / "open").write_text("hunter2")
+    (tmp_path / "open").chmod(0o644)
+    with pytest.raises(UsageError, match=said):
+        Buckets(SharedLimits(redis="redis://127.0.0.1", password_file=name), tmp_path)

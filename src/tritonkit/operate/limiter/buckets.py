@@ -19,6 +19,7 @@ from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.gateway.spec import SharedLimits
 from tritonkit.operate.limiter.rates import Rate
+from tritonkit.operate.store.keys import read_private
 from tritonkit.wire.http2 import Secret
 
 __all__ = ["REQUIREMENT", "Buckets", "RedisLostError"]
@@ -104,7 +105,7 @@ class Buckets:
         }  # fmt: skip
         options: dict[str, Any] = {"max_connections": _CONNECTIONS, "retry": none, **wait}
         if shared.password_file is not None:
-            options["password"] = Secret.from_file(folder / shared.password_file).reveal()
+            options["password"] = _password(folder / shared.password_file)
         if shared.ca is not None:
             options["ssl_ca_certs"] = str(folder / shared.ca)
         try:
@@ -120,6 +121,11 @@ class Buckets:
                 "limits.shared.redis", found=f"{shared.redis}: {error}",
                 wanted="redis://HOST:PORT, or rediss:// for TLS",
             ) from None  # fmt: skip
+
+
+def _password(file: Path) -> str:
+    text = read_private(file).decode("utf-8", "replace").strip()
+    return Secret(text, where=f"the password in {file}").reveal()
 
 
 def _address(url: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound, ServerStartError
-from tritonkit.operate.gateway import gateway_command
+from tritonkit.operate.gateway import SharedLimits, gateway_command
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.shared_limits import SOCKET
 from tritonkit.operate.stack.values import Part, StackSettings, State
@@ -23,7 +23,7 @@ from tritonkit.serve.core.unix_http import UnixConnection
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.start import http_answers
 
-__all__ = ["Companion", "gateway", "limiter", "no_envoy", "prometheus", "redis"]
+__all__ = ["Companion", "check_limiter", "gateway", "limiter", "no_envoy", "prometheus", "redis"]
 
 _READY_S, _PAUSE_S = 20.0, 0.05
 _END_S = 5.0
@@ -115,6 +115,18 @@ def gateway(settings: StackSettings, envoy: Path, config: Path, address: str) ->
     folder = config.parent
     argv = gateway_command(envoy.resolve(), config.name)
     return Companion(settings, "gateway", address, argv, folder, GatewayAdmin(folder).ready)
+
+
+def check_limiter(shared: SharedLimits | None, folder: Path) -> None:
+    """UsageError for what `limiter` would not start with; nothing is asked of Redis.
+
+    Args:
+        folder: of the gateway.
+    """
+    if shared is not None and shared.service is None:
+        from tritonkit.operate.limiter import Buckets
+
+        Buckets(shared, folder)
 
 
 def limiter(settings: StackSettings, folder: Path) -> Companion:

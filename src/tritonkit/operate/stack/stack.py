@@ -163,6 +163,7 @@ class Stack:
         certificates.check_pair(folder / tls.certificate, folder / tls.key)
         if tls.client_ca:
             certificates.read_certificate(folder / tls.client_ca)
+        companions.check_limiter(self._spec.limits.shared, folder)
         if not keys.read_keys(folder / keys.FILE) and self._spec.jwt is None:
             settings.emit("gateway", "nobody may call yet: tritonkit keys add NAME")
         try:
