@@ -39,7 +39,9 @@ AnyServer = Annotated[
         "--address", help="gRPC address of a server, host:port; one is started by default."
     ),
 ]
-Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
+Address = Annotated[
+    str, typer.Option(help="gRPC address of the server, host:port; with TLS grpcs://host:port.")
+]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
 KeyFile = Annotated[
     Path | None,
