@@ -61,8 +61,9 @@ def command(
         raise UsageError(
             "--input", found="one name is given twice", wanted="each input once", todo="drop one"
         )
-    secure = caller(ca, certificate, certificate_key, api_key_file, token_file)
-    with Client(address, timeout_s=timeout_s, **secure) as client:
+    options = caller(ca, certificate, certificate_key, api_key_file, token_file)
+    options["timeout_s"] = timeout_s
+    with Client(address, **options) as client:
         handle = client.model(model, version)
         values = {name: _value(name, given[name], handle.signature) for name in given}
         reply = handle.predict(inputs=values)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tritonkit.cli.options import Repository, Root, project_folder, project_or_here
+from tritonkit.cli.options import PublicKey, Repository, Root, project_folder, project_or_here
 from tritonkit.cli.output import note
 from tritonkit.cli.started import recovered
 
@@ -70,6 +70,7 @@ def command(
             help="Refuse files that are not as they were published; a second for each GB.",
         ),
     ] = False,
+    public_key: PublicKey = None,
     backend: Annotated[
         Literal["auto", "native", "python"],
         typer.Option(help="Backends of ONNX Runtime and OpenVINO; auto is native where it can be."),
@@ -86,8 +87,14 @@ def command(
     from tritonkit.serve import Server
 
     project = project_folder(root) if repository is None else project_or_here(root)
+    folder = recovered((repository or project / "model_repository").resolve())
+    if public_key is not None:
+        from tritonkit.operate.store.keys import read_public_key
+        from tritonkit.operate.store.whole import require_whole
+
+        require_whole(folder, models or (), public_key=read_public_key(public_key))
     server = Server(
-        recovered((repository or project / "model_repository").resolve()), models=models or None,
+        folder, models=models or None,
         grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
         http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
         shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import AsJson, Repository, Root, project_folder, project_or_here
+from tritonkit.cli.options import (
+    AsJson,
+    PublicKey,
+    Repository,
+    Root,
+    project_folder,
+    project_or_here,
+)
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.cli.started import recovered
 
@@ -44,6 +51,13 @@ def up(
         bool, typer.Option(help="Prometheus beside it, where it is installed.")
     ] = True,
     redis: Annotated[bool, typer.Option(help="Redis beside it, where it is installed.")] = True,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            help="Refuse files that are not as they were published; some 2 s for each GiB."
+        ),
+    ] = True,
+    public_key: PublicKey = None,
     gateway: Folder = None,
     repository: Repository = None,
     as_json: AsJson = False,
@@ -63,7 +77,7 @@ def up(
     settings = StackSettings(
         project, folder, models=models or None, replicas=replicas,
         gateway=gateway_folder(root, gateway) if gateway or not repository else project / "deploy" / "gateway",
-        prometheus=prometheus, redis=redis, on_event=_print_event,
+        prometheus=prometheus, redis=redis, verify=verify, public_key=public_key, on_event=_print_event,
     )  # fmt: skip
     for one in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, also before all of it has started
         signal.signal(one, signal.default_int_handler)

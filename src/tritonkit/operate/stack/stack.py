@@ -21,6 +21,8 @@ from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, sto
 from tritonkit.operate.stack.shared_limits import SharedLimitsWatch
 from tritonkit.operate.stack.state import FOLDER, clear_state, read_state, write_state
 from tritonkit.operate.stack.values import Part, StackSettings
+from tritonkit.operate.store.keys import read_public_key
+from tritonkit.operate.store.whole import require_whole
 from tritonkit.serve.install import find_server
 from tritonkit.serve.ports import check_free, reachable
 
@@ -159,6 +161,7 @@ class Stack:
         settings, tls = self._settings, self._spec.tls
         if settings.replicas < 1:
             raise UsageError("--replicas", found=str(settings.replicas), wanted="1 or more")
+        self._require_whole()
         folder = settings.gateway
         certificates.check_pair(folder / tls.certificate, folder / tls.key)
         if tls.client_ca:
@@ -173,6 +176,15 @@ class Stack:
                 error.where, found=error.found, wanted="the gateway's port",
                 todo=f"stop what uses it, or set another `port` in {folder / GATEWAY_FILE} (0 takes any free one)",
             ) from None  # fmt: skip
+
+    def _require_whole(self) -> None:
+        """What is damaged, or was changed by somebody, is not served."""
+        settings = self._settings
+        if settings.public_key is not None:
+            key = read_public_key(settings.public_key)
+            require_whole(settings.repository, settings.models or (), public_key=key)
+        elif settings.verify:
+            require_whole(settings.repository, settings.models or ())
 
     def _start(self) -> None:
         settings = self._settings

@@ -53,6 +53,8 @@ class StackSettings:
         replicas: how many servers.
         gateway: the folder of the gateway's spec, keys and certificates.
         prometheus, redis: whether they are started where they are installed.
+        verify: refuse a repository that is not as it was published, before anything starts.
+        public_key: file of a key that must have signed it; None: its manifests decide.
         drain_s: for requests that are under way when it stops.
         on_event: is told what happens.
     """
@@ -65,6 +67,8 @@ class StackSettings:
     gateway: Path = Path("deploy/gateway")
     prometheus: bool = True
     redis: bool = True
+    verify: bool = True
+    public_key: Path | None = None
     drain_s: float = 30.0
     on_event: Callable[[StackEvent], None] = field(default=lambda event: None)
 
