@@ -34,6 +34,7 @@ from tritonkit.cli import (
     new,
     plan,
     profile,
+    prune,
     reload,
     report,
     restore,
@@ -77,6 +78,7 @@ app.command("verify")(verify.command)
 app.command("sign")(sign.command)
 app.command("backup")(backup.command)
 app.command("restore")(restore.command)
+app.command("prune")(prune.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.command("schema")(new.schema)
