@@ -102,7 +102,7 @@ def test_served_from_memory(published: Project, tmp_path: Path) -> None:
             assert answer == b"0"
 
 
-@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("ended_by", [signal.SIGHUP, signal.SIGKILL])
 def test_a_backup_is_served_from_memory(
     published: Project, tmp_path: Path, ended_by: signal.Signals
 ) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,6 +57,23 @@ class Source:
     public_key: Path | None
 
 
+def _heed_signals(held: ExitStack) -> None:
+    """SIGTERM as Ctrl-C, and a terminal's end as SIGTERM, that what was restored is removed; until the stack closes."""
+
+    def hang_up(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    wanted: dict[signal.Signals, Callable[..., Any]] = {
+        signal.SIGTERM: signal.default_int_handler,
+        signal.SIGHUP: hang_up,
+    }
+    for one, handler in wanted.items():
+        former = signal.getsignal(one)
+        if former != signal.SIG_IGN:  # as nohup(1) has it
+            held.callback(signal.signal, one, former)
+            signal.signal(one, handler)
+
+
 @contextmanager
 def repository_of(source: Source, project: Path) -> Iterator[Path]:
     """The folder to serve, as long as the block; what was restored is removed at the end.
@@ -90,8 +107,7 @@ def repository_of(source: Source, project: Path) -> Iterator[Path]:
     public = None if source.public_key is None else read_public_key(source.public_key)
     store = open_store(source.url)
     with ExitStack() as held:
-        for one in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was restored is removed
-            held.callback(signal.signal, one, signal.signal(one, signal.default_int_handler))
+        _heed_signals(held)
         with byte_bar("restoring into memory") as shown:
             folder = held.enter_context(
                 restored_in_memory(
