@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ from tritonkit.operate.certificates import make_certificates, read_certificate
 from tritonkit.operate.keys import add_key, revoke_key
 from tritonkit.operate.observe import PANELS, Need
 from tritonkit.operate.stack import Part, Stack, StackSettings
+from tritonkit.operate.store import back_up, open_store
 from tritonkit.serve.ports import check_free
+from tritonkit.serve.repository import read_models
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
 
@@ -319,7 +322,7 @@ def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
 def test_up_and_down_by_command(
     shipped_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the background until it is ended; a second one is refused; nothing is left."""
+    """In the background until it is ended, from a backup; a second one is refused; nothing is left."""
     root = tmp_path / "project"
     (root / "models").mkdir(parents=True)
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
@@ -346,6 +349,22 @@ def test_up_and_down_by_command(
         assert "gateway.yaml" in said
     (root / "deploy" / "gateway" / "gateway.yaml").write_text("port: 0\n")
     key = tritonkit("keys", "add", "me", "--root", str(root)).stdout.strip()
+    store = open_store(str(tmp_path / "store"))
+    back_up(
+        shipped_repository,
+        store,
+        [each.name for each in read_models(shipped_repository, ["digits"])],
+    )
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        from_backup = ("--from-backup", store.url, "--memory", memory)
+        _run_by_command(root, (*up, *from_backup), key, monkeypatch)
+        assert list(Path(memory).iterdir()) == []
+
+
+def _run_by_command(
+    root: Path, up: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up, called, and down."""
     done = tritonkit(*up, "--detach", "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
