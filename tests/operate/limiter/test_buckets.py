@@ -12,9 +12,11 @@ import pytest
 
 from tests.client.cache.conftest import RedisServer
 from tritonkit.errors import UsageError
+from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.gateway import SharedLimits
 from tritonkit.operate.limiter.buckets import Buckets, RedisLostError
 from tritonkit.operate.limiter.rates import Rate
+from tritonkit.serve.ports import check_free
 
 StartRedis = Callable[..., RedisServer]
 PATIENT_MS = 10_000
@@ -86,6 +88,40 @@ def test_one_decision_is_one_command(start_redis: StartRedis) -> None:
 
     assert asyncio.run(run()) == 7
     assert [redis.client.ttl(key) for key in redis.client.scan_iter()] == [math.ceil(2 / 0.5)]
+
+
+def test_redis_is_reached_before_the_first_request(start_redis: StartRedis) -> None:
+    """Nothing is changed there; one that is not there is said."""
+    redis = start_redis()
+
+    async def reached() -> bool:
+        async with opened(redis) as one:
+            return await one.connect()
+
+    assert asyncio.run(reached())
+    assert redis.client.dbsize() == 0
+    redis.kill()
+    assert not asyncio.run(reached())
+
+
+def test_by_tls(start_redis: StartRedis, tmp_path: Path) -> None:
+    """With the authority of its certificate; without it there is no decision."""
+    make_certificates(tmp_path / "tls", ["127.0.0.1"])
+    port = check_free("127.0.0.1", 0)
+    start_redis(
+        "--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "tls/ca.crt"),
+        "--tls-cert-file", str(tmp_path / "tls/server.crt"), "--tls-key-file", str(tmp_path / "tls/server.key"),
+    )  # fmt: skip
+
+    async def reached(ca: str | None) -> bool:
+        url = f"rediss://127.0.0.1:{port}"
+        one = Buckets(SharedLimits(redis=url, timeout_ms=PATIENT_MS, ca=ca), tmp_path)
+        found = await one.connect()
+        await one.aclose()
+        return found
+
+    assert asyncio.run(reached("tls/ca.crt"))
+    assert not asyncio.run(reached(None))
 
 
 def test_redis_that_is_gone_gives_no_decision(start_redis: StartRedis) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = ["REQUIREMENT", "Buckets", "RedisLostError"]
 REQUIREMENT = "tritonkit[gateway]"
 _PREFIX = "tritonkit:limit"
 _CONNECTIONS = 32
+_TRIES = 3
 _SHARE_OF_TIMEOUT = 0.75
 """Of the time that a gateway waits: so much for Redis, that the gateway hears of a failure."""
 
@@ -77,6 +79,14 @@ class Buckets:
             raise RedisLostError(self._backoff.failed(began)) from error
         self.recovered = self._backoff.worked()
         return not result.limited, int(result.state.remaining)
+
+    async def connect(self) -> bool:
+        """Reach Redis before the first request has to wait for that; whether it answers. Nothing is changed there."""
+        for _ in range(_TRIES):
+            with suppress(Exception):  # whatever it is, the first decision says so again
+                await self._limiter(Rate("connect", 1.0, 1)).limit("connect", 0)
+                return True
+        return False
 
     async def aclose(self) -> None:
         """Close the connections; the library that has opened them has no call for it."""

@@ -90,6 +90,10 @@ def run_limiter(
 
     async def run() -> None:
         try:
+            if not await buckets.connect():
+                said(
+                    f"Redis at {buckets.address} does not answer: until it does each gateway counts alone"
+                )
             await _serve(Limiter(rates, buckets, said), rates, listen, ready)
         finally:
             await buckets.aclose()

@@ -1,43 +1,45 @@
-"""Whether a gateway's shared rates hold, as its own counters say it: told once when they do not, and once after."""
+"""Whether a gateway's shared rates hold, as its own counters say it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from tritonkit.operate.gateway.admin import GatewayAdmin
-
 __all__ = ["SharedLimitsWatch"]
 
-_WELL_S = 30.0
+_PAUSE_S = 30.0
+"""Between two sentences about the same; and without a failure until all is well."""
 
 
 class SharedLimitsWatch:
-    """Looks at how many requests have passed without a decision.
+    """Counts the requests that have passed without a decision.
 
     Args:
-        admin: of the gateway.
+        undecided: how many they are since the gateway has started.
         clock: in seconds.
     """
 
-    def __init__(self, admin: GatewayAdmin, clock: Callable[[], float] = time.monotonic) -> None:
-        self._admin, self._clock = admin, clock
-        self._known, self._failed_at = 0, float("-inf")
+    def __init__(
+        self, undecided: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._undecided, self._clock = undecided, clock
+        self._known, self._untold = 0, 0
+        self._told_at = self._failed_at = float("-inf")
         self._lost = False
 
     def look(self) -> str:
         """What is to be said now; mostly nothing."""
-        found, now = self._admin.undecided(), self._clock()
+        found, now = self._undecided(), self._clock()
         # A gateway that was started again counts from 0.
-        failed, self._known = found > self._known, found
-        if failed:
-            self._failed_at = now
-            if not self._lost:
-                self._lost = True
-                return (
-                    "shared rates cannot be asked for: requests pass, and each gateway counts alone"
-                )
-        elif self._lost and now > self._failed_at + _WELL_S:
+        new = found - self._known if found >= self._known else found
+        self._known = found
+        if new:
+            self._failed_at, self._untold = now, self._untold + new
+        if self._untold and now >= self._told_at + _PAUSE_S:
+            said = f"{self._untold} requests passed without a decision on their shared rate: each gateway counts alone"
+            self._lost, self._untold, self._told_at = True, 0, now
+            return said
+        if self._lost and now >= self._failed_at + _PAUSE_S:
             self._lost = False
-            return f"shared rates hold again: none passed without a decision for {_WELL_S:g} s"
+            return f"shared rates hold: no request passed without a decision for {_PAUSE_S:g} s"
         return ""

@@ -47,7 +47,7 @@ class Stack:
         self._admin = GatewayAdmin(self._folder / "gateway")
         self._lock: int | None = None
         self._known, self._told = 0, ""
-        self._limits = SharedLimitsWatch(self._admin)
+        self._limits = SharedLimitsWatch(self._admin.undecided)
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
