@@ -9,7 +9,6 @@ import typer
 from tritonkit.cli.keys import Folder, gateway_folder
 from tritonkit.cli.options import Root
 from tritonkit.cli.output import note, print_line
-from tritonkit.errors import UsageError
 
 __all__ = ["command"]
 
@@ -35,14 +34,8 @@ def command(
     from tritonkit.operate.limiter import run_limiter
 
     folder = gateway_folder(root, gateway).resolve()
-    shared = read_gateway(folder).limits.shared
-    if shared is None:
-        raise UsageError(
-            str(folder / "gateway.yaml"), found="it names no Redis that gateways share",
-            wanted="limits: {shared: {redis: redis://HOST:PORT}}",
-        )  # fmt: skip
 
     def print_ready(address: str) -> None:
         print_line(f"limiter  {address}")
 
-    run_limiter(shared, folder, listen, said=note, ready=print_ready)
+    run_limiter(read_gateway(folder), folder, listen, said=note, ready=print_ready)

@@ -60,6 +60,7 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
         ("limits: {shared: {redis: 'redis://:hunter2@host'}}", "password_file"),
         ("limits: {shared: {redis: 'redis://host', service: here}}", "match"),
         ("limits: {shared: {redis: 'redis://host', timeout_ms: 0}}", "greater than 0"),
+        ("jwt: {issuer: me, jwks: a, rate_per_s: 0}", "0.01"),
         ("audit: nowhere", "stdout"),
     ],
 )

@@ -14,6 +14,7 @@ from tests.cli.running import failed, tritonkit_here
 from tests.client.cache.conftest import RedisServer
 from tritonkit.errors import ServerStartError, UsageError
 from tritonkit.operate.gateway import SharedLimits
+from tritonkit.operate.gateway.spec import Jwt
 from tritonkit.operate.keys import FILE, add_key, revoke_key
 from tritonkit.operate.limiter import Buckets, Limiter
 from tritonkit.operate.limiter.messages import METHOD, OK, OVER_LIMIT, SERVICE, messages
@@ -95,7 +96,7 @@ def test_rates_are_those_of_the_keys_as_they_are_now(tmp_path: Path) -> None:
     said: list[str] = []
     file = tmp_path / FILE
     add_key(file, "a", rate_per_s=5, burst=2)
-    rates = Rates(tmp_path, said.append)
+    rates = Rates(tmp_path, None, said.append)
     first = rates.of("a")
     assert first is not None
     assert (first.per_s, first.burst, len(first.bucket)) == (5, 2, 32)
@@ -114,6 +115,18 @@ def test_rates_are_those_of_the_keys_as_they_are_now(tmp_path: Path) -> None:
     assert rates.of("a") is None
     assert len(said) == 3
     assert "left as they were" in said[1]
+
+
+def test_subjects_of_tokens_have_a_rate_each(tmp_path: Path) -> None:
+    """That of gateway.yaml, where it has one; no key has such a name."""
+    jwt = Jwt(issuer="me", jwks="jwks.json", rate_per_s=30)
+    rates = Rates(tmp_path, jwt)
+    alice, bob = rates.of("jwt:alice"), rates.of("jwt:bob")
+    assert alice is not None
+    assert bob is not None
+    assert (alice.per_s, alice.burst) == (30, 3)
+    assert alice.bucket != bob.bucket
+    assert Rates(tmp_path, Jwt(issuer="me", jwks="jwks.json")).of("jwt:alice") is None
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

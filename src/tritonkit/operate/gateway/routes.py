@@ -22,6 +22,7 @@ __all__ = [
     "IDENTIFY",
     "SERVICE",
     "SPACE",
+    "bucket",
     "routes",
 ]
 
@@ -180,7 +181,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
     descriptors = [
         {
             "entries": [{"key": "key", "value": key.name}],
-            "token_bucket": _bucket(key.rate_per_s, key.burst),
+            "token_bucket": bucket(key.rate_per_s, key.burst),
         }
         for key in keys
         if key.rate_per_s is not None
@@ -193,7 +194,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
         "@type": f"{_TYPE}.local_ratelimit.v3.LocalRateLimit",
         "stat_prefix": "gateway",
         # Of requests without a bucket of their own: as many as there may be.
-        "token_bucket": _bucket(1e6, 1_000_000),
+        "token_bucket": bucket(1e6, 1_000_000),
         "filter_enabled": {"default_value": {"numerator": 100}},
         "filter_enforced": {"default_value": {"numerator": 100}},
         "status": {"code": "TooManyRequests"},
@@ -203,8 +204,9 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
     }
 
 
-def _bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
-    """Filled one by one as the rate wants; Envoy adds what a fraction of the interval is worth."""
+def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
+    """An `envoy.type.v3.TokenBucket`, filled one by one as the rate wants; Envoy adds what a fraction of the interval is
+    worth."""
     few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
     return {
         "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",

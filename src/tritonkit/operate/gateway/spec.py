@@ -85,6 +85,15 @@ class Jwt(Strict):
     """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
     models: tuple[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._~-]{1,128})$")], ...] = ()
     """The models of a token without that claim."""
+    rate_per_s: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
+    """Requests a second of each subject; None: as many as are taken. With one, tokens open no streams over gRPC."""
+    burst: Count | None = None
+    """That may come at once beyond that; None: a tenth of a second's."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of a subject's bucket."""
+        return self.burst or max(1, round((self.rate_per_s or 0) / 10))
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

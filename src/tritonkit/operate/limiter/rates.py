@@ -1,15 +1,21 @@
-"""Which rate each key has, as `keys.json` says it: read again when it changes."""
+"""Which rate each caller has: of keys as `keys.json` says it, read again when it changes."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.errors import UsageError
+from tritonkit.operate.gateway.spec import Jwt
 from tritonkit.operate.keys import FILE, read_keys
 
 __all__ = ["Rate", "Rates"]
+
+
+_SUBJECT = "jwt:"
+"""Begins the name of a token's subject, and of no key."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +23,7 @@ class Rate:
     """What one caller may send through all gateways together.
 
     Args:
-        bucket: names its bucket of tokens in Redis: of a key by its hash, which no other key has.
+        bucket: names its bucket of tokens in Redis: by a hash, which no other caller has.
         per_s: tokens that are added in a second; a request takes one.
         burst: tokens that the bucket holds.
     """
@@ -32,20 +38,26 @@ class Rates:
 
     Args:
         folder: of the gateway.
+        jwt: its tokens, whose subjects may have a rate.
         said: is told what happens to the file while it is watched.
 
     Raises:
         UsageError: its keys cannot be read.
     """
 
-    def __init__(self, folder: Path, said: Callable[[str], object] = lambda text: None) -> None:
-        self._file, self._said = folder / FILE, said
+    def __init__(
+        self, folder: Path, jwt: Jwt | None = None, said: Callable[[str], object] = lambda text: None
+    ) -> None:  # fmt: skip
+        self._file, self._jwt, self._said = folder / FILE, jwt, said
         self._seen, self._told = self._changed(), ""
         self._rates = self._read()
 
-    def of(self, key: str) -> Rate | None:
-        """The rate of the key of this name; None where it has none, or is not known here."""
-        return self._rates.get(key)
+    def of(self, caller: str) -> Rate | None:
+        """The rate of the key of this name, or of a token's subject; None where it has none, or is not known here."""
+        if caller.startswith(_SUBJECT) and self._jwt is not None and self._jwt.rate_per_s:
+            bucket = hashlib.sha256(f"{self._jwt.issuer} {caller}".encode()).hexdigest()[:32]
+            return Rate(bucket, self._jwt.rate_per_s, self._jwt.tokens)
+        return self._rates.get(caller)
 
     def refresh(self) -> None:
         """Read the file again if it has changed; what cannot be read leaves the rates as they were."""

@@ -12,7 +12,7 @@ from typing import Any
 from tritonkit.errors import ServerStartError, UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.gateway.shared_limits import DESCRIPTOR
-from tritonkit.operate.gateway.spec import SharedLimits
+from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.operate.limiter.buckets import REQUIREMENT, Buckets, RedisLostError
 from tritonkit.operate.limiter.messages import METHOD, OK, OVER_LIMIT, SERVICE, messages
 from tritonkit.operate.limiter.rates import Rate, Rates
@@ -70,23 +70,30 @@ class Limiter:
 
 
 def run_limiter(
-    shared: SharedLimits, folder: Path, listen: str, *, said: Said, ready: Callable[[str], object],
+    spec: GatewaySpec, folder: Path, listen: str, *, said: Said, ready: Callable[[str], object],
 ) -> None:  # fmt: skip
     """Serve until SIGINT, SIGTERM or SIGHUP. For the main thread.
 
     Args:
-        shared: where Redis is.
-        folder: of the gateway: its keys, and the paths in `shared`.
+        spec: of the gateway; it says where Redis is.
+        folder: of the gateway: its keys, and the paths in its spec.
         listen: `HOST:PORT`, port 0 takes a free one, or `unix:PATH`.
         said: is told what happens.
         ready: is told the address once it answers.
 
     Raises:
-        UsageError: a package is missing, keys cannot be read, the Redis client does not take the address.
+        UsageError: the spec names no Redis, a package is missing, keys cannot be read, the Redis client does not take
+            the address.
         ServerStartError: the address cannot be taken.
     """
     need_package("grpc.aio", REQUIREMENT)
-    rates, buckets = Rates(folder, said), Buckets(shared, folder)
+    shared = spec.limits.shared
+    if shared is None:
+        raise UsageError(
+            str(folder / "gateway.yaml"), found="it names no Redis that gateways share",
+            wanted="limits: {shared: {redis: redis://HOST:PORT}}",
+        )  # fmt: skip
+    rates, buckets = Rates(folder, spec.jwt, said), Buckets(shared, folder)
 
     async def run() -> None:
         try:
