@@ -205,8 +205,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
 
 
 def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
-    """An `envoy.type.v3.TokenBucket`, filled one by one as the rate wants; Envoy adds what a fraction of the interval is
-    worth."""
+    """An `envoy.type.v3.TokenBucket`, filled one by one; Envoy adds what a fraction of the interval is worth."""
     few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
     return {
         "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",
