@@ -36,25 +36,37 @@ def now_s(redis: RedisServer) -> float:
     return float(seconds) + microseconds / 1e6
 
 
-@pytest.mark.parametrize(("per_s", "burst"), [(200.0, 100), (99.9, 50), (1000 / 3, 200)])
-def test_two_processes_together_admit_one_rate(
-    start_redis: StartRedis, per_s: float, burst: int
-) -> None:
-    """Within 5 % of what the rate adds to an empty bucket, by the clock of Redis."""
+@pytest.mark.parametrize("per_s", [200.0, 99.9, 100 / 3])
+def test_two_processes_together_admit_one_rate(start_redis: StartRedis, per_s: float) -> None:
+    """Within 5 % of what the rate adds to an empty bucket, by the clock of Redis, however busy the machine is."""
     redis = start_redis()
-    rate = Rate("a", per_s, burst)
+    # Not full again in less than half a minute: what nobody takes meanwhile is not lost.
+    rate = Rate("a", per_s, round(30 * per_s))
 
-    async def admitted() -> tuple[int, float]:
+    async def run() -> tuple[int, float]:
         async with opened(redis) as one, opened(redis) as other:
-            while (await one.take(rate))[0] or (await other.take(rate))[0]:
-                pass
+
+            async def emptied() -> int:
+                """How many tokens there were."""
+                count = 0
+                while True:
+                    found = await asyncio.gather(*map(admitted, [one, other] * 100))
+                    count += sum(found)
+                    if not all(found):
+                        return count
+
+            async def admitted(each: Buckets) -> bool:
+                return (await each.take(rate, 1))[0]
+
+            await one.take(rate, rate.burst)
+            await emptied()
             began, count = now_s(redis), 0
             while now_s(redis) < began + 1.5:
-                takes = [each.take(rate) for each in (one, other) for _ in range(10)]
-                count += sum(has for has, _ in await asyncio.gather(*takes))
+                count += sum(await asyncio.gather(*map(admitted, [one, other])))
+            count += await emptied()
             return count, now_s(redis) - began
 
-    count, took_s = asyncio.run(admitted())
+    count, took_s = asyncio.run(run())
     assert 0.95 * per_s * took_s - 2 <= count <= 1.05 * per_s * took_s + 2
 
 
