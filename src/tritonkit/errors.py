@@ -13,6 +13,7 @@ TritonkitError            1  anything not named below
 │   └── ServerDied        4  it, or a Python stub in it, ended while serving
 ├── ReleaseAborted        6  a release went back by itself
 ├── StoreError            5  copies of a repository: the store, or a backup in it, cannot be used
+│   └── StoreBusy         5  other work in the store must end first
 └── ClientError           5  a call failed
     ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
     ├── ModelNotFound     5  the server does not serve that model or version
@@ -51,6 +52,7 @@ __all__ = [
     "ServerStartError",
     "ServerUnavailable",
     "SpecError",
+    "StoreBusy",
     "StoreError",
     "TritonkitError",
     "Unsupported",
@@ -166,6 +168,10 @@ class StoreError(TritonkitError):
     """The store of backups cannot be used, or a backup in it is not what was put there."""
 
     exit_code = 5
+
+
+class StoreBusy(StoreError):
+    """Other work in the store must end first."""
 
 
 class ReleaseAborted(TritonkitError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +16,12 @@ from tests.server.steady import steady
 from tests.server.test_reload import Project
 from tritonkit.client import Client
 from tritonkit.operate.store import back_up, open_store, restore
-from tritonkit.operate.store.keys import new_signing_key, read_signing_key
+from tritonkit.operate.store.keys import (
+    new_encryption_key,
+    new_signing_key,
+    read_encryption_key,
+    read_signing_key,
+)
 from tritonkit.operate.store.signature import sign
 from tritonkit.serve import serve
 
@@ -92,3 +100,40 @@ def test_served_from_memory(published: Project, tmp_path: Path) -> None:
         ):
             answer = client.model("constant").predict(image=published.image)["label"][0, 0]
             assert answer == b"0"
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGHUP, signal.SIGKILL])
+def test_a_backup_is_served_from_memory(
+    published: Project, tmp_path: Path, ended_by: signal.Signals
+) -> None:
+    """Decrypted there alone, it answers; at the end, whatever ends it, nothing is left there, or not for long."""
+    new_encryption_key(tmp_path / "key")
+    store = open_store(str(tmp_path / "store"))
+    back_up(published.root / "model_repository", store, key=read_encryption_key(tmp_path / "key"))
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        words = (
+            "serve", "--from-backup", store.url, "--encryption-key", str(tmp_path / "key"), "--memory", memory,
+            "--root", str(published.root), "--grpc-port", "0", "--metrics-port", "0",
+        )  # fmt: skip
+
+        def start() -> tuple[subprocess.Popen[str], str]:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True
+            )
+            assert server.stdout is not None
+            return server, server.stdout.readline().split()[-1]
+
+        server, address = start()
+        with server, Client(address) as client:
+            answer = client.model("constant").predict(image=published.image)["label"][0, 0]
+            assert answer == b"0"
+            assert list(Path(memory).glob("*/models/constant/config.pbtxt"))
+            server.send_signal(ended_by)
+        assert server.returncode == (-ended_by if ended_by == signal.SIGKILL else 0)
+        if ended_by == signal.SIGKILL:
+            (left,) = Path(memory).iterdir()
+            server, _ = start()
+            with server:
+                assert not left.exists()
+                server.send_signal(signal.SIGTERM)
+        assert list(Path(memory).iterdir()) == []

@@ -8,19 +8,20 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from tests.cli.running import failed, tritonkit
+from tests.client.cache.conftest import RedisServer
 from tests.conftest import PROJECT
+from tests.parts import program
 from tests.waiting import eventually
 from tritonkit.client import TLS, Client
 from tritonkit.errors import TritonkitError
@@ -28,7 +29,9 @@ from tritonkit.operate.certificates import make_certificates, read_certificate
 from tritonkit.operate.keys import add_key, revoke_key
 from tritonkit.operate.observe import PANELS, Need
 from tritonkit.operate.stack import Part, Stack, StackSettings
+from tritonkit.operate.store import back_up, open_store
 from tritonkit.serve.ports import check_free
+from tritonkit.serve.repository import read_models
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
 
@@ -42,7 +45,11 @@ class Watched:
     def __init__(self, root: Path, repository: Path) -> None:
         self.gateway = root / "deploy" / "gateway"
         make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
-        (self.gateway / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n")
+        self.redis_port = check_free("127.0.0.1", 0)
+        shared = f"{{redis: 'redis://127.0.0.1:{self.redis_port}', timeout_ms: 5000}}"
+        (self.gateway / "gateway.yaml").write_text(
+            f"port: {check_free('127.0.0.1', 0)}\nlimits: {{shared: {shared}}}\n"
+        )
         _, self.key = add_key(self.gateway / "keys.json", "all")
         self.said: list[str] = []
         settings = StackSettings(
@@ -237,6 +244,41 @@ def test_the_gateway_is_started_again(watched: Watched) -> None:
         assert client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7"
 
 
+@pytest.mark.needs("redis")
+def test_rates_are_shared_where_redis_is(watched: Watched, tmp_path: Path) -> None:
+    """Without it requests pass, and that is said; the service between is started again when it dies."""
+    before = watched.part("limiter")
+    assert before.state == "ready"
+    _, key = add_key(watched.gateway / "keys.json", "limited", rate_per_s=1000)
+
+    def answers() -> bool:
+        with watched.client(key, retry=None, breaker=None) as client:
+            try:
+                return bool(client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7")
+            except TritonkitError:
+                return False
+
+    eventually(answers, "a key with a rate")
+    eventually(
+        lambda: answers() and any("passed without a decision" in each for each in watched.said),
+        "that rates are not shared",
+    )
+    redis = RedisServer(str(program("redis-server")), tmp_path)
+    redis.port = watched.redis_port
+    redis.start()
+    try:
+        eventually(lambda: answers() and redis.client.dbsize(), "a bucket in Redis")
+        os.kill(before.pid, signal.SIGKILL)
+        eventually(
+            lambda: watched.part("limiter").pid not in (0, before.pid) and answers(),
+            "another limiter",
+        )
+        redis.client.flushall()
+        eventually(lambda: answers() and redis.client.dbsize(), "another bucket in Redis")
+    finally:
+        redis.kill()
+
+
 @pytest.mark.needs("promtool")
 def test_prometheus_has_replicas_and_gateway(watched: Watched) -> None:
     """Latencies by model and key from the gateway, Triton's own figures from each replica."""
@@ -275,8 +317,10 @@ def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
     assert found["latency-p99"]["lines"]
 
 
-def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path) -> None:
-    """In the background until it is ended; a second one is refused; nothing is left."""
+def test_up_and_down_by_command(
+    shipped_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the background until it is ended, from a backup; a second one is refused; nothing is left."""
     root = tmp_path / "project"
     (root / "models").mkdir(parents=True)
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
@@ -303,6 +347,22 @@ def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path) -> Non
         assert "gateway.yaml" in said
     (root / "deploy" / "gateway" / "gateway.yaml").write_text("port: 0\n")
     key = tritonkit("keys", "add", "me", "--root", str(root)).stdout.strip()
+    store = open_store(str(tmp_path / "store"))
+    back_up(
+        shipped_repository,
+        store,
+        [each.name for each in read_models(shipped_repository, ["digits"])],
+    )
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        from_backup = ("--from-backup", store.url, "--memory", memory)
+        _run_by_command(root, (*up, *from_backup), key, monkeypatch)
+        assert list(Path(memory).iterdir()) == []
+
+
+def _run_by_command(
+    root: Path, up: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up, called, and down; no model lies in the project meanwhile, so none is released."""
     done = tritonkit(*up, "--detach", "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
@@ -312,18 +372,18 @@ def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path) -> Non
     }
     try:
         assert "it runs already" in failed(tritonkit(*up), 4)
-        called = subprocess.run(
-            [
-                sys.executable, "-c",
-                "import sys; from tritonkit.client import TLS, Client, Secret\n"
-                "client = Client(sys.argv[1], tls=TLS(ca=sys.argv[2]), api_key=Secret.from_env('KEY'))\n"
-                "print(client.model('digits').predict(image=open(sys.argv[3], 'rb').read())['label'][0, 0])",
-                f"grpcs://{facts['gateway']}", str(root / "deploy/gateway/tls/ca.crt"),
-                str(PROJECT / "models/digits/examples/seven.png"),
-            ],
-            capture_output=True, text=True, check=False, env=os.environ | {"KEY": key},
+        assert not list((root / ".tritonkit").rglob("config.pbtxt"))
+        assert "from memory" in failed(tritonkit("release", "digits", "--root", str(root)), 2)
+        call = (
+            "call", "digits", "--input", f"image=@{PROJECT / 'models/digits/examples/seven.png'}", "--json",
+            "--address", f"grpcs://{facts['gateway']}", "--ca", str(root / "deploy/gateway/tls/ca.crt"),
         )  # fmt: skip
-        assert called.stdout == "b'7'\n", called.stderr
+        (root / "me.key").write_text(key)
+        called = tritonkit(*call, "--api-key-file", str(root / "me.key"))
+        assert json.loads(called.stdout)["outputs"]["label"][0][0] == "7", called.stderr
+        assert "no key" in failed(tritonkit(*call), 5)
+        monkeypatch.setenv("TRITONKIT_API_KEY", key)
+        assert tritonkit(*call).returncode == 0
     finally:
         assert tritonkit("down", "--root", str(root)).returncode == 0
     assert "none runs" in failed(tritonkit("down", "--root", str(root)), 2)

@@ -27,12 +27,14 @@ from tritonkit.cli import (
     gateway,
     inspect,
     keys,
+    limiter,
     load,
     manifests,
     models,
     new,
     plan,
     profile,
+    prune,
     release,
     reload,
     report,
@@ -68,6 +70,7 @@ app.command("release")(release.release)
 app.command("rollback")(release.rollback)
 app.add_typer(keys.app, name="keys")
 app.add_typer(gateway.app, name="gateway")
+app.command("limiter")(limiter.command)
 app.command("certs")(certs.command)
 app.command("dash")(dash.command)
 app.command("dashboard")(dashboard.command)
@@ -78,6 +81,7 @@ app.command("verify")(verify.command)
 app.command("sign")(sign.command)
 app.command("backup")(backup.command)
 app.command("restore")(restore.command)
+app.command("prune")(prune.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.command("schema")(new.schema)

@@ -9,7 +9,7 @@ import typer
 
 from tritonkit.cli.options import AsJson, Repository, Root, models_argument, project_folder
 from tritonkit.cli.output import byte_bar, note, print_json, print_line, print_table
-from tritonkit.errors import UsageError
+from tritonkit.errors import StoreBusy, UsageError
 
 if TYPE_CHECKING:
     from tritonkit.operate.store import Backup, Listed
@@ -39,6 +39,13 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Make a key that encrypts, and back nothing up."),
     ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1,
+            help="Then leave the N latest backups alone, as `tritonkit prune` does.",
+        ),
+    ] = None,
     listed: Annotated[
         bool, typer.Option("--list", help="Show the backups in the store instead.")
     ] = False,
@@ -65,6 +72,8 @@ def command(
     else:
         folder = (repository or project_folder(root) / "model_repository").resolve()
         _back_up(folder, url, tuple(names or ()), key, as_json)
+        if keep is not None:
+            _prune(url, keep, key)
 
 
 def read_encryption(file: Path | None) -> EncryptionKey | None:
@@ -100,6 +109,18 @@ def _back_up(
     else:
         print_line(done.id)
     note(_said(store.url, done))
+
+
+def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:
+    from tritonkit.cli.prune import said
+    from tritonkit.operate.store import open_store, prune
+
+    try:
+        done = prune(open_store(url), keep, key=key)
+    except StoreBusy as error:
+        note(f"nothing was removed: {error.where}: {error.found}")
+    else:
+        note(said(url, done))
 
 
 def _said(url: str, done: Backup) -> str:

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.caller import (
+    ApiKeyFile,
+    Authorities,
+    Certificate,
+    CertificateKey,
+    TokenFile,
+    caller,
+)
 from tritonkit.cli.options import Address, AsJson, Timeout
 from tritonkit.cli.output import print_json, print_table, to_plain
 from tritonkit.errors import UsageError
@@ -34,10 +42,15 @@ def command(
         int | None, typer.Option(help="Model version; the server's choice by default.")
     ] = None,
     address: Address = "127.0.0.1:8001",
+    ca: Authorities = None,
+    certificate: Certificate = None,
+    certificate_key: CertificateKey = None,
+    api_key_file: ApiKeyFile = None,
+    token_file: TokenFile = None,
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Call a served model once and show what it answers.
+    """Call a served model once and show what it answers; through a gateway with --ca and --api-key-file.
 
     Example: tritonkit call digits --input image=@models/digits/examples/seven.png
     """
@@ -48,7 +61,9 @@ def command(
         raise UsageError(
             "--input", found="one name is given twice", wanted="each input once", todo="drop one"
         )
-    with Client(address, timeout_s=timeout_s) as client:
+    options = caller(ca, certificate, certificate_key, api_key_file, token_file)
+    options["timeout_s"] = timeout_s
+    with Client(address, **options) as client:
         handle = client.model(model, version)
         values = {name: _value(name, given[name], handle.signature) for name in given}
         reply = handle.predict(inputs=values)

@@ -27,13 +27,14 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
     from tritonkit.operate import certificates, keys
     from tritonkit.operate.gateway import Places, read_gateway
     from tritonkit.operate.gateway.render import validate
-    from tritonkit.operate.stack.companions import no_envoy
+    from tritonkit.operate.stack.companions import check_limiter, no_envoy
     from tritonkit.serve.install import find_server
 
     folder = gateway_folder(root, gateway).resolve()
     spec = read_gateway(folder)
     known = keys.read_keys(folder / keys.FILE)
     certificate = certificates.check_pair(folder / spec.tls.certificate, folder / spec.tls.key)
+    check_limiter(spec.limits.shared, folder)
     envoy = find_server(project_folder(root) if gateway is None else None).envoy
     if envoy is None:
         raise no_envoy()

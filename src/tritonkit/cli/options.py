@@ -17,6 +17,7 @@ __all__ = [
     "AnyServer",
     "AsJson",
     "KeyFile",
+    "PublicKey",
     "Repository",
     "Root",
     "Timeout",
@@ -39,7 +40,15 @@ AnyServer = Annotated[
         "--address", help="gRPC address of a server, host:port; one is started by default."
     ),
 ]
-Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
+Address = Annotated[
+    str, typer.Option(help="gRPC address of the server, host:port; with TLS grpcs://host:port.")
+]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Refuse what this key has not signed (`tritonkit sign`), file by file."
+    ),
+]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
 KeyFile = Annotated[
     Path | None,

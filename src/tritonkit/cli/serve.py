@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tritonkit.cli.options import Repository, Root, project_folder, project_or_here
+from tritonkit.cli.backup import EncryptionKeyFile
+from tritonkit.cli.from_backup import AsOf, FromBackup, Memory, Source, repository_of
+from tritonkit.cli.options import PublicKey, Repository, Root, project_folder, project_or_here
 from tritonkit.cli.output import note
-from tritonkit.cli.started import recovered
 
 if TYPE_CHECKING:
     from tritonkit.serve import Endpoint, ServeEvent
@@ -70,6 +71,11 @@ def command(
             help="Refuse files that are not as they were published; a second for each GB.",
         ),
     ] = False,
+    public_key: PublicKey = None,
+    from_backup: FromBackup = None,
+    as_of: AsOf = None,
+    encryption_key: EncryptionKeyFile = None,
+    memory: Memory = None,
     backend: Annotated[
         Literal["auto", "native", "python"],
         typer.Option(help="Backends of ONNX Runtime and OpenVINO; auto is native where it can be."),
@@ -85,17 +91,25 @@ def command(
     """
     from tritonkit.serve import Server
 
-    project = project_folder(root) if repository is None else project_or_here(root)
-    server = Server(
-        recovered((repository or project / "model_repository").resolve()), models=models or None,
-        grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
-        http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
-        shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,
-        backend=backend,
-        on_event=_print_event,
-    )  # fmt: skip
-    _print(server.start())
-    server.run_until_signal()
+    elsewhere = repository is not None or from_backup is not None
+    project = project_or_here(root) if elsewhere else project_folder(root)
+    source = Source(repository, from_backup, as_of, encryption_key, memory, public_key)
+    with repository_of(source, project) as folder:
+        if public_key is not None and from_backup is None:
+            from tritonkit.operate.store.keys import read_public_key
+            from tritonkit.operate.store.whole import require_whole
+
+            require_whole(folder, models or (), public_key=read_public_key(public_key))
+        server = Server(
+            folder, models=models or None,
+            grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
+            http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
+            shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,
+            backend=backend,
+            on_event=_print_event,
+        )  # fmt: skip
+        _print(server.start())
+        server.run_until_signal()
 
 
 def _print_event(event: ServeEvent) -> None:

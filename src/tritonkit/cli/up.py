@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.backup import EncryptionKeyFile
+from tritonkit.cli.from_backup import AsOf, FromBackup, Memory, Source, repository_of
 from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import AsJson, Repository, Root, project_folder, project_or_here
+from tritonkit.cli.options import (
+    AsJson,
+    PublicKey,
+    Repository,
+    Root,
+    project_folder,
+    project_or_here,
+)
 from tritonkit.cli.output import note, print_json, print_line
-from tritonkit.cli.started import recovered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +52,17 @@ def up(
         bool, typer.Option(help="Prometheus beside it, where it is installed.")
     ] = True,
     redis: Annotated[bool, typer.Option(help="Redis beside it, where it is installed.")] = True,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            help="Refuse files that are not as they were published; some 2 s for each GiB."
+        ),
+    ] = True,
+    public_key: PublicKey = None,
+    from_backup: FromBackup = None,
+    as_of: AsOf = None,
+    encryption_key: EncryptionKeyFile = None,
+    memory: Memory = None,
     gateway: Folder = None,
     repository: Repository = None,
     as_json: AsJson = False,
@@ -55,21 +74,30 @@ def up(
     """
     from tritonkit.operate.stack import Stack, StackSettings
 
-    project = project_folder(root) if repository is None else project_or_here(root)
+    elsewhere = repository is not None or from_backup is not None
+    project = project_or_here(root) if elsewhere else project_folder(root)
     if detach:
         _start_detached(project, as_json=as_json)
         return
-    folder = recovered((repository or project / "model_repository").resolve())
-    settings = StackSettings(
-        project, folder, models=models or None, replicas=replicas,
-        gateway=gateway_folder(root, gateway) if gateway or not repository else project / "deploy" / "gateway",
-        prometheus=prometheus, redis=redis, on_event=_print_event,
-    )  # fmt: skip
     for one in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, also before all of it has started
         signal.signal(one, signal.default_int_handler)
-    with Stack(settings) as stack:
-        _print_ready(stack.address, stack.parts, as_json=as_json)
-        _watch(stack)
+    own = (
+        gateway_folder(root, gateway)
+        if gateway or not elsewhere
+        else project / "deploy" / "gateway"
+    )
+    source = Source(repository, from_backup, as_of, encryption_key, memory, public_key)
+    restored = from_backup is not None  # then all of it was checked
+    with repository_of(source, project) as folder:
+        settings = StackSettings(
+            project, folder, models=models or None, replicas=replicas, gateway=own,
+            prometheus=prometheus, redis=redis, verify=verify and not restored,
+            public_key=None if restored else public_key,
+            models_folder=folder.parent / "served" if restored else None, on_event=_print_event,
+        )  # fmt: skip
+        with Stack(settings) as stack:
+            _print_ready(stack.address, stack.parts, as_json=as_json)
+            _watch(stack)
 
 
 def down(root: Root = None) -> None:

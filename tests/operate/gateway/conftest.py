@@ -29,6 +29,7 @@ from tritonkit.operate.gateway import (
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.keys import add_key
 from tritonkit.serve.core.rest import find_envoy
+from tritonkit.serve.core.unix_http import UnixConnection
 from tritonkit.serve.ports import check_free
 
 MODELS = ("digits", "digits_network", "sentences")
@@ -80,6 +81,14 @@ class Gateway:
             except grpc.RpcError as error:
                 return error.code().name, error.details() or ""
         return "OK", ""
+
+    def metrics(self) -> str:
+        """As Prometheus has them from Envoy's own interface."""
+        connection = UnixConnection(self.places.clusters.parent, "admin.sock", 30)
+        connection.request("GET", "/stats/prometheus")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
 
     def audit(self, paths: Sequence[str]) -> list[dict[str, Any]]:
         """The line of the audit log about each of these paths, once all are there."""

@@ -56,6 +56,11 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
         ("jwt: {issuer: me, jwks_url: 'https://host'}", "https://HOST/PATH"),
         ("jwt: {issuer: me, jwks: a, models_claim: 'a\"b'}", "match"),
         ("jwt: {issuer: me, jwks: a, models: ['a\"b']}", "match"),
+        ("limits: {shared: {redis: 'http://host'}}", "redis://HOST:PORT"),
+        ("limits: {shared: {redis: 'redis://:hunter2@host'}}", "password_file"),
+        ("limits: {shared: {redis: 'redis://host', service: here}}", "match"),
+        ("limits: {shared: {redis: 'redis://host', timeout_ms: 0}}", "greater than 0"),
+        ("jwt: {issuer: me, jwks: a, rate_per_s: 0}", "0.01"),
         ("audit: nowhere", "stdout"),
     ],
 )
@@ -67,6 +72,7 @@ def test_a_wrong_gateway_yaml_is_refused(tmp_path: Path, spec: str, said: str) -
     assert "gateway.yaml:1" in caught.value.where
     assert said in f"{caught.value.found} {caught.value.wanted}"
     assert "docs/gateway.md" in caught.value.todo
+    assert "hunter2" not in f"{caught.value} {caught.value.details}"
 
 
 @pytest.mark.needs("envoy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
+from tests.waiting import eventually
 from tritonkit.wire.protos import schema
 
 pytestmark = pytest.mark.needs("envoy")
@@ -61,6 +63,16 @@ def gateway(start_gateway: StartGateway, signer: ec.EllipticCurvePrivateKey) -> 
         (folder / "jwks.json").write_text(json.dumps({"keys": [jwk]}))
 
     return start_gateway(SPEC, prepare)
+
+
+@pytest.fixture(scope="module")
+def limited(start_gateway: StartGateway, gateway: Gateway) -> Gateway:
+    """Another one, where each subject has a rate."""
+    known = gateway.places.folder / "jwks.json"
+    return start_gateway(
+        SPEC.replace("}", ", rate_per_s: 0.01, burst: 3}"),
+        lambda folder: shutil.copy(known, folder / "jwks.json"),
+    )
 
 
 def get(gateway: Gateway, path: str, text: str) -> int:
@@ -147,3 +159,19 @@ def test_who_called_stands_in_the_audit_log(
     assert line["key"] == "jwt:bob@example.org"
     assert gateway.places.audit is not None
     assert text.split(".")[2] not in gateway.places.audit.read_text()
+
+
+def test_each_subject_has_a_rate(limited: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
+    """Whatever token of it comes, over REST and gRPC; keys have their own."""
+    path = "/v2/models/digits/ready"
+    alice = [get(limited, path, token(signer, models=["digits"], jti=str(n))) for n in range(5)]
+    assert alice == [ADMITTED] * 3 + [429] * 2
+    assert get(limited, path, token(signer, sub="bob", models=["digits"])) == ADMITTED
+    sent = {"authorization": f"Bearer {token(signer, models=['*'])}"}
+    method = "/inference.GRPCInferenceService"
+    assert limited.call(f"{method}/ServerLive", **sent)[0] == "RESOURCE_EXHAUSTED"
+    assert limited.call(f"{method}/ModelStreamInfer", **sent)[0] == "PERMISSION_DENIED"
+    key = limited.add_key("all")
+    limited.reload()
+    for _ in range(5):
+        eventually(lambda: limited.get(path, {"x-api-key": key})[0] == ADMITTED, "a new key")

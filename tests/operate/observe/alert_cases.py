@@ -29,6 +29,7 @@ _GATEWAY_UP = f"up{{{_GATEWAY}}}"
 _CLUSTER = f'{_GATEWAY},envoy_cluster_name="triton"'
 _HEALTHY = f"envoy_cluster_membership_healthy{{{_CLUSTER}}}"
 _MEMBERS = f"envoy_cluster_membership_total{{{_CLUSTER}}}"
+_UNDECIDED = f'envoy_cluster_ratelimit_failure_mode_allowed{{{_GATEWAY},envoy_cluster_name="grpc"}}'
 _DAYS = f"envoy_server_days_until_first_cert_expiring{{{_GATEWAY}}}"
 
 _OF_MODEL = {"model": "net"}
@@ -101,6 +102,8 @@ CASES = (
     Case("GatewayHasNoReplica", "a cluster without members", {_HEALTHY: "0+0x10", _MEMBERS: "0+0x10"}, 8),
     Case("GatewayDown", "no answer for minutes", {_GATEWAY_UP: "1+0x5 0+0x10"}, 10, _OF_GATEWAY),
     Case("GatewayDown", "one scrape failed", {_GATEWAY_UP: "1+0x5 0 1+0x10"}, 6),
+    Case("RatesNotShared", "some pass", {_UNDECIDED: "0+0x5 0+30x20"}, 15, {"instance": "g:9901"}),
+    Case("RatesNotShared", "none does any more", {_UNDECIDED: "0+30x5 150+0x20"}, 20),
     Case("ModelStalled", "they wait and none is answered", {_PENDING: "5+0x20", _WELL: "100+0x20"}, 10, _OF_BOTH),
     Case("ModelStalled", "it answers", {_PENDING: "5+0x20", _WELL: "100+1x20"}, 10),
     Case("ModelStalled", "nobody asks", {_PENDING: "0+0x20", _WELL: "100+0x20"}, 10),

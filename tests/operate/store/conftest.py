@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import fsspec
 import pytest
@@ -39,6 +40,13 @@ def memory() -> Iterator[Store]:
     yield open_store("memory://copies/of-models")
     with suppress(FileNotFoundError):
         fsspec.filesystem("memory").rm("/copies", recursive=True)
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder on a tmpfs with room."""
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

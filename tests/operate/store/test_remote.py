@@ -56,6 +56,19 @@ def test_what_is_written_can_be_read(any_store: Store) -> None:
     assert any_store.names("unfinished") == []
 
 
+def test_what_is_removed_is_gone(any_store: Store) -> None:
+    """Also if it is gone already; what lies in the folders of a folder is named from the store's own."""
+    assert any_store.files_below("blobs") == {}
+    for name in ("blobs/ab/abc", "blobs/cd/cde", "other/ab/abc"):
+        any_store.write(name, [name.encode()])
+    assert any_store.files_below("blobs") == {"blobs/ab/abc": 12, "blobs/cd/cde": 12}
+    for _ in range(2):
+        any_store.remove("blobs/ab/abc")
+    assert any_store.files_below("blobs") == {"blobs/cd/cde": 12}
+    assert any_store.size_bytes("blobs/ab/abc") is None
+    assert any_store.size_bytes("other/ab/abc") == 12
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, StoreError])
 def test_what_is_interrupted_is_not_there(tmp_path: Path, kind: type[BaseException]) -> None:
     """The older file stays, and nothing else does."""

@@ -14,9 +14,10 @@ import pytest
 
 from tests.operate.store.trees import tree
 from tests.waiting import eventually
-from tritonkit.errors import StoreError
-from tritonkit.operate.store import back_up, list_backups, open_store, restore
+from tritonkit.errors import StoreBusy, StoreError
+from tritonkit.operate.store import back_up, list_backups, open_store, prune, restore
 from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.marks import BACKING_UP, Mark
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -58,6 +59,12 @@ def test_there_and_back(s3: str, repository: Path, tmp_path: Path, key: Encrypti
     restore(store, tmp_path / "sealed", key=key)
     assert tree(tmp_path / "plain") == tree(tmp_path / "sealed") == tree(repository)
     assert len(list_backups(open_store(s3))) == 3
+    with Mark(open_store(s3), BACKING_UP), pytest.raises(StoreBusy):
+        prune(store, 1, key=key)
+    done = prune(store, 1, key=key)
+    assert (len(done.backups), done.files) == (2, made.copied_files)
+    assert prune(open_store(s3), 1, key=key).files == 0
+    restore(store, tmp_path / "again", key=key)
 
     def parts() -> Iterator[bytes]:
         yield bytes(60 << 20)  # more than a part, so that an upload has begun

@@ -11,12 +11,13 @@ from tritonkit.operate.gateway.render import (
     write_gateway,
     write_routes,
 )
-from tritonkit.operate.gateway.spec import GatewaySpec, read_gateway
+from tritonkit.operate.gateway.spec import GatewaySpec, SharedLimits, read_gateway
 
 __all__ = [
     "GatewaySpec",
     "Places",
     "Replica",
+    "SharedLimits",
     "Split",
     "gateway_command",
     "read_gateway",

@@ -7,6 +7,7 @@ import http.client
 import json
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 from tritonkit.serve.core.unix_http import UnixConnection
 
@@ -50,6 +51,10 @@ class GatewayAdmin:
         """How many configurations of routes it has refused since it started."""
         return self._stat("http.gateway.rds.gateway.update_rejected")
 
+    def undecided(self) -> int:
+        """How many requests have passed because the service of shared rates gave no decision."""
+        return self._stat(r"cluster\..*\.ratelimit\.failure_mode_allowed")
+
     def rotate(self, log: Path, most_bytes: int, kept: int) -> None:
         """Begin a new log where this one has become too long: `log.1` is the one before, up to `log.KEPT`."""
         try:
@@ -74,7 +79,7 @@ class GatewayAdmin:
 
     def _stat(self, name: str) -> int:
         """A counter or gauge of that name; 0 where there is none."""
-        status, text = self._ask("GET", f"/stats?filter=^{name}$&format=json")
+        status, text = self._ask("GET", f"/stats?filter=^{quote(name)}$&format=json")
         if status != http.client.OK:
             return 0
         return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)

@@ -60,6 +60,9 @@ local function identify(handle)
   note(handle, "counted", found.name)
   note(handle, "models", found.models)
   note(handle, "limited", found.limited)
+  if found.limited then
+    note(handle, "shared", found.name)
+  end
 end
 
 -- The claims of a JSON Web Token that the filter before has found to be good.
@@ -131,13 +134,17 @@ local function admit(handle)
     if name then
       note(handle, "key", name)
       note(handle, "counted", "jwt")
+      if LIMITS_TOKENS then
+        note(handle, "subject", name)
+        note(handle, "shared", name)
+      end
     end
   end
   if not name then
     return refuse(handle, "401", "no key or token: wanted one")
   end
   local route = handle:streamInfo():routeName()
-  if route == "grpc-stream" and who.limited then
+  if route == "grpc-stream" and (who.limited or (not who.key and LIMITS_TOKENS)) then
     return refuse(handle, "403", "streams: wanted a key without a rate, for one has any number of requests")
   end
   local model = model_of(handle, route)

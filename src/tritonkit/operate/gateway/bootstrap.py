@@ -9,6 +9,7 @@ from typing import Any
 
 from tritonkit.operate.gateway.filters import JWKS_CLUSTER, TOO_LONG, http_filters, jwks_address
 from tritonkit.operate.gateway.logs import RELEASE_LOG, audit_log, release_log, statistics
+from tritonkit.operate.gateway.shared_limits import limiter_cluster
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.serve.core.rest import overload_manager
 
@@ -76,6 +77,7 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
             }, *([_metrics(places.metrics)] if places.metrics else [])],
             "clusters": [
                 _cluster_of_admin(places.admin), *([_jwks(spec)] if spec.jwt and spec.jwt.jwks_url else []),
+                *([limiter_cluster(limits.shared)] if limits.shared else []),
             ],
         },
         "dynamic_resources": {"cds_config": _watched(places.clusters)},
@@ -192,7 +194,9 @@ def _replies(request_mib: int) -> dict[str, Any]:
         return {"filter": {"extension_filter": chosen}, **text, **more}
 
     gathered = "response.code_details.startsWith('grpc_field_extraction_FAILED_PRECONDITION')"
-    limited = "response.code_details.startsWith('local_rate_limited')"
+    limited = "(" + " || ".join(
+        f"response.code_details.startsWith('{why}')" for why in ("local_rate_limited", "request_rate_limited")
+    ) + ")"  # fmt: skip
     return {
         "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
         "mappers": [

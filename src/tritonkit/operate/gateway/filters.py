@@ -17,7 +17,9 @@ from tritonkit.operate.gateway.routes import (
     SERVICE,
     SPACE,
 )
+from tritonkit.operate.gateway.shared_limits import rate_limit_filter
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
+from tritonkit.operate.gateway.token_rate import token_rate_filter
 from tritonkit.operate.keys import PREFIX
 
 __all__ = ["JWKS_CLUSTER", "TOO_LONG", "http_filters", "jwks_address"]
@@ -56,6 +58,8 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
         _filter(
             "envoy.filters.http.local_ratelimit", "local_ratelimit.v3.LocalRateLimit", {"stat_prefix": "gateway"},
         ),
+        *([token_rate_filter(spec.jwt, SPACE)] if spec.jwt and spec.jwt.rate_per_s else []),
+        *([rate_limit_filter(spec.limits.shared)] if spec.limits.shared else []),
         _filter(BUFFER, "buffer.v3.Buffer", {"max_request_bytes": spec.limits.request_mib << 20}) | {"disabled": True},
         _filter("envoy.filters.http.router", "router.v3.Router", {}),
     ]  # fmt: skip
@@ -88,6 +92,7 @@ def _program(jwt: Jwt | None, *, identifies: bool) -> str:
         f'local CHOICE = "{CHOICE}"',
         f'local TOO_LONG = "{TOO_LONG}"',
         f"local IDENTIFIES = {str(identifies).lower()}",
+        f"local LIMITS_TOKENS = {str(bool(jwt and jwt.rate_per_s)).lower()}",
         f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",
         f'local MODELS_CLAIM = "{jwt.models_claim if jwt else "models"}"',
         f"local DEFAULT_MODELS = {{ {models} }}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonkit.operate.gateway.clusters import CANDIDATE, SHADOW, Split
+from tritonkit.operate.gateway.shared_limits import rate_limits
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.operate.keys import ApiKey
 
@@ -23,6 +24,7 @@ __all__ = [
     "IDENTIFY",
     "SERVICE",
     "SPACE",
+    "bucket",
     "routes",
 ]
 
@@ -113,6 +115,7 @@ def routes(
         "domains": ["*"],
         "routes": [{**entry, "metadata": metadata} for entry in entries],
         "typed_per_filter_config": {_LOCAL_RATE: _rates(keys)},
+        **({"rate_limits": rate_limits(SPACE)} if limits.shared else {}),
     }
     return {
         "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
@@ -235,7 +238,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
     descriptors = [
         {
             "entries": [{"key": "key", "value": key.name}],
-            "token_bucket": _bucket(key.rate_per_s, key.burst),
+            "token_bucket": bucket(key.rate_per_s, key.burst),
         }
         for key in keys
         if key.rate_per_s is not None
@@ -248,7 +251,7 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
         "@type": f"{_TYPE}.local_ratelimit.v3.LocalRateLimit",
         "stat_prefix": "gateway",
         # Of requests without a bucket of their own: as many as there may be.
-        "token_bucket": _bucket(1e6, 1_000_000),
+        "token_bucket": bucket(1e6, 1_000_000),
         "filter_enabled": {"default_value": {"numerator": 100}},
         "filter_enforced": {"default_value": {"numerator": 100}},
         "status": {"code": "TooManyRequests"},
@@ -258,8 +261,8 @@ def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
     }
 
 
-def _bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
-    """Filled one by one as the rate wants; Envoy adds what a fraction of the interval is worth."""
+def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
+    """An `envoy.type.v3.TokenBucket`, filled one by one; Envoy adds what a fraction of the interval is worth."""
     few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
     return {
         "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",

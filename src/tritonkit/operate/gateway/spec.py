@@ -12,7 +12,15 @@ from tritonkit.errors import SpecError
 from tritonkit.spec.base import InnerPath, Strict
 from tritonkit.spec.document import read_document
 
-__all__ = ["FILE", "GatewayLimits", "GatewaySpec", "Jwt", "Tls", "read_gateway"]
+__all__ = [
+    "FILE",
+    "GatewayLimits",
+    "GatewaySpec",
+    "Jwt",
+    "SharedLimits",
+    "Tls",
+    "read_gateway",
+]
 
 FILE = "gateway.yaml"
 
@@ -33,6 +41,21 @@ def _url(text: str) -> str:
         right = False
     if not right or any(letter.isspace() for letter in text):
         raise ValueError(f"{text!r}; wanted https://HOST/PATH, http:// only on this machine")
+    return text
+
+
+def _redis(text: str) -> str:
+    """Refuse what is no address of a Redis, and a password where it could be read."""
+    try:
+        url = urlsplit(text)
+        right = url.scheme in ("redis", "rediss") and url.hostname and (url.port or 1) > 0
+        password = url.password is not None
+    except ValueError:
+        right = password = False
+    if password:
+        raise ValueError("a password in the address (not shown); wanted it in `password_file`")
+    if not right or any(letter.isspace() for letter in text):
+        raise ValueError(f"{text!r}; wanted redis://HOST:PORT, or rediss://HOST:PORT for TLS")
     return text
 
 
@@ -62,6 +85,15 @@ class Jwt(Strict):
     """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
     models: tuple[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._~-]{1,128})$")], ...] = ()
     """The models of a token without that claim."""
+    rate_per_s: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
+    """Requests a second of each subject; None: as many as are taken. With one, tokens open no streams over gRPC."""
+    burst: Count | None = None
+    """That may come at once beyond that; None: a tenth of a second's."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of a subject's bucket."""
+        return self.burst or max(1, round((self.rate_per_s or 0) / 10))
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -70,6 +102,23 @@ class Jwt(Strict):
                 f"jwks is {self.jwks!r}, jwks_url {self.jwks_url!r}; wanted one of them"
             )
         return self
+
+
+class SharedLimits(Strict):
+    """Rates of keys that hold over several gateways together: what they count is in one Redis."""
+
+    redis: Annotated[str, AfterValidator(_redis)]
+    """`redis://HOST:PORT`, by TLS `rediss://`; a user's name may stand before the host, a password may not."""
+    password_file: InnerPath | None = None
+    """Its password, in one line."""
+    ca: InnerPath | None = None
+    """PEM, authorities of the certificate of a `rediss://`; None: the system's."""
+    service: (
+        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None
+    ) = None
+    """HOST:PORT of a `tritonkit limiter` that runs elsewhere; None: `tritonkit up` starts one."""
+    timeout_ms: Annotated[int, Field(gt=0, le=10_000, strict=True)] = 20
+    """The longest that a request waits for a decision; then it passes, if the gateway's own count lets it."""
 
 
 class GatewayLimits(Strict):
@@ -95,6 +144,8 @@ class GatewayLimits(Strict):
     """A connection without a request, and a request on which nothing moves, end after that."""
     retry_percent: Annotated[float, Field(ge=0, le=100)] = 20.0
     """Of the requests under way: more of them are never sent to another replica."""
+    shared: SharedLimits | None = None
+    """Where gateways count together; None: each counts alone."""
 
 
 class GatewaySpec(Strict):

@@ -122,6 +122,13 @@ ALERTS: tuple[Alert, ...] = (
         "tritonkit gateway check, and the gateway's log",
     ),
     Alert(
+        "RatesNotShared", Severity.ticket,
+        lambda pace: f"{per_s(gateway(m.GATEWAY_UNDECIDED), 'instance', pace(300))} > 0", 60,
+        "Requests pass the gateway {{ $labels.instance }} without a decision on their key's shared rate",
+        "Redis is away or slow, its password has changed, or the limiter has ended: each gateway counts alone",
+        "tritonkit gateway check, and the limiter's log",
+    ),
+    Alert(
         "ModelStalled", Severity.page,
         _stalled, 60,
         "Requests for {{ $labels.model }} wait on {{ $labels.instance }} and none is answered",

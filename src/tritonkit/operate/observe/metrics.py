@@ -8,7 +8,7 @@ __all__ = [
     "ALL_DURATION", "BAD_CODES", "CACHE_HITS", "CACHE_MISSES", "CANCELED", "COMPUTE_INFER",
     "COMPUTE_INPUT", "COMPUTE_OUTPUT", "CPU_SHARE", "DISK_FREE", "DISK_SIZE", "EXECUTIONS",
     "GATEWAY_ACTIVE", "GATEWAY_CERTIFICATE_DAYS", "GATEWAY_CODES", "GATEWAY_EJECTED", "GATEWAY_HEALTHY", "GATEWAY_JOB",
-    "GATEWAY_MEMBERS", "GATEWAY_MS", "GATEWAY_REQUESTS", "GATEWAY_RETRIES", "GATEWAY_TLS_ERRORS",
+    "GATEWAY_MEMBERS", "GATEWAY_MS", "GATEWAY_REQUESTS", "GATEWAY_RETRIES", "GATEWAY_TLS_ERRORS", "GATEWAY_UNDECIDED",
     "GPU_MEMORY_TOTAL", "GPU_MEMORY_USED", "GPU_POWER", "GPU_SHARE", "INFERENCES", "MAX_BATCH_SIZE",
     "MEMORY_TOTAL", "MEMORY_USED", "PENDING", "QUEUE_DURATION", "REFUSED_CODES", "REQUESTS_FAILED",
     "REQUESTS_OK", "SHARED_MEMORY_FREE", "SHARED_MEMORY_SIZE", "STUB_DEATHS", "STUB_UP",
@@ -76,4 +76,6 @@ GATEWAY_MEMBERS: Final = "envoy_cluster_membership_total"
 GATEWAY_EJECTED: Final = "envoy_cluster_outlier_detection_ejections_active"
 GATEWAY_RETRIES: Final = "envoy_cluster_upstream_rq_retry"
 GATEWAY_TLS_ERRORS: Final = "envoy_listener_ssl_connection_error"
+GATEWAY_UNDECIDED: Final = "envoy_cluster_ratelimit_failure_mode_allowed"
+"""Requests that passed because the service of shared rates gave no decision."""
 GATEWAY_CERTIFICATE_DAYS: Final = "envoy_server_days_until_first_cert_expiring"

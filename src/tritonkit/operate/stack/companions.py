@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound, ServerStartError
-from tritonkit.operate.gateway import gateway_command
+from tritonkit.operate.gateway import SharedLimits, gateway_command
 from tritonkit.operate.gateway.admin import GatewayAdmin
+from tritonkit.operate.gateway.shared_limits import SOCKET
 from tritonkit.operate.stack.values import Part, StackSettings, State
 from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.restarting import Restarting
+from tritonkit.serve.core.unix_http import UnixConnection
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.start import http_answers
 
-__all__ = ["Companion", "gateway", "no_envoy", "prometheus", "redis"]
+__all__ = ["Companion", "check_limiter", "gateway", "limiter", "no_envoy", "prometheus", "redis"]
 
 _READY_S, _PAUSE_S = 20.0, 0.05
 _END_S = 5.0
 _CALL_S = 1.0
 _REDIS_MIB = 256
+_PYTHON = ("PATH", "PYTHONPATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What another Python of this user needs of the environment."""
 _SCRAPED_S = 5
 
 
@@ -35,16 +41,17 @@ class Companion:
         name, address: as `Part` has them.
         argv: its command line. folder: where it runs. log: what takes its output.
         ready: whether it answers.
+        env: its environment variables.
     """
 
     def __init__(
         self, settings: StackSettings, name: str, address: str, argv: Sequence[str], folder: Path,
-        ready: Callable[[], bool],
+        ready: Callable[[], bool], env: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.name, self.address, self._ready, self._settings = name, address, ready, settings
         self._said = ""
         self.log = folder / f"{name}.log"
-        launch = Launch(argv=argv, env={}, cwd=str(folder))
+        launch = Launch(argv=argv, env=env or {}, cwd=str(folder))
         self._process = Restarting(lambda: SupervisedProcess(launch, self.log), self._died)
 
     def wait_ready(self) -> None:
@@ -108,6 +115,40 @@ def gateway(settings: StackSettings, envoy: Path, config: Path, address: str) ->
     folder = config.parent
     argv = gateway_command(envoy.resolve(), config.name)
     return Companion(settings, "gateway", address, argv, folder, GatewayAdmin(folder).ready)
+
+
+def check_limiter(shared: SharedLimits | None, folder: Path) -> None:
+    """UsageError for what `limiter` would not start with; nothing is asked of Redis.
+
+    Args:
+        folder: of the gateway.
+    """
+    if shared is not None and shared.service is None:
+        from tritonkit.operate.limiter import Buckets
+
+        Buckets(shared, folder)
+
+
+def limiter(settings: StackSettings, folder: Path) -> Companion:
+    """The service that counts for all gateways that share a Redis, on a socket in the gateway's working directory."""
+    argv = [
+        sys.executable, "-m", "tritonkit", "limiter", "--gateway", str(settings.gateway.resolve()),
+        "--listen", f"unix:{SOCKET}",
+    ]  # fmt: skip
+    env = {name: os.environ[name] for name in _PYTHON if name in os.environ}
+    return Companion(
+        settings, "limiter", f"unix:{SOCKET}", argv, folder, lambda: _listens(folder), env
+    )
+
+
+def _listens(folder: Path) -> bool:
+    connection = UnixConnection(folder, SOCKET, _CALL_S)
+    try:
+        connection.connect()
+    except OSError:
+        return False
+    connection.close()
+    return True
 
 
 def prometheus(

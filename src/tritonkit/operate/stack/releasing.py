@@ -51,6 +51,12 @@ class Releasing:
         }  # fmt: skip
         if what not in known:
             raise UsageError("the stack", found=f"it was asked for {what!r}")
+        if self._settings.models_folder is not None and what != "end":
+            raise UsageError(
+                "the stack", found="it serves a backup from memory, and a release would copy models to the disk",
+                wanted="one that serves the project's repository",
+                todo="back up the new version, then: tritonkit down, tritonkit up --from-backup URL",
+            )  # fmt: skip
         return known[what](**facts)
 
     def close(self) -> None:

@@ -22,8 +22,11 @@ from tritonkit.operate.stack.control import Control
 from tritonkit.operate.stack.releasing import Releasing
 from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, stop_replicas
 from tritonkit.operate.stack.routing import Routing
+from tritonkit.operate.stack.shared_limits import SharedLimitsWatch
 from tritonkit.operate.stack.state import FOLDER, clear_state, read_state, write_state
 from tritonkit.operate.stack.values import Part, StackSettings
+from tritonkit.operate.store.keys import read_public_key
+from tritonkit.operate.store.whole import require_whole
 from tritonkit.publish import copy_models
 from tritonkit.serve.install import find_server
 from tritonkit.serve.ports import check_free, reachable
@@ -48,10 +51,12 @@ class Stack:
         self._companions: dict[str, companions.Companion] = {}
         self._absent: list[str] = []
         self._folder = settings.root / FOLDER
+        self._released = (settings.models_folder or self._folder) / _RELEASED
         self._admin = GatewayAdmin(self._folder / "gateway")
         self._lock: int | None = None
         self._control: Control | None = None
         self._releasing: Releasing | None = None
+        self._limits = SharedLimitsWatch(self._admin.undecided)
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
@@ -119,7 +124,7 @@ class Stack:
             self._companions.popitem()[1].stop()
         stop_replicas(self._replicas)
         self._replicas = []
-        shutil.rmtree(self._folder / _RELEASED, ignore_errors=True)
+        shutil.rmtree(self._released, ignore_errors=True)
         if self._lock is not None:
             clear_state(self._settings.root)
             os.close(self._lock)
@@ -143,6 +148,8 @@ class Stack:
             write_state(self._settings.root, os.getpid(), self.address, self.parts)
         except OSError as error:
             self._settings.emit("stack", f"its state cannot be written: {error.strerror}")
+        if self._spec.limits.shared and (said := self._limits.look()):
+            self._settings.emit("gateway", said)
         if self._places.audit is not None:
             self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
 
@@ -171,10 +178,12 @@ class Stack:
             )
         if settings.replicas < 1:
             raise UsageError("--replicas", found=str(settings.replicas), wanted="1 or more")
+        self._require_whole()
         folder = settings.gateway
         certificates.check_pair(folder / tls.certificate, folder / tls.key)
         if tls.client_ca:
             certificates.read_certificate(folder / tls.client_ca)
+        companions.check_limiter(self._spec.limits.shared, folder)
         if not keys.read_keys(folder / keys.FILE) and self._spec.jwt is None:
             settings.emit("gateway", "nobody may call yet: tritonkit keys add NAME")
         try:
@@ -185,6 +194,15 @@ class Stack:
                 todo=f"stop what uses it, or set another `port` in {folder / GATEWAY_FILE} (0 takes any free one)",
             ) from None  # fmt: skip
 
+    def _require_whole(self) -> None:
+        """What is damaged, or was changed by somebody, is not served."""
+        settings = self._settings
+        if settings.public_key is not None:
+            key = read_public_key(settings.public_key)
+            require_whole(settings.repository, settings.models or (), public_key=key)
+        elif settings.verify:
+            require_whole(settings.repository, settings.models or ())
+
     def _start(self) -> None:
         settings = self._settings
         envoy = find_server(settings.root).envoy
@@ -192,7 +210,7 @@ class Stack:
             raise companions.no_envoy()
         # Builds write into the repository: what runs, and is started again, is what was there at the start, or was
         # released since.
-        released = self._folder / _RELEASED
+        released = self._released
         shutil.rmtree(released, ignore_errors=True)
         copy_models(settings.repository, released)
         self._replicas = start_replicas(settings, released)
@@ -204,6 +222,9 @@ class Stack:
         models = self._replicas[0].endpoint.models
         replicas = [each.replica for each in self._replicas]
         config = write_gateway(self._spec, self._places, models, replicas, envoy)
+        shared = self._spec.limits.shared
+        if shared and shared.service is None:
+            self._add(companions.limiter(settings, self._folder / "gateway"), "limiter")
         self._add(companions.gateway(settings, envoy, config, self.address), "gateway")
         if settings.prometheus:
             targets = {
@@ -221,7 +242,7 @@ class Stack:
 
     def _release(self) -> Releasing:
         self._releasing = Releasing(
-            self._settings, self._routing, self._replicas, self._folder / _RELEASED, self._folder
+            self._settings, self._routing, self._replicas, self._released, self._folder
         )
         return self._releasing
 

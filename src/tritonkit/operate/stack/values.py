@@ -26,7 +26,7 @@ class Part:
     """A process of the stack as it is now.
 
     Args:
-        name: `replica-0`, `gateway`, `prometheus`, `redis`.
+        name: `replica-0`, `gateway`, `limiter`, `prometheus`, `redis`.
         state: `absent`: its program is not installed here.
         address: where it answers.
         pid: of its process; 0 while there is none.
@@ -53,6 +53,10 @@ class StackSettings:
         replicas: how many servers.
         gateway: the folder of the gateway's spec, keys and certificates.
         prometheus, redis: whether they are started where they are installed.
+        verify: refuse a repository that is not as it was published, before anything starts.
+        public_key: file of a key that must have signed it; None: its manifests decide.
+        models_folder: for the copy of the models that replicas serve, where it must not lie in the project; nothing can
+            be released then.
         drain_s: for requests that are under way when it stops.
         on_event: is told what happens.
     """
@@ -65,6 +69,9 @@ class StackSettings:
     gateway: Path = Path("deploy/gateway")
     prometheus: bool = True
     redis: bool = True
+    verify: bool = True
+    public_key: Path | None = None
+    models_folder: Path | None = None
     drain_s: float = 30.0
     on_event: Callable[[StackEvent], None] = field(default=lambda event: None)
 

@@ -18,6 +18,7 @@ from tritonkit.operate.store.index import (
     write_index,
 )
 from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
 from tritonkit.operate.store.remote import Store
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Progress, verify
@@ -80,6 +81,26 @@ def back_up(
             wanted="a model repository", todo="tritonkit build, or name one with --repository",
         )  # fmt: skip
     require_readable(contents)
+    signed = _fitting_signature(repository, contents, models)
+    with Mark(store, BACKING_UP) as mark:
+        mark.wait_until_none(REMOVING)
+        files, size_bytes = _copy(repository, store, contents, key, mark, progress)
+        index = Index(_now(), contents, signed)
+        name = write_index(store, index, key)
+        whole = mark.is_there()
+    while not whole:
+        # What removes files took this for dead, before it could see the index.
+        with Mark(store, BACKING_UP) as mark:
+            mark.wait_until_none(REMOVING)
+            _copy(repository, store, contents, key, mark, progress)
+            whole = mark.is_there()
+    return Backup(name, index, files, size_bytes)
+
+
+def _copy(
+    repository: Path, store: Store, contents: Contents, key: EncryptionKey | None, mark: Mark, progress: Progress
+) -> tuple[int, int]:  # fmt: skip
+    """Copy what the store lacks: how many files, and their bytes."""
     lacking = _lacking(store, contents, key)
     total = sum(entry.size_bytes for _, entry in lacking)
     done = 0
@@ -88,11 +109,11 @@ def back_up(
         nonlocal done
         done += size_bytes
         progress(min(done, total), total)
+        mark.renew()
 
     for model, entry in lacking:
         blobs.put(store, repository / model / entry.path, entry, key, count)
-    index = Index(_now(), contents, _fitting_signature(repository, contents, models))
-    return Backup(write_index(store, index, key), index, len(lacking), total)
+    return len(lacking), total
 
 
 def list_backups(store: Store, key: EncryptionKey | None = None) -> list[Listed]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -15,15 +16,27 @@ from tritonkit.operate.store.encryption import decrypt, encrypt, encrypted_bytes
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
 
-__all__ = ["fetch", "is_there", "put"]
+__all__ = ["fetch", "is_there", "path_of", "put", "stored"]
 
 _CHUNK = 1 << 20
+_FOLDERS = ("blobs", "sealed")
+_BLOB = re.compile(r"(blobs|sealed)/([0-9a-f]{2})/\2[0-9a-f]{62}")
 
 
 def is_there(store: Store, entry: Entry, key: EncryptionKey | None) -> bool:
     """Whether the store has a file whole, by its size: one that an interrupted copy left is shorter."""
     wanted = entry.size_bytes if key is None else encrypted_bytes(entry.size_bytes)
-    return store.size_bytes(_path(entry, key)) == wanted
+    return store.size_bytes(path_of(entry, key)) == wanted
+
+
+def stored(store: Store) -> dict[str, int]:
+    """All blobs that a store has, those of no backup too: path -> size in bytes there."""
+    return {
+        path: size_bytes
+        for folder in _FOLDERS
+        for path, size_bytes in store.files_below(folder).items()
+        if _BLOB.fullmatch(path)
+    }
 
 
 def put(
@@ -37,7 +50,7 @@ def put(
     """
     parts = _read(file, entry, count)
     sent = parts if key is None else encrypt(parts, key, hidden_name(key, entry.sha256))
-    store.write(_path(entry, key), sent)
+    store.write(path_of(entry, key), sent)
 
 
 def fetch(
@@ -49,7 +62,7 @@ def fetch(
         StoreError: it is missing or damaged, or the store cannot be read.
         UsageError: it was encrypted with another key.
     """
-    path = _path(entry, key)
+    path = path_of(entry, key)
     where = store.where(path)
     parts: Iterable[bytes] = store.read(path)
     if key is not None:
@@ -71,7 +84,8 @@ def fetch(
         )  # fmt: skip
 
 
-def _path(entry: Entry, key: EncryptionKey | None) -> str:
+def path_of(entry: Entry, key: EncryptionKey | None) -> str:
+    """Where a file lies in the store."""
     if key is None:
         return f"blobs/{entry.sha256[:2]}/{entry.sha256}"
     name = hidden_name(key, entry.sha256)

@@ -21,7 +21,15 @@ from tritonkit.operate.store.remote import Store
 from tritonkit.publish.staging import MODEL_NAME
 from tritonkit.spec.document import nearest
 
-__all__ = ["Index", "find", "ids", "read_index", "require_readable", "write_index"]
+__all__ = [
+    "Index",
+    "find",
+    "ids",
+    "read_index",
+    "remove_index",
+    "require_readable",
+    "write_index",
+]
 
 _FORMAT = "tritonkit backup 1"
 _FOLDER = "backups"
@@ -111,6 +119,11 @@ def write_index(store: Store, index: Index, key: EncryptionKey | None) -> str:
     name = f"{index.created}-{_digest(data)}"
     store.write(f"{_FOLDER}/{name}{_PLAIN if key is None else _SEALED}", [data])
     return name
+
+
+def remove_index(store: Store, name: str, encrypted: bool) -> None:
+    """Make a backup invisible; its files stay."""
+    store.remove(f"{_FOLDER}/{name}{_SEALED if encrypted else _PLAIN}")
 
 
 def read_index(store: Store, name: str, key: EncryptionKey | None, encrypted: bool) -> Index:

@@ -21,6 +21,7 @@ __all__ = [
     "new_encryption_key",
     "new_signing_key",
     "read_encryption_key",
+    "read_private",
     "read_public_key",
     "read_signing_key",
 ]
@@ -47,7 +48,7 @@ def new_encryption_key(file: Path) -> None:
 
 def read_encryption_key(file: Path) -> EncryptionKey:
     """The key in a file. UsageError where others can read it, or it has not 32 bytes."""
-    secret = _read_private(file)
+    secret = read_private(file)
     if len(secret) != _KEY_BYTES:
         raise UsageError(
             str(file), found=f"it has {len(secret)} bytes", wanted=f"{_KEY_BYTES} bytes",
@@ -80,7 +81,7 @@ def new_signing_key(file: Path) -> Path:
 
 def read_signing_key(file: Path) -> Any:
     """An `Ed25519PrivateKey`. UsageError where others can read the file, or it holds none."""
-    data = _read_private(file)
+    data = read_private(file)
     try:
         key = _serialization().load_pem_private_key(data, password=None)
     except Exception as error:  # of several kinds; they may quote what they were given
@@ -135,7 +136,7 @@ def _no_key(file: Path, kind: str) -> UsageError:
     )
 
 
-def _read_private(file: Path) -> bytes:
+def read_private(file: Path) -> bytes:
     """The content of a key file. UsageError where others can read it, or another user can write it."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from tritonkit.errors import UsageError
 
-__all__ = ["require_memory"]
+__all__ = ["free_bytes", "require_memory"]
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 _MOUNTS = Path("/proc/self/mountinfo")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def require_memory(folder: Path) -> None:
@@ -22,8 +25,22 @@ def require_memory(folder: Path) -> None:
         raise UsageError(
             str(folder), found=f"it is on a file system of the kind {kind}, not in memory",
             wanted="a folder on a tmpfs, such as one below /dev/shm",
-            todo="name one with --repository",
+            todo="name one with --repository, or with --memory where a backup is served",
         )  # fmt: skip
+
+
+def free_bytes(folder: Path) -> int:
+    """What can still be written to a folder in memory: its file system, the machine and the cgroup (v2) bound it."""
+    facts = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+    found = [shutil.disk_usage(folder).free, int(facts["MemAvailable"].split()[0]) << 10]
+    try:
+        most, used = (
+            (_CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current")
+        )
+        found.append(int(most) - int(used))
+    except (OSError, ValueError):  # no limit
+        pass
+    return max(0, min(found))
 
 
 def _kinds() -> dict[int, str]:

@@ -64,11 +64,29 @@ class Store:
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none where there is no such folder."""
         with _translated(self.where(folder)):
+            # Others write here too.
+            self.files.invalidate_cache()
             try:
                 found = self.files.ls(self._at(folder), detail=False)
             except FileNotFoundError:
                 return []
             return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+
+    def files_below(self, folder: str) -> dict[str, int]:
+        """The files in the folders of a folder: path from the store's own folder -> size in bytes."""
+        with _translated(self.where(folder)):
+            self.files.invalidate_cache()
+            found = self.files.find(self._at(folder), detail=True)
+        sizes = {}
+        for path, facts in found.items():
+            name = "/".join(str(path).split("/")[-2:])
+            sizes[f"{folder}/{name}"] = int(facts["size"])
+        return sizes
+
+    def remove(self, path: str) -> None:
+        """A file, if it is there."""
+        with _translated(self.where(path)), suppress(FileNotFoundError):
+            self.files.rm_file(self._at(path))
 
     def size_bytes(self, path: str) -> int | None:
         """Of a file; None where there is none."""

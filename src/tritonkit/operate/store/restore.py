@@ -19,7 +19,7 @@ from tritonkit.publish.publish import require_space, staged
 from tritonkit.publish.staging import Staging
 from tritonkit.spec.document import nearest
 
-__all__ = ["Restored", "restore"]
+__all__ = ["Restored", "choose", "restore"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Restored:
     others: tuple[str, ...]
 
 
-def _choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[str, Index]:
+def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[str, Index]:
     """The backup that is meant: its whole ID, and what it holds."""
     known = ids(store)
     name = find(known, store, as_of)
@@ -65,7 +65,7 @@ def restore(
         StoreError: the backup was changed, is damaged or not signed by the key; or the store cannot be read.
         PublishError: the repository cannot be written, or its disk is full.
     """
-    name, index = _choose(store, as_of, key)
+    name, index = choose(store, as_of, key)
     chosen = {model: index.models[model] for model in _known(models, index, name)}
     if public_key is not None:
         _require_signed(store, name, index, public_key, models)

@@ -1,0 +1,41 @@
+"""`tritonkit limiter`: the service that several gateways ask for the rates that they share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.keys import Folder, gateway_folder
+from tritonkit.cli.options import Root
+from tritonkit.cli.output import note, print_line
+
+__all__ = ["command"]
+
+
+def command(
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="HOST:PORT, port 0 takes a free one, or unix:PATH. It asks no caller who they are.",
+        ),
+    ] = "127.0.0.1:8081",
+    gateway: Folder = None,
+    root: Root = None,
+) -> None:
+    """Count the requests of keys for gateways that share rates, in the Redis that gateway.yaml names, until Ctrl-C.
+
+    `tritonkit up` starts one by itself; this is for gateways that run otherwise, such as in containers.
+
+    Example: tritonkit limiter --listen 127.0.0.1:8081
+    """
+    from tritonkit.operate.gateway import read_gateway
+    from tritonkit.operate.limiter import run_limiter
+
+    folder = gateway_folder(root, gateway).resolve()
+
+    def print_ready(address: str) -> None:
+        print_line(f"limiter  {address}")
+
+    run_limiter(read_gateway(folder), folder, listen, said=note, ready=print_ready)

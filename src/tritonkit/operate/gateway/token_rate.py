@@ -1,0 +1,40 @@
+"""The rate of each subject of JSON Web Tokens: Envoy's local rate limit with a bucket for whoever comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonkit.operate.gateway.routes import bucket
+from tritonkit.operate.gateway.spec import Jwt
+
+__all__ = ["METADATA", "token_rate_filter"]
+
+METADATA = "subject"
+"""Of a request's metadata: `jwt:` and the subject of its token, where subjects have a rate (`admission.lua`)."""
+_TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+_DESCRIPTOR = "subject"
+_SUBJECTS = 10_000
+"""Buckets at a time; beyond, the one that was not used for longest is forgotten, and begins full."""
+
+
+def token_rate_filter(jwt: Jwt, space: str) -> dict[str, Any]:
+    """The HTTP filter, beside the one for keys; only for a `jwt` that has a rate.
+
+    Args:
+        space: of the request's metadata.
+    """
+    subject = {"key": space, "path": [{"key": METADATA}]}
+    action = {"descriptor_key": _DESCRIPTOR, "source": "DYNAMIC", "metadata_key": subject}
+    every = {"default_value": {"numerator": 100}}
+    return {"name": "tritonkit.token_rate", "typed_config": {
+        "@type": _TYPE,
+        "stat_prefix": "tokens",
+        # Of requests without a bucket of their own: as many as there may be.
+        "token_bucket": bucket(1e6, 1_000_000),
+        "filter_enabled": every, "filter_enforced": every,
+        "status": {"code": "TooManyRequests"},
+        "rate_limited_as_resource_exhausted": True,
+        "rate_limits": [{"actions": [{"metadata": action}]}],
+        "descriptors": [{"entries": [{"key": _DESCRIPTOR}], "token_bucket": bucket(jwt.rate_per_s or 1.0, jwt.tokens)}],
+        "max_dynamic_descriptors": _SUBJECTS,
+    }}  # fmt: skip

@@ -1,0 +1,45 @@
+"""Whether a gateway's shared rates hold, as its own counters say it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["SharedLimitsWatch"]
+
+_PAUSE_S = 30.0
+"""Between two sentences about the same; and without a failure until all is well."""
+
+
+class SharedLimitsWatch:
+    """Counts the requests that have passed without a decision.
+
+    Args:
+        undecided: how many they are since the gateway has started.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self, undecided: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._undecided, self._clock = undecided, clock
+        self._known, self._untold = 0, 0
+        self._told_at = self._failed_at = float("-inf")
+        self._lost = False
+
+    def look(self) -> str:
+        """What is to be said now; mostly nothing."""
+        found, now = self._undecided(), self._clock()
+        # A gateway that was started again counts from 0.
+        new = found - self._known if found >= self._known else found
+        self._known = found
+        if new:
+            self._failed_at, self._untold = now, self._untold + new
+        if self._untold and now >= self._told_at + _PAUSE_S:
+            said = f"{self._untold} requests passed without a decision on their shared rate: each gateway counts alone"
+            self._lost, self._untold, self._told_at = True, 0, now
+            return said
+        if self._lost and now >= self._failed_at + _PAUSE_S:
+            self._lost = False
+            return f"shared rates hold: no request passed without a decision for {_PAUSE_S:g} s"
+        return ""

@@ -1,0 +1,115 @@
+"""Who works in a store just now: what backs up, or what removes old backups. Neither overlaps the other.
+
+Each first writes a mark of its own, then looks for marks of the other kind. Of two that begin at once, one at least
+sees the other, in any store whose listing has what was written before it. A backup then waits; what removes gives up.
+
+A mark that was not written again for an hour is of a process that is gone. What removes deletes such a mark before it
+looks which backups there are. A backup whose mark is gone when its index is written, because its machine slept, say,
+looks once more whether all of its files are there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from tritonkit.errors import StoreBusy, StoreError
+from tritonkit.operate.store.remote import Store
+
+__all__ = ["BACKING_UP", "REMOVING", "Mark"]
+
+BACKING_UP, REMOVING = "backing-up", "removing"
+"""Folders of marks."""
+
+_STALE_S, _AGAIN_S = 3600.0, 60.0
+_WAIT_S, _PAUSE_S = 900.0, 1.0
+
+
+class Mark:
+    """A mark in a store for as long as the block.
+
+    Args:
+        kind: BACKING_UP or REMOVING.
+        clock: seconds since 1970; marks of other machines are held against it.
+    """
+
+    def __init__(self, store: Store, kind: str, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._kind, self._clock = store, kind, clock
+        self._path = f"{kind}/{secrets.token_hex(8)}"
+        self._written_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._write()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        # An account that may not delete leaves it; in an hour it counts no more.
+        with suppress(StoreError):
+            self._store.remove(self._path)
+
+    def renew(self) -> None:
+        """Say that the work goes on; called often, it writes once a minute.
+
+        Raises:
+            StoreBusy: it was not called for so long that others may have taken the work for dead.
+        """
+        passed_s = self._clock() - self._written_at
+        if self._kind == REMOVING and not passed_s < _STALE_S / 2:
+            raise StoreBusy(
+                self._store.url, found=f"nothing was done for {passed_s:.0f} s",
+                wanted="work without such a pause", todo="run the same command again",
+            )  # fmt: skip
+        if not 0 <= passed_s < _AGAIN_S:
+            self._write()
+
+    def is_there(self) -> bool:
+        """Whether nobody took the work for dead."""
+        return self._path.rpartition("/")[2] in self._store.names(self._kind)
+
+    def wait_until_none(self, kind: str, most_s: float = _WAIT_S) -> None:
+        """Until no work of this kind is under way.
+
+        Raises:
+            StoreBusy: it still is.
+        """
+        deadline = time.monotonic() + most_s
+        while names := self._others(kind):
+            if time.monotonic() > deadline:
+                raise StoreBusy(
+                    self._store.where(names[0]), found="other work is under way in the store",
+                    wanted="none", todo="run the same command again when it has ended",
+                )  # fmt: skip
+            self.renew()
+            time.sleep(_PAUSE_S)
+
+    def _others(self, kind: str) -> list[str]:
+        """Marks of a kind that count; those of processes that are gone are deleted by what removes."""
+        fresh = []
+        for name in self._store.names(kind):
+            path = f"{kind}/{name}"
+            if self._is_fresh(path):
+                fresh.append(path)
+            elif self._kind == REMOVING:
+                self._store.remove(path)
+        return fresh
+
+    def _is_fresh(self, path: str) -> bool:
+        try:
+            text = b"".join(self._store.read(path))
+        except StoreError:  # it has just been removed
+            return self._store.size_bytes(path) is not None
+        try:
+            return self._clock() - float(text) < _STALE_S
+        except ValueError:
+            return True
+
+    def _write(self) -> None:
+        self._written_at = self._clock()
+        self._store.write(self._path, [f"{self._written_at:.3f}".encode()])

@@ -1,0 +1,76 @@
+"""Remove old backups from a store, and the files that no backup holds any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tritonkit.errors import UsageError
+from tritonkit.operate.store import blobs
+from tritonkit.operate.store.index import ids, read_index, remove_index
+from tritonkit.operate.store.keys import EncryptionKey
+from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
+from tritonkit.operate.store.remote import Store
+
+__all__ = ["Pruned", "prune"]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed.
+
+    Args:
+        backups: IDs, the oldest first.
+        kept: IDs of those that are left.
+        files: how many files no backup held any more.
+        size_bytes: of these, as the store has them.
+    """
+
+    backups: tuple[str, ...]
+    kept: tuple[str, ...]
+    files: int
+    size_bytes: int
+
+
+def prune(
+    store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run: bool = False
+) -> Pruned:
+    """Leave the latest backups, and what they are made of.
+
+    Indexes go first: what is interrupted leaves files that the next run removes. A restore of a backup that is removed
+    meanwhile fails, and changes nothing.
+
+    Args:
+        keep: so many are left.
+        key: opens those that are left, if they are encrypted.
+        dry_run: remove nothing, and say what would be.
+
+    Raises:
+        UsageError: `keep` is none, or an encrypted backup that is left and no key, or another one.
+        StoreBusy: a backup is being made; nothing was removed.
+        StoreError: a backup that is left cannot be read, so nobody knows what it is made of, and nothing was removed;
+            or the store cannot be used.
+    """
+    if keep < 1:
+        raise UsageError("--keep", found=str(keep), wanted="1 or more")
+    with Mark(store, REMOVING) as mark:
+        mark.wait_until_none(BACKING_UP, 0.0)
+        known = ids(store)
+        left, old = list(known)[-keep:], list(known)[:-keep]
+        named = set(_named(store, {name: known[name] for name in left}, key))
+        unnamed = {path: size for path, size in blobs.stored(store).items() if path not in named}
+        if not dry_run:
+            for name in old:
+                mark.renew()
+                remove_index(store, name, known[name])
+            for path in unnamed:
+                mark.renew()
+                store.remove(path)
+    return Pruned(tuple(old), tuple(left), len(unnamed), sum(unnamed.values()))
+
+
+def _named(store: Store, left: dict[str, bool], key: EncryptionKey | None) -> Iterator[str]:
+    """The paths of all files of these backups."""
+    for name, encrypted in left.items():
+        for entry in read_index(store, name, key, encrypted).files:
+            yield blobs.path_of(entry, key if encrypted else None)

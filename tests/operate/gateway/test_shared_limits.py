@@ -1,0 +1,182 @@
+"""Two gateways and one Redis: a key's rate holds over both, and without Redis each counts alone."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.cache.conftest import RedisServer
+from tests.operate.gateway.conftest import Gateway, StartGateway
+from tests.parts import program
+from tests.waiting import eventually
+from tritonkit.operate.keys import FILE
+from tritonkit.operate.observe.metrics import GATEWAY_UNDECIDED
+from tritonkit.serve.ports import check_free
+
+pytestmark = pytest.mark.needs("envoy", "redis")
+
+ADMITTED = 503  # there is no replica
+RATE, BURST = 20.0, 2
+CALLERS = 3
+"""Of each gateway."""
+LOAD_S = 2.5
+PASSWORD = "hunter2"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One that runs, with a password."""
+    server = RedisServer(
+        str(program("redis-server")), tmp_path_factory.mktemp("redis"), "--requirepass", PASSWORD
+    )
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[Gateway]]:
+    """Two with the same keys, each with a limiter of its own."""
+    limiters: list[subprocess.Popen[str]] = []
+
+    def start() -> Gateway:
+        port = check_free("127.0.0.1", 0)
+        shared = (
+            f"{{redis: '{redis.url}', password_file: redis-password,"
+            f" service: '127.0.0.1:{port}', timeout_ms: 10000}}"
+        )
+
+        def prepare(folder: Path) -> None:
+            (folder / "redis-password").write_text(PASSWORD)
+            (folder / "redis-password").chmod(0o600)
+            words = ("limiter", "--gateway", str(folder), "--listen", f"127.0.0.1:{port}")
+            limiter = subprocess.Popen(
+                [sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True,
+                stderr=subprocess.STDOUT, env=os.environ,
+            )  # fmt: skip
+            limiters.append(limiter)
+            assert limiter.stdout is not None
+            assert limiter.stdout.readline() == f"limiter  127.0.0.1:{port}\n"
+
+        return start_gateway(f"limits: {{shared: {shared}}}", prepare)
+
+    found = [start(), start()]
+    key = found[0].add_key("limited", rate=RATE)
+    found[0].add_key("free")
+    found[0].add_key("slow", rate=0.01)
+    for each in found:
+        each.keys = found[0].keys
+        if each is not found[0]:
+            shutil.copy(found[0].places.folder / FILE, each.places.folder / FILE)
+        each.reload()
+        eventually(lambda each=each: each.get("/v2", {"x-api-key": key})[0] in (ADMITTED, 429))
+    for limiter in limiters:
+        assert limiter.stdout is not None
+        assert "rates were read again" in limiter.stdout.readline()
+    yield found
+    for limiter in limiters:
+        limiter.terminate()
+        assert limiter.wait(60) == 0
+        assert limiter.stdout is not None
+        limiter.stdout.close()
+
+
+def statuses(gateways: list[Gateway], name: str = "limited") -> tuple[Counter[int], float]:
+    """How often each status came while callers of each gateway asked without a pause, and for how long they did."""
+    found: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def ask(gateway: Gateway, until: float) -> None:
+        context = ssl.create_default_context(cafile=str(gateway.places.folder / "tls" / "ca.crt"))
+        host, _, port = gateway.address.rpartition(":")
+        connection = http.client.HTTPSConnection(host, int(port), timeout=60, context=context)
+        mine: Counter[int] = Counter()
+        while time.monotonic() < until:
+            connection.request("GET", "/v2", headers={"x-api-key": gateway.keys[name]})
+            answer = connection.getresponse()
+            answer.read()
+            mine[answer.status] += 1
+        connection.close()
+        with lock:
+            found.update(mine)
+
+    began = time.monotonic()
+    threads = [
+        threading.Thread(target=ask, args=(each, began + LOAD_S)) for each in [*gateways] * CALLERS
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found, time.monotonic() - began
+
+
+def test_two_gateways_together_admit_one_rate(gateways: list[Gateway]) -> None:
+    """Alone each would admit it: then there were twice as many."""
+    found, took_s = statuses(gateways)
+    assert set(found) == {ADMITTED, 429}
+    assert found[ADMITTED] <= 1.05 * (BURST + RATE * took_s) + 1
+    assert found[ADMITTED] > BURST
+    assert [each.admin.undecided() for each in gateways] == [0, 0]
+
+
+def test_what_is_refused_is_said(gateways: list[Gateway]) -> None:
+    """As where a gateway counts alone, over REST and gRPC; what another gateway has let through counts."""
+    first, second = gateways
+    key = first.keys["slow"]
+    second.get("/v2", {"x-api-key": key})
+    assert first.get("/v2", {"x-api-key": key}) == (
+        429, '{"error":"too many requests of this key: wanted fewer in a second"}\n',
+    )  # fmt: skip
+    method = "/inference.GRPCInferenceService/ServerLive"
+    assert first.call(method, x_api_key=key)[0] == "RESOURCE_EXHAUSTED"
+
+
+def test_keys_without_a_rate_are_not_asked_about(
+    gateways: list[Gateway], redis: RedisServer
+) -> None:
+    """They do not wait for Redis, and none of them is refused."""
+    import redis as library
+
+    def decisions() -> int:
+        stats = library.Redis(port=redis.port, password=PASSWORD).info("commandstats")
+        return int(stats["cmdstat_evalsha"]["calls"])
+
+    before = decisions()
+    found, _ = statuses(gateways, "free")
+    assert set(found) == {ADMITTED}
+    assert decisions() == before
+
+
+def test_without_redis_requests_pass_and_each_gateway_counts_alone(
+    gateways: list[Gateway], redis: RedisServer
+) -> None:
+    """No caller is refused because of it; Envoy's counter says that there was no decision; later it is asked again."""
+    redis.kill()
+    found, took_s = statuses(gateways)
+    assert set(found) == {ADMITTED, 429}
+    assert found[ADMITTED] <= 2 * (1.1 * RATE * took_s + BURST)
+    assert all(each.admin.undecided() > 0 for each in gateways)
+    for each in gateways:
+        metrics = each.metrics()
+        assert re.search(rf"^{GATEWAY_UNDECIDED}{{.*}} [1-9]", metrics, re.MULTILINE), metrics
+    redis.start()
+
+    def decided_again() -> bool:
+        before = [each.admin.undecided() for each in gateways]
+        asked = [each.get("/v2", {"x-api-key": each.keys["limited"]})[0] for each in gateways]
+        return before == [each.admin.undecided() for each in gateways] and asked != []
+
+    eventually(decided_again, "decisions again")
