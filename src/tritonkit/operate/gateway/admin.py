@@ -34,6 +34,10 @@ class GatewayAdmin:
         """Requests of callers that are under way; 0 where there is no gateway."""
         return self._stat("http.gateway.downstream_rq_active")
 
+    def healthy_replicas(self) -> int:
+        """How many replicas get requests over gRPC."""
+        return self._stat("cluster.grpc.membership_healthy")
+
     def rejected(self) -> int:
         """How many configurations of routes it has refused since it started."""
         return self._stat("http.gateway.rds.gateway.update_rejected")

@@ -26,27 +26,30 @@ class Replica:
         name: in logs and metrics.
         grpc: `host:port`.
         rest: the same of its REST proxy; empty where it has none.
+        count: how many servers answer under its host's name, each at an address of its own.
     """
 
     name: str
     grpc: str
     rest: str = ""
+    count: int = 1
 
 
 def clusters(replicas: Sequence[Replica], limits: GatewayLimits) -> list[dict[str, Any]]:
     """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica."""
     rest = [each.rest for each in replicas if each.rest]
+    servers = sum(each.count for each in replicas)
     return [
-        _cluster("grpc", [each.grpc for each in replicas], limits, http2=True),
-        _cluster("rest", rest, limits, http2=False),
+        _cluster("grpc", [each.grpc for each in replicas], servers, limits, http2=True),
+        _cluster("rest", rest, servers, limits, http2=False),
     ]
 
 
 def _cluster(
-    name: str, addresses: Sequence[str], limits: GatewayLimits, *, http2: bool
+    name: str, addresses: Sequence[str], servers: int, limits: GatewayLimits, *, http2: bool
 ) -> dict[str, Any]:
     # A cluster's limits are for all of its replicas together.
-    most = limits.requests_per_replica * max(1, len(addresses))
+    most = limits.requests_per_replica * max(1, servers)
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,
