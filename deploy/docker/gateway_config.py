@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tritonkit.errors import TritonkitError
+from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.operate import certificates, keys
 from tritonkit.operate.gateway import read_gateway
 from tritonkit.operate.gateway.spec import FILE as SPEC
@@ -27,6 +27,7 @@ PROJECT = Path("/project")
 FOLDER = PROJECT / "deploy" / "gateway"
 OUT = Path("/gateway")
 FILES = OUT / "files"
+ENVOY = "/usr/local/bin/envoy"
 GATEWAY_USER = 10001
 FIRST_KEY = "first.key"
 PORT, METRICS_PORT = 8443, 8444
@@ -83,7 +84,7 @@ def _tritonkit(owner: os.stat_result, *words: str) -> bytes:
     """What `tritonkit` prints, run as the owner of the folder."""
     done = subprocess.run(
         [sys.executable, "-m", "tritonkit.cli", *words], cwd="/tmp", check=False,  # noqa: S108 (a tmpfs)
-        stdout=subprocess.PIPE, user=owner.st_uid, group=owner.st_gid, extra_groups=[], umask=0o077,
+        stdout=subprocess.PIPE, user=owner.st_uid, group=owner.st_gid, extra_groups=[], umask=0o022,
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(done.returncode)
@@ -100,7 +101,7 @@ def _copy() -> None:
     spec = read_gateway(FOLDER)
     tls = spec.tls
     certificates.check_pair(FOLDER / tls.certificate, FOLDER / tls.key)
-    keys.read_keys(FOLDER / keys.FILE)
+    _refuse_foreign(FOLDER / keys.FILE)
     if tls.client_ca:
         certificates.read_certificate(FOLDER / tls.client_ca)
     jwks = spec.jwt.jwks if spec.jwt else None
@@ -110,6 +111,18 @@ def _copy() -> None:
             target.unlink(missing_ok=True)
         elif not target.exists() or target.read_bytes() != source.read_bytes():
             _write(target, source.read_bytes(), GATEWAY_USER, GATEWAY_USER)
+
+
+def _refuse_foreign(file: Path) -> None:
+    """Refuse keys that others than the owner of the folder can write, and so give themselves some."""
+    if not file.exists():
+        return
+    state, owner = file.stat(), FOLDER.stat().st_uid
+    if state.st_uid != owner or state.st_mode & 0o022:
+        raise UsageError(
+            str(file), found="others than the owner of the folder can write it", wanted="a file of the owner's alone",
+            todo=f"look into it, then: chown {owner} {file.name}; chmod go-w {file.name}",
+        )  # fmt: skip
 
 
 def _write(file: Path, content: bytes, user: int, group: int) -> None:
@@ -134,7 +147,7 @@ def _look() -> tuple[object, ...]:
             state = file.stat()
         except OSError:
             continue
-        found.append((str(file), state.st_ino, state.st_mtime_ns, state.st_size))
+        found.append((str(file), state.st_ino, state.st_mode, state.st_mtime_ns, state.st_size))
     return tuple(found)
 
 
@@ -143,7 +156,7 @@ def _render() -> subprocess.Popen[bytes]:
     OUT.chmod(0o700)
     os.chown(OUT, GATEWAY_USER, GATEWAY_USER)
     command = [
-        sys.executable, "-m", "tritonkit.cli", "gateway", "render", "--watch", "--out", str(OUT),
+        sys.executable, "-m", "tritonkit.cli", "gateway", "render", "--watch", "--out", str(OUT), "--envoy", ENVOY,
         "--gateway", str(FILES), "--repository", str(PROJECT / "model_repository"),
         "--replica", "triton:8001,triton:8000", "--each", os.environ.get("TRITON_REPLICAS") or "2",
         "--listen", f"0.0.0.0:{PORT}", "--metrics", f"0.0.0.0:{METRICS_PORT}",

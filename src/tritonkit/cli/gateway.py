@@ -81,6 +81,9 @@ def render(
     watch: Annotated[
         bool, typer.Option("--watch", help="Go on, and write again what changed keys and models need.")
     ] = False,
+    envoy: Annotated[
+        Path | None, typer.Option(help="The Envoy that checks it; by default that of the server's environment, or on PATH.")
+    ] = None,
     gateway: Folder = None,
     repository: Repository = None,
     root: Root = None,
@@ -104,7 +107,7 @@ def render(
         _address("--listen", listen) if listen else None,
         metrics,
     )
-    files = GatewayFiles(sources, out.resolve(), _envoy(project))
+    files = GatewayFiles(sources, out.resolve(), envoy or _envoy(project))
     print_line(str(files.write()))
     if watch:
         files.follow(_until_signal(), note)
