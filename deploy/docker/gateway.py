@@ -1,7 +1,7 @@
 """Runs the gateway's Envoy on the files that the service `gateway-config` writes.
 
     gateway.py           until SIGTERM: no new connections, requests under way are answered, then it ends
-    gateway.py health    exit code 0 where it serves and a replica is healthy, else 1 with the reason
+    gateway.py health    exit code 0 where it serves and has found a healthy replica since it began, else 1
 
 Standard library only: `core` and `tritonkit` hold copies of modules of src/tritonkit.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from checks import Refused
 from core.rest import envoy_command, find_envoy
+
 from tritonkit.operate.gateway.admin import GatewayAdmin
 
 __all__ = ["main"]
@@ -62,6 +63,7 @@ def _start() -> subprocess.Popen[bytes]:
             CONFIG, "there is no configuration", "docker compose up gateway-config says why"
         )
     RUN.mkdir(mode=0o700, exist_ok=True)
+    (RUN / "began").unlink(missing_ok=True)
     # As `tritonkit.operate.gateway.gateway_command` has it.
     command = [*envoy_command(envoy, CONFIG), "--file-flush-interval-msec", "500"]
     return subprocess.Popen(command, cwd=RUN)
@@ -72,9 +74,13 @@ def _health() -> int:
     if not admin.ready():
         sys.stdout.write("Envoy does not serve\n")
         return 1
-    if not admin.healthy_replicas():
-        sys.stdout.write("no replica is healthy\n")
-        return 1
+    # Later on it is the replicas that are unhealthy, and not the gateway.
+    began = RUN / "began"
+    if not began.exists():
+        if not admin.healthy_replicas():
+            sys.stdout.write("no replica is healthy yet\n")
+            return 1
+        began.touch()
     return 0
 
 

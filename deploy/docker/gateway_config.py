@@ -1,7 +1,7 @@
 """Keeps what the gateway reads: certificates and keys of the project's `deploy/gateway`, and Envoy's configuration.
 
-The files of the host belong to the owner of the checkout alone, and the gateway's user is another one. So this starts as
-root, copies into a volume what the gateway needs (not the authority's key), and looks every second whether it has
+The files of the host belong to the owner of the checkout alone, and the gateway's user is another one. So this starts
+as root, copies into a volume what the gateway needs (not the authority's key), and looks every second whether it has
 changed. Everything else, Envoy's check included, is done by `tritonkit gateway render` as the gateway's user. Where
 there is nothing yet, the owner of the folder gets certificates and a key for a start. It needs no network.
 """

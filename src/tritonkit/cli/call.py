@@ -34,6 +34,15 @@ def command(
         int | None, typer.Option(help="Model version; the server's choice by default.")
     ] = None,
     address: Address = "127.0.0.1:8001",
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM file of the authorities to trust with TLS; the system's by default."
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", help="File with a gateway's API key.")
+    ] = None,
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -41,14 +50,16 @@ def command(
 
     Example: tritonkit call digits --input image=@models/digits/examples/seven.png
     """
-    from tritonkit.client import Client
+    from tritonkit.client import TLS, Client, Secret
 
     given = dict(pairs := [_split(text) for text in inputs])
     if len(given) < len(pairs):
         raise UsageError(
             "--input", found="one name is given twice", wanted="each input once", todo="drop one"
         )
-    with Client(address, timeout_s=timeout_s) as client:
+    tls = TLS(ca=ca) if ca else None
+    key = Secret.from_file(api_key_file) if api_key_file else None
+    with Client(address, timeout_s=timeout_s, tls=tls, api_key=key) as client:
         handle = client.model(model, version)
         values = {name: _value(name, given[name], handle.signature) for name in given}
         reply = handle.predict(inputs=values)

@@ -1,4 +1,4 @@
-"""`tritonkit gateway`: whether a gateway could start with the files as they are, and the files of one that runs elsewhere."""
+"""`tritonkit gateway`: whether one could start with the files as they are, and the files of one that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def render(
         bool, typer.Option("--watch", help="Go on, and write again what changed keys and models need.")
     ] = False,
     envoy: Annotated[
-        Path | None, typer.Option(help="The Envoy that checks it; by default that of the server's environment, or on PATH.")
+        Path | None, typer.Option(help="The Envoy that checks it; the server environment's by default, or PATH's.")
     ] = None,
     gateway: Folder = None,
     repository: Repository = None,
@@ -90,7 +90,7 @@ def render(
 ) -> None:  # fmt: skip
     """Write what the Envoy of a gateway that runs elsewhere reads, such as in a container; Envoy checks it first.
 
-    Start it with `envoy --config-path OUT/envoy.json`, on a machine that has OUT and the gateway's folder under the same paths.
+    Start it with `envoy --config-path OUT/envoy.json` where OUT and the gateway's folder have the same paths.
 
     Example: tritonkit gateway render --out /srv/gateway --replica a:8001,a:8000 --replica b:8001,b:8000
     """

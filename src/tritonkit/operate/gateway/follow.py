@@ -1,4 +1,4 @@
-"""The files of a gateway whose Envoy runs elsewhere, such as in a container: written, and kept as keys and models are."""
+"""The files of a gateway whose Envoy runs elsewhere, as in a container: written, and written again as keys change."""
 
 from __future__ import annotations
 
