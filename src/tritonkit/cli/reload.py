@@ -47,7 +47,7 @@ def command(
     from tritonkit.client import Client
     from tritonkit.client.reload import reload_models
 
-    done = {}
+    done = []
     for each in _each(address):
         with Client(
             each,
@@ -55,12 +55,12 @@ def command(
             admin_key=read_key(key_file, each),
             allow_plaintext_credentials=allow_plaintext_credentials,
         ) as client:
-            done[each] = reload_models(client, models or (), timeout_s=timeout_s)
+            done.append((each, reload_models(client, models or (), timeout_s=timeout_s)))
     if as_json:
-        facts = [_facts(each, found) for each, found in done.items()]
+        facts = [_facts(each, found) for each, found in done]
         print_json(facts[0] if len(facts) == 1 else {"servers": facts})
         return
-    for each, found in done.items():
+    for each, found in done:
         _print(each, found)
 
 
