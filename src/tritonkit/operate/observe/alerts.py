@@ -67,6 +67,12 @@ def _cache_down(pace: Pace) -> str:
     return f"{per_s(hits, 'model', window)} == 0 and {asked} and {before}"
 
 
+def _gone(pace: Pace) -> str:
+    """Where replicas are found by name, one that ended is no target any more: there is no `up` of 0."""
+    known = f"count({triton(m.UP)})"
+    return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
+
+
 def _full(free: str, size: str) -> str:
     return f"{triton(free)} / {triton(size)} < {_NEARLY_FULL:g}"
 
@@ -99,6 +105,13 @@ ALERTS: tuple[Alert, ...] = (
         "Prometheus cannot scrape replica {{ $labels.instance }}",
         "The server ended, its machine is away, or its port is closed to Prometheus",
         "tritonkit doctor, and the server's log",
+    ),
+    Alert(
+        "ReplicaGone", Severity.ticket,
+        _gone, 120,
+        "Prometheus knows of fewer replicas than within the last hour",
+        "A container ended, and its address went out of the name; or there are fewer on purpose",
+        "docker compose ps --all triton, and the log of the one that ended",
     ),
     Alert(
         "GatewayReplicaOut", Severity.ticket,
