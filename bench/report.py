@@ -50,7 +50,7 @@ class Ratio:
 class Report:
     """The outcome of one measurement.
 
-    `more` is written into the JSON beside the ratios: figures that tables are made from. `notes` are printed below them.
+    `more` is written into the JSON beside the ratios: figures that tables are made from. `notes` are printed below.
     """
 
     bench: str

@@ -59,8 +59,7 @@ def known(client: Client) -> bool:
     """Whether the gateway knows its key."""
     try:
         return client.is_ready()
-    except InferenceError as error:
-        assert "UNAUTHENTICATED" in str(error)
+    except InferenceError:
         return False
 
 

@@ -101,6 +101,8 @@ CASES = (
     Case("GatewayReplicaOut", "both are well", {_HEALTHY: "2+0x10", _MEMBERS: "2+0x10"}, 5),
     Case("GatewayHasNoReplica", "none of two", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x13"}, 8,
          {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
+    Case("GatewayHasNoReplica", "their names are gone", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x3 0+0x10"}, 8,
+         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
     Case("GatewayHasNoReplica", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 8),
     Case("GatewayHasNoReplica", "a cluster without members", {_HEALTHY: "0+0x10", _MEMBERS: "0+0x10"}, 8),
     Case("GatewayDown", "no answer for minutes", {_GATEWAY_UP: "1+0x5 0+0x10"}, 10, _OF_GATEWAY),

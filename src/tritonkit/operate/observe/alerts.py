@@ -73,6 +73,12 @@ def _gone(pace: Pace) -> str:
     return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
 
 
+def _none(pace: Pace) -> str:
+    """Replicas that are found by name are no members any more once they are gone."""
+    had = f"max_over_time({gateway(m.GATEWAY_MEMBERS)}[{pace(86400)}]) > 0"
+    return f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {had}"
+
+
 def _full(free: str, size: str) -> str:
     return f"{triton(free)} / {triton(size)} < {_NEARLY_FULL:g}"
 
@@ -122,7 +128,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "GatewayHasNoReplica", Severity.page,
-        lambda _: f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {gateway(m.GATEWAY_MEMBERS)} > 0", 60,
+        _none, 60,
         "No replica of {{ $labels.envoy_cluster_name }} is healthy: every request is refused",
         "All replicas fail their health checks, or the network between is broken",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
