@@ -22,8 +22,9 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CARRIED = (
-    "deploy/docker", "deploy/grafana", "deploy/prometheus", "docker-compose.yml", "loadtest",
-    "python_backends", "pyproject.toml", "README.md", "LICENSE",
+    "deploy/alertmanager", "deploy/collector", "deploy/docker", "deploy/grafana", "deploy/prometheus",
+    "docker-compose.yml", "docker-compose.direct.yml", "loadtest", "python_backends", "pyproject.toml", "README.md",
+    "LICENSE",
 )  # fmt: skip
 NATIVE = Path("python_backends") / "native"
 # Keys and wheels of this machine, and what `tritonkit manifests` computes for the models of the clone.

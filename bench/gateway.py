@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.h2load import Body, Load, grpc_body, h2load
+from bench.images import image_sizes
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
@@ -66,10 +67,13 @@ def run(setting: Setting) -> Report:
         ratios.append(Ratio(name, rates, at_most=1 + RATE_OFF, at_least=1 - RATE_OFF))
         for model in chosen("--models", setting.models, MODELS):
             ratios += _of(setting, places, model)
+    sizes = image_sizes()
     return Report(
         "gateway",
         "through the gateway (TLS, key, audit log) over without it, from a compiled load generator on the same cores",
         ratios,
+        more={"image_bytes": sizes},
+        notes=[f"image {name}: {size / 1e6:.0f} MB" for name, size in sizes.items()],
     )
 
 

@@ -50,13 +50,14 @@ class Ratio:
 class Report:
     """The outcome of one measurement.
 
-    `more` is written into the JSON beside the ratios: figures that tables are made from.
+    `more` is written into the JSON beside the ratios: figures that tables are made from. `notes` are printed below.
     """
 
     bench: str
     about: str
     ratios: Sequence[Ratio]
     more: dict[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def holds(self) -> bool:
@@ -74,6 +75,8 @@ def print_report(report: Report) -> None:
         print(f"{ratio.name:{wide}}  {ratio.median:7.3f} {least:7.3f} {most:7.3f}  {_limit(ratio)}")
         for key, value in ratio.facts.items():
             print(f"{'':{wide}}    {key}: {value}")
+    for note in report.notes:
+        print(note)
 
 
 def write_json(report: Report, path: Path) -> None:

@@ -90,6 +90,13 @@ def test_what_the_image_copies_needs_nothing_else() -> None:
                 assert node.level == 1 or name in sys.stdlib_module_names, f"{file} imports {name}"
 
 
+def test_the_gateway_s_image_has_what_it_imports() -> None:
+    """Of the package it has this module, `serve/core` and nothing else (deploy/docker/Dockerfile)."""
+    for name in imports(SOURCE / "operate" / "gateway" / "admin.py"):
+        known = name.startswith("tritonkit.serve.core.")
+        assert known or name.split(".")[0] in sys.stdlib_module_names, name
+
+
 def python(code: str) -> str:
     """Run code in a fresh interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

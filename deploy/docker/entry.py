@@ -48,6 +48,7 @@ VENV = Path("/opt/tritonkit/venv")
 HOST = "0.0.0.0"  # noqa: S104 (the container's own; compose publishes it on loopback)
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 _CACHED = re.compile(r"response_cache\s*{\s*enable:\s*true")
+_TRACE_URL = re.compile(r"https?://[^\s,]+")
 _CALLED = re.compile(r'model_name:\s*"([^"]+)"')
 
 DRAIN_S = 20
@@ -165,7 +166,24 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         grpc_port=GRPC_PORT,
         shared_memory=options.shared_memory,
     )
-    return [*common, *flags]
+    return [*common, *flags, *_trace_flags(options)]
+
+
+def _trace_flags(options: argparse.Namespace) -> list[str]:
+    """Spans go to a collector, of one request in so many and of those whose caller traces them (`traceparent`)."""
+    url, rate = options.trace_url, options.trace_rate
+    if not url:
+        return []
+    if not _TRACE_URL.fullmatch(url) or not (rate.isdecimal() and int(rate)):
+        raise Refused(
+            Path("TRITON_TRACE_URL, TRITON_TRACE_RATE"), f"they are {url} and {rate}",
+            "OTLP over HTTP, such as http://collector:4318/v1/traces; one request in how many, 1 or more",
+        )  # fmt: skip
+    settings = (
+        "mode=opentelemetry", f"opentelemetry,url={url}", "opentelemetry,resource=service.name=triton",
+        f"rate={rate}", "level=TIMESTAMPS",
+    )  # fmt: skip
+    return [f"--trace-config={setting}" for setting in settings]
 
 
 @cache
@@ -322,6 +340,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""),
         help="of web pages that may call",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trace-url", default=os.environ.get("TRITON_TRACE_URL", ""),
+        help="where spans go, OTLP over HTTP; none without it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000",
+        help="spans of one request in so many",
     )  # fmt: skip
     return parser
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the images that docker compose would pull, where no image registry can be reached: a base with
-# Python from Debian's packages, and Prometheus on top of it. Needs root, docker and debootstrap.
+# Python from Debian's packages, and on top of it Prometheus, Alertmanager, Redis and a collector of traces
+# (local.Dockerfile). Grafana is in no package: the stack is without it. Needs root, docker and debootstrap.
 #
 #     deploy/docker/local-base.sh [--env FILE]
 #
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/../.."
 SUITE=${SUITE:-bookworm}
 MIRROR=${MIRROR:-http://deb.debian.org/debian}
 BASE=${TRITONKIT_BASE:-tritonkit/base:local}
-PROMETHEUS=${TRITONKIT_PROMETHEUS_IMAGE:-tritonkit/prometheus:local}
+SERVICES=(prometheus alertmanager redis collector)
 CERTIFICATES=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 PACKAGES=python3,python3-venv,python3-pip,libpython3.11,ca-certificates
 
@@ -44,12 +45,14 @@ if ! docker image inspect "$BASE" >/dev/null 2>&1; then
   tar -C "$work/root" -c . | docker import - "$BASE" >/dev/null
 fi
 
-if ! docker image inspect "$PROMETHEUS" >/dev/null 2>&1; then
-  echo "making $PROMETHEUS from the Debian package ..." >&2
-  mkdir "$work/empty"
-  docker build --quiet --network host --tag "$PROMETHEUS" --build-arg "BASE=$BASE" \
-    --file deploy/prometheus/Dockerfile "$work/empty" >/dev/null
-fi
+mkdir "$work/empty"
+for service in "${SERVICES[@]}"; do
+  image=tritonkit/$service:local
+  docker image inspect "$image" >/dev/null 2>&1 && continue
+  echo "making $image from packages ..." >&2
+  docker build --quiet --network host --tag "$image" --target "$service" --build-arg "BASE=$BASE" \
+    --file deploy/docker/local.Dockerfile "$work/empty" >/dev/null || refuse "docker could not make $image"
+done
 
 # A build of PyTorch that only this machine's find-links folders have.
 for folder in $(python3 -m pip config get global.find-links 2>/dev/null || true) ${PIP_FIND_LINKS:-}; do
@@ -57,6 +60,13 @@ for folder in $(python3 -m pip config get global.find-links 2>/dev/null || true)
 done
 
 variables="TRITONKIT_BASE=$BASE
-TRITONKIT_PROMETHEUS_IMAGE=$PROMETHEUS
 TRITONKIT_BUILD_NETWORK=host"
+for service in "${SERVICES[@]}"; do
+  variables+="
+TRITONKIT_${service^^}_IMAGE=tritonkit/$service:local"
+done
+# Compose wants an image also of what it does not start.
+variables+="
+GRAFANA_REPLICAS=0
+TRITONKIT_GRAFANA_IMAGE=$BASE"
 if [[ -n $settings ]]; then echo "$variables" >"$settings"; else echo "$variables"; fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -44,10 +45,18 @@ def test_the_stack_is_complete(built: Path) -> None:
         if line.startswith("COPY ") and "--from" not in line:
             for source in line.split()[1:-1]:
                 assert (context / source).exists(), line
-    mounted = [v.split(":") for v in stack["services"]["prometheus"]["volumes"]]
-    files = [source for source, *_ in mounted if "/" in source]
-    assert [Path(file).name for file in files] == ["prometheus.yml", "alerts.yml"]
-    assert all((built / file).is_file() for file in files)
+    for name, needed in {
+        "prometheus": ["prometheus.yml", "alerts.yml"], "alertmanager": ["alertmanager.yml"],
+        "grafana": ["provisioning", "dashboards"], "collector": ["collector.yml"],
+    }.items():  # fmt: skip
+        mounted = [
+            re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", v) for v in stack["services"][name]["volumes"]
+        ]
+        files = [source for source, *_ in (each.split(":") for each in mounted) if "/" in source]
+        assert [Path(file).name for file in files] == needed
+        assert all((built / file).exists() for file in files)
+    assert (built / "docker-compose.direct.yml").is_file()
+    assert "gateway.yaml" in (built / "deploy" / "gateway" / ".gitignore").read_text()
     limits = yaml.safe_load((built / "deploy" / "docker" / "resources.yml").read_text())
     assert limits["services"]["triton"]["mem_limit"].endswith("m")
 
@@ -72,11 +81,25 @@ def test_a_compose_file_of_ones_own_stays(built: Path) -> None:
     """What tritonkit owns is replaced; the compose file is written once."""
     tritonkit("compose", cwd=built)
     (built / "docker-compose.yml").write_text("services: {}\n")
+    receivers = built / "deploy" / "alertmanager" / "alertmanager.yml"
+    receivers.write_text("mine")
     (built / CONTEXT / "old.py").touch()
     facts = json.loads(tritonkit("compose", "--json", cwd=built).stdout)
     assert str(built / "docker-compose.yml") not in facts["written"]
     assert (built / "docker-compose.yml").read_text() == "services: {}\n"
+    assert receivers.read_text() == "mine"
     assert not (built / CONTEXT / "old.py").exists()
+
+
+def test_a_machine_without_docker_is_told(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is written, for this machine or another one; a line says what this one lacks."""
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    done = tritonkit("compose", cwd=built)
+    assert done.returncode == 0
+    assert "docker: it is not installed here" in done.stderr
+    assert (built / "docker-compose.yml").is_file()
 
 
 def test_a_clone_has_its_stack() -> None:
@@ -91,7 +114,7 @@ def test_compose_reads_the_file(built: Path) -> None:
     tritonkit("compose", cwd=built)
     for folder in (built, PROJECT):
         done = subprocess.run(
-            [*COMPOSE, "--profile", "load", "--profile", "gpu", "config", "-q"],
+            [*COMPOSE, "--profile", "load", "--profile", "gpu", "--profile", "tracing", "config", "-q"],
             capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.parts import program
+from tritonkit.client import TLS, Secret
 
 SERVER_USER = 10001
 SERVER_IMAGE = "tritonkit/server:0.1.0"
+BUILDER_IMAGE = "tritonkit/builder:0.1.0"
+HOST = "triton"
+"""A name under which a replica's REST is called from outside of its container."""
 OWNER = 12345
 """A user of the checkout who is neither root nor the server's user."""
 
@@ -102,43 +109,78 @@ class Stack:
     ports: dict[str, int]
 
     @property
+    def gateway(self) -> str:
+        """The gateway's gRPC address, as a URL."""
+        return f"grpcs://localhost:{self.ports['GATEWAY_PORT']}"
+
+    @property
+    def tls(self) -> TLS:
+        """What a caller of the gateway trusts."""
+        return TLS(ca=self.checkout / "deploy/gateway/tls/ca.crt")
+
+    @property
+    def api_key(self) -> Secret:
+        """The key that was made for a start."""
+        return Secret.from_file(self.checkout / "deploy/gateway/first.key")
+
+    @property
     def grpc(self) -> str:
-        """Triton's gRPC address."""
-        return f"127.0.0.1:{self.ports['TRITON_GRPC_PORT']}"
+        """A replica's own gRPC address, which this machine reaches and no other."""
+        return f"{self.addresses()[0]}:8001"
 
     @property
     def http(self) -> str:
-        """Triton's HTTP address, as a URL."""
-        return f"http://127.0.0.1:{self.ports['TRITON_HTTP_PORT']}"
+        """The same replica's HTTP address, as a URL; it wants `HOST`."""
+        return f"http://{self.addresses()[0]}:8000"
 
     @property
     def key_file(self) -> Path:
-        """The key that the builder made."""
+        """The admin key that the builder made."""
         return self.checkout / "deploy/docker/keys/admin-key"
+
+    def addresses(self) -> list[str]:
+        """Of the replicas that run."""
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return [docker("inspect", "-f", form, each) for each in self.containers("triton")]
 
     def compose(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A compose command of this stack."""
         return run(*compose_command(), "-p", self.name, *words, cwd=self.checkout)
 
+    def containers(self, service: str) -> list[str]:
+        """The ids of a service's containers, also of those that have ended; always in one order."""
+        label = f"label=com.docker.compose.project={self.name}"
+        listed = docker(
+            "ps", "--all", "--quiet", "--filter", label,
+            "--filter", f"label=com.docker.compose.service={service}",
+            "--filter", "label=com.docker.compose.oneoff=False",
+        )  # fmt: skip
+        return sorted(listed.split())
+
     def container(self, service: str = "triton") -> str:
-        """The id of a service's container, also of one that has ended."""
-        return self.compose("ps", "-a", "-q", service).stdout.strip()
+        """The id of a service's first container."""
+        return self.containers(service)[0]
 
     def state(self, template: str, service: str = "triton") -> str:
-        """A part of what docker knows of a container."""
+        """A part of what docker knows of a service's first container."""
         return docker("inspect", "-f", template, self.container(service))
 
-    def inside(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A program in the server's container."""
-        return run("docker", "exec", self.container(), *words)
+    def inside(self, *words: str, service: str = "triton") -> subprocess.CompletedProcess[str]:
+        """A program in a service's first container."""
+        return run("docker", "exec", self.container(service), *words)
 
-    def await_health(self, wanted: str, within_s: float) -> float:
-        """Wait for a health status; the seconds it took."""
+    def await_health(self, wanted: str, within_s: float, service: str = "triton") -> float:
+        """Wait for a health status of a service's first container; the seconds it took."""
         start = time.monotonic()
-        while (health := self.state("{{.State.Health.Status}}")) != wanted:
+        while (health := self.state("{{.State.Health.Status}}", service)) != wanted:
             assert time.monotonic() - start < within_s, f"{health}, not {wanted}"
             time.sleep(0.2)
         return time.monotonic() - start
+
+    def ask(self, port: str, path: str) -> Any:
+        """What a page of the stack on this machine answers, as JSON."""
+        url = f"http://127.0.0.1:{self.ports[port]}{path}"
+        return json.loads(urllib.request.urlopen(url, timeout=5).read())
 
 
 def copy_checkout(project: Path, folder: Path, owner: int) -> Path:
@@ -168,14 +210,21 @@ def stack(
     # pytest's own folders are closed to others; a home folder is not, for its owner.
     for folder in list(checkout.parents)[:3]:
         folder.chmod(folder.stat().st_mode | 0o011)
-    names = ("TRITON_GRPC_PORT", "TRITON_HTTP_PORT", "TRITON_METRICS_PORT", "PROMETHEUS_PORT")
+    names = ("GATEWAY_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "COLLECTOR_PORT")
     ports = {name: free_port() for name in names}
-    (checkout / ".env").write_text(settings + "".join(f"{n}={p}\n" for n, p in ports.items()))
+    values = {
+        **ports,
+        "COMPOSE_PROFILES": "tracing",
+        "TRITON_TRACE_URL": "http://collector:4318/v1/traces",
+        # Of requests whose caller does not trace them: none.
+        "TRITON_TRACE_RATE": 1_000_000,
+    }
+    (checkout / ".env").write_text(settings + "".join(f"{n}={v}\n" for n, v in values.items()))
     stack = Stack(checkout, f"tritonkit-test-{os.getpid()}", ports)
     try:
         done = stack.compose("up", "-d")
         assert done.returncode == 0, done.stderr[-3000:] + stack.compose("logs").stdout[-3000:]
-        stack.await_health("healthy", 300)
+        stack.await_health("healthy", 300, "gateway")
         yield stack
     finally:
         stack.compose("down", "-v", "--timeout", "5")

@@ -20,6 +20,7 @@ from tritonkit.serve.command import python_run
 from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs
 from tritonkit.serve.shm import MIB
 
+PROFILES = ("gpu", "limits", "load", "tools", "tracing")
 LINES = r"\A# Written by .* \(cores (\d+)\)\.\n"
 
 
@@ -68,23 +69,39 @@ def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
     """Both compose v2 and docker-compose 1.29 take it, with all profiles; the limits arrive."""
     if shutil.which(tool[0]) is None or run(*tool, "version").returncode != 0:
         pytest.skip(f"{' '.join(tool)} is not installed")
-    done = run(*tool, "--profile", "gpu", "--profile", "load", "config", cwd=project)
+    profiles = [word for name in PROFILES for word in ("--profile", name)]
+    done = run(*tool, *profiles, "config", cwd=project)
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
     assert set(services) == {
-        "builder",
-        "triton",
-        "prometheus",
-        "locust",
-        "builder-gpu",
-        "triton-gpu",
-    }
+        "builder", "triton", "gateway-config", "gateway", "redis", "prometheus", "alertmanager", "grafana",
+        "collector", "limiter", "reload", "locust", "builder-gpu", "triton-gpu",
+    }  # fmt: skip
     assert {"shm_size", "mem_limit"} <= services["triton"].keys() & services["triton-gpu"].keys()
     devices = services["triton-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices[0]["driver"] == "nvidia"
-    for name in ("triton", "locust", "prometheus", "triton-gpu"):
-        assert services[name]["read_only"], name
-        assert services[name]["cap_drop"] == ["ALL"], name
+    for name, service in services.items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert name.startswith(("builder", "gateway-config")) or "cap_add" not in service, name
+    assert services["triton"]["deploy"]["replicas"] == 2
+    assert not services["triton"].get("ports")
+
+
+@pytest.mark.parametrize("tool", [("docker", "compose"), ("docker-compose",)])
+def test_one_replica_may_have_its_ports(project: Path, tool: tuple[str, ...]) -> None:
+    """With the second file: those that `tritonkit serve` has, on loopback; the gateway's limits are of one."""
+    if shutil.which(tool[0]) is None or run(*tool, "version").returncode != 0:
+        pytest.skip(f"{' '.join(tool)} is not installed")
+    files = ("-f", "docker-compose.yml", "-f", "docker-compose.direct.yml")
+    done = run(*tool, *files, "config", cwd=project)
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert services["triton"]["deploy"]["replicas"] == 1
+    assert str(services["gateway-config"]["environment"]["TRITON_REPLICAS"]) == "1"
+    ports = "".join(map(str, services["triton"]["ports"]))
+    assert ports.count("127.0.0.1") == 3
+    assert all(port in ports for port in ("8000", "8001", "8002"))
 
 
 @pytest.mark.needs("promtool")
@@ -100,6 +117,6 @@ def test_every_image_has_a_pinned_default(project: Path) -> None:
     """No image without a tag, none called latest, and each can be changed by a variable."""
     text = (project / "docker-compose.yml").read_text()
     images = re.findall(r"^\s+(?:image|BASE|GPU_BASE): (.+)$", text, re.MULTILINE)
-    assert len(images) == 7
+    assert len(images) == 14
     for image in images:
         assert re.fullmatch(r"\$\{TRITONKIT_\w+:-[\w./-]+:[\w.-]*\d[\w.-]*\}", image), image

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import (
+    BUILDER_IMAGE,
     SERVER_IMAGE,
     SERVER_USER,
     Stack,
@@ -19,6 +20,7 @@ from tests.deploy.conftest import (
     copy_checkout,
     run,
 )
+from tritonkit.operate.certificates import make_certificates
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = pytest.mark.needs("root")
@@ -168,6 +170,65 @@ def test_the_builder_refuses_an_open_key(
     assert done.returncode == 2
     assert "every user can read or change the key (mode 644)" in done.stdout + done.stderr
     assert not list((checkout / "model_repository").glob("*/1"))
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("no certificate", "server.crt: there is no such file"),
+        ("open key", "server.key: others than its owner can read it"),
+        ("keys of another", "keys.json: others than the owner of the folder can write it"),
+        ("unknown word", "unknown key 'prot'"),
+        ("no keys", "keys.json: it cannot be read"),
+    ],
+)
+def test_the_gateway_s_files_are_refused(
+    images: None, tmp_path: Path, what: str, words: str
+) -> None:
+    """The container ends with the exit code of a wrong file, and says which one it is and what to do."""
+    folder = tmp_path / "gateway"
+    made = make_certificates(folder / "tls", ["localhost"])
+    if what == "no certificate":
+        made[2].unlink()
+    elif what == "open key":
+        made[3].chmod(0o644)
+    elif what == "unknown word":
+        (folder / "gateway.yaml").write_text("prot: 1\n")
+    else:
+        (folder / "keys.json").write_text("{")
+        (folder / "keys.json").chmod(0o666 if what == "keys of another" else 0o600)
+    done = run(
+        "docker", "run", "--rm", "--read-only", "--tmpfs", "/tmp", "--tmpfs", "/gateway", "--network", "none",  # noqa: S108
+        "--volume", f"{folder}:/project/deploy/gateway", "--entrypoint", "python3", BUILDER_IMAGE,
+        "/opt/tritonkit/gateway_config.py",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "do: " in done.stderr
+
+
+def test_the_gateway_waits_for_no_files(images: None) -> None:
+    """Without a configuration it ends, and names who makes it."""
+    python = ("--entrypoint", "/opt/tritonkit/venv/bin/python3")
+    done = run("docker", "run", "--rm", *python, SERVER_IMAGE, "/opt/tritonkit/gateway.py")
+    assert done.returncode == 4
+    assert "/gateway/envoy.json: there is no configuration" in done.stderr
+    assert "gateway-config" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "variables", [{"TRITON_TRACE_URL": "collector:4318"}, {"TRITON_TRACE_RATE": "0"}]
+)
+def test_traces_that_could_not_be_sent_are_refused(
+    images: None, folder: Path, variables: dict[str, str]
+) -> None:
+    """An address that is no URL, a rate that is none."""
+    values = {"TRITON_TRACE_URL": "http://collector:4318/v1/traces"} | variables
+    done = start(
+        folder, *(word for name, value in values.items() for word in ("--env", f"{name}={value}"))
+    )
+    assert done.returncode == 4, done.stderr
+    assert "OTLP over HTTP" in done.stderr
 
 
 def test_a_taken_port_is_named(stack: Stack) -> None:

@@ -27,6 +27,8 @@ PREBUILT = "python_backends/native/prebuilt/"
 TOP_LEVEL = (
     "python_backends/",
     "loadtest/",
+    "deploy/alertmanager/",
+    "deploy/collector/",
     "deploy/docker/",
     "deploy/grafana/",
     "deploy/prometheus/",

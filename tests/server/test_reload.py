@@ -164,6 +164,18 @@ def test_json_names_versions_and_seconds(published: Project, endpoint: Endpoint)
     assert all(entry["before"] == entry["now"] == ["1"] for entry in facts["models"])
 
 
+def test_several_servers_are_reloaded(published: Project, endpoint: Endpoint) -> None:
+    """Each address of a list, and of a name; a name that has none is an error."""
+    port = endpoint.grpc.rpartition(":")[2]
+    both = f"{endpoint.grpc},dns:127.0.0.1:{port}"
+    done = tritonkit("reload", "constant", "--address", both, "--json", cwd=published.root)
+    assert done.returncode == 0, done.stderr
+    servers = json.loads(done.stdout)["servers"]
+    assert [each["address"] for each in servers] == [endpoint.grpc, f"127.0.0.1:{port}"]
+    nobody = tritonkit("reload", "--address", "dns:nobody.invalid:8001", cwd=published.root)
+    assert "no address" in failed(nobody, 5)
+
+
 def test_a_server_in_memory_loads_what_it_has() -> None:
     """Programs that reload can be tested without Triton: a known model loads, another is not found."""
     double = FakeModel(

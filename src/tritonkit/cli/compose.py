@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 from tritonkit.cli.manifests import write_resources
 from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json
 
 __all__ = ["command"]
 
+_DOCKER_S = 10.0
+
 
 def command(as_json: AsJson = False, root: Root = None) -> None:
     """Write docker-compose.yml and what its images are built from, so that `docker compose up` serves this project.
 
-    The compose file is yours and is never overwritten; deploy/tritonkit/ is replaced, after an upgrade too.
+    Compose files, deploy/alertmanager/ and deploy/collector/ are yours and never overwritten; deploy/tritonkit/ is
+    replaced, after an upgrade too.
 
     Example: tritonkit compose && docker compose up --wait
     """
@@ -26,4 +32,24 @@ def command(as_json: AsJson = False, root: Root = None) -> None:
         return
     for path in written:
         note(f"wrote {path.relative_to(project)}")
+    for missing in _missing():
+        note(missing)
     note("next: docker compose up --wait")
+
+
+def _missing() -> list[str]:
+    """What this machine lacks to start it, with what to do; the files may be for another one."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return [
+            "docker: it is not installed here; Debian: apt-get install docker.io docker-compose"
+        ]
+    try:
+        done = subprocess.run([docker, "info"], capture_output=True, timeout=_DOCKER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ["docker: it does not answer; docs/docker.md has what to do"]
+    if done.returncode:
+        return [
+            "docker: its daemon does not answer this user; systemctl start docker, and docs/docker.md"
+        ]
+    return []

@@ -1,12 +1,22 @@
-"""`tritonkit gateway check`: whether a gateway could start with the files as they are now."""
+"""`tritonkit gateway`: whether one could start with the files as they are, and the files of one that runs elsewhere."""
 
 from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import AsJson, Root, project_folder
-from tritonkit.cli.output import note, print_json
+from tritonkit.cli.options import AsJson, Repository, Root, project_folder
+from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.errors import ServerNotFound, UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.operate.gateway import Replica
 
 __all__ = ["app"]
 
@@ -27,17 +37,14 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
     from tritonkit.operate import certificates, keys
     from tritonkit.operate.gateway import Places, read_gateway
     from tritonkit.operate.gateway.render import validate
-    from tritonkit.operate.stack.companions import check_limiter, no_envoy
-    from tritonkit.serve.install import find_server
+    from tritonkit.operate.stack.companions import check_limiter
 
     folder = gateway_folder(root, gateway).resolve()
     spec = read_gateway(folder)
     known = keys.read_keys(folder / keys.FILE)
     certificate = certificates.check_pair(folder / spec.tls.certificate, folder / spec.tls.key)
     check_limiter(spec.limits.shared, folder)
-    envoy = find_server(project_folder(root) if gateway is None else None).envoy
-    if envoy is None:
-        raise no_envoy()
+    envoy = _envoy(project_folder(root) if gateway is None else None)
     unused = folder / "unused"
     validate(spec, Places(folder, unused, unused, None, spec.port), known, (), (), envoy)
     if as_json:
@@ -51,3 +58,102 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
         f"{folder}: Envoy takes it; {spec.host}:{spec.port}, {callers}, a certificate for"
         f" {', '.join(certificate.names)} until {certificate.ends:%Y-%m-%d}"
     )
+
+
+@app.command("render")
+def render(
+    out: Annotated[Path, typer.Option(help="The folder to write, which Envoy reads.")],
+    replicas: Annotated[
+        list[str],
+        typer.Option(
+            "--replica", metavar="GRPC[,REST]",
+            help="HOST:PORT of a server's gRPC, and of its REST after a comma; may be repeated. Every address of a"
+            " host's name counts.",
+        ),
+    ],
+    each: Annotated[
+        int, typer.Option(min=1, help="Servers behind each --replica, for the limits.")
+    ] = 1,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="In place of gateway.yaml's host and port.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where Prometheus finds Envoy's metrics; none by default.")
+    ] = "",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on, and write again what changed keys and models need.")
+    ] = False,
+    envoy: Annotated[
+        Path | None, typer.Option(help="The Envoy that checks it; the server environment's by default, or PATH's.")
+    ] = None,
+    gateway: Folder = None,
+    repository: Repository = None,
+    root: Root = None,
+) -> None:  # fmt: skip
+    """Write what the Envoy of a gateway that runs elsewhere reads, such as in a container; Envoy checks it first.
+
+    Start it with `envoy --config-path OUT/envoy.json` where OUT and the gateway's folder have the same paths.
+
+    Example: tritonkit gateway render --out /srv/gateway --replica a:8001,a:8000 --replica b:8001,b:8000
+    """
+    from tritonkit.operate.gateway import GatewayFiles, GatewaySources
+
+    for option, text in (("--listen", listen), ("--metrics", metrics)):
+        if text:
+            _address(option, text)
+    project = None if gateway is not None and repository is not None else project_folder(root)
+    sources = GatewaySources(
+        gateway_folder(root, gateway).resolve(),
+        (repository or (project or Path()) / "model_repository").resolve(),
+        [_replica(text, each) for text in replicas],
+        _address("--listen", listen) if listen else None,
+        metrics,
+    )
+    files = GatewayFiles(sources, out.resolve(), envoy or _envoy(project))
+    print_line(str(files.write()))
+    if watch:
+        files.follow(_until_signal(), note)
+
+
+def _replica(text: str, count: int) -> Replica:
+    from tritonkit.operate.gateway import Replica
+
+    grpc, _, rest = text.partition(",")
+    for address in filter(None, (grpc, rest)):
+        _address("--replica", address)
+    return Replica(grpc, grpc, rest, count)
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{option} {text}", found="no address", wanted="HOST:PORT")
+    return host, int(port)
+
+
+def _until_signal() -> threading.Event:
+    """Set by SIGINT or SIGTERM."""
+    ending = threading.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: ending.set())
+    return ending
+
+
+def _envoy(root: Path | None) -> Path:
+    """The server environment's, else the one on PATH, as an image has it.
+
+    Raises:
+        ServerNotFound: there is none.
+    """
+    from tritonkit.operate.stack.companions import no_envoy
+    from tritonkit.serve.core.rest import find_envoy
+    from tritonkit.serve.install import find_server
+
+    found = None
+    with contextlib.suppress(ServerNotFound):
+        found = find_server(root).envoy
+    found = found or find_envoy(None)
+    if found is None:
+        raise no_envoy()
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import socket
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,12 @@ from tritonkit.cli.options import (
     read_key,
 )
 from tritonkit.cli.output import print_json, print_table
+from tritonkit.errors import ServerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tritonkit.client.reload import Reloaded
 
 __all__ = ["command"]
 
@@ -31,27 +38,65 @@ def command(
     ] = 120.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a running server load the newest versions; the old ones answer until those are warm.
+    """Make running servers load the newest versions; the old ones answer until those are warm.
+
+    Several servers, as `a:8001,b:8001` or every address of a name as `dns:HOST:PORT`, take them one after the other.
 
     Example: tritonkit reload digits --key-file deploy/docker/keys/admin-key
     """
     from tritonkit.client import Client
     from tritonkit.client.reload import reload_models
 
-    with Client(
-        address,
-        timeout_s=min(30.0, timeout_s),
-        admin_key=read_key(key_file, address),
-        allow_plaintext_credentials=allow_plaintext_credentials,
-    ) as client:
-        done = reload_models(client, models or (), timeout_s=timeout_s)
+    done = []
+    for each in _each(address):
+        with Client(
+            each,
+            timeout_s=min(30.0, timeout_s),
+            admin_key=read_key(key_file, each),
+            allow_plaintext_credentials=allow_plaintext_credentials,
+        ) as client:
+            done.append((each, reload_models(client, models or (), timeout_s=timeout_s)))
     if as_json:
-        facts = [
-            {"model": m.model, "before": m.before, "now": m.now, "seconds": round(m.seconds, 3)}
-            for m in done
-        ]
-        print_json({"address": address, "models": facts})
+        facts = [_facts(each, found) for each, found in done]
+        print_json(facts[0] if len(facts) == 1 else {"servers": facts})
         return
+    for each, found in done:
+        _print(each, found)
+
+
+def _each(address: str) -> list[str]:
+    """The addresses of the servers.
+
+    Raises:
+        ServerUnavailable: a name has no address.
+    """
+    found = []
+    for one in filter(None, address.split(",")):
+        if not one.startswith("dns:"):
+            found.append(one)
+            continue
+        host, _, port = one.removeprefix("dns:").removeprefix("///").rpartition(":")
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise ServerUnavailable(
+                one, found=f"no address: {getattr(error, 'strerror', None) or error}", wanted="dns:HOST:PORT",
+                todo="start the servers first; docker compose: docker compose up --wait",
+            ) from None  # fmt: skip
+        hosts = sorted({str(place[4][0]) for place in places})
+        found += [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in hosts]
+    return found
+
+
+def _facts(address: str, done: Sequence[Reloaded]) -> dict[str, Any]:
+    models = [
+        {"model": m.model, "before": m.before, "now": m.now, "seconds": round(m.seconds, 3)}
+        for m in done
+    ]
+    return {"address": address, "models": models}
+
+
+def _print(address: str, done: Sequence[Reloaded]) -> None:
     rows = [
         [
             m.model,

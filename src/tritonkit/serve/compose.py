@@ -15,12 +15,19 @@ __all__ = ["CONTEXT", "write_compose"]
 CONTEXT = Path("deploy") / "tritonkit"
 """Laid out as a clone, so that the images are built from it as from one."""
 
-_COMPOSE = "docker-compose.yml"
 _PARTS = (
     "deploy/docker", "deploy/grafana", "deploy/prometheus", "loadtest", "python_backends",
     "pyproject.toml", "README.md", "LICENSE",
 )  # fmt: skip
-_KEYS = Path("deploy") / "docker" / "keys"
+_OWN = (
+    "docker-compose.yml", "docker-compose.direct.yml", "deploy/alertmanager/alertmanager.yml",
+    "deploy/collector/collector.yml",
+)  # fmt: skip
+"""What a person changes."""
+_PRIVATE = (
+    ("deploy/docker/keys", "*\n!.gitignore\n"), ("deploy/gateway", "*\n!.gitignore\n!gateway.yaml\n"),
+)  # fmt: skip
+"""Folders of keys, and what says that they are not for a version control."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_data", "admin-key", "*.whl", "resources.yml")
 _CLONES = "${TRITONKIT_CONTEXT:-.}"
 
@@ -28,7 +35,7 @@ _CLONES = "${TRITONKIT_CONTEXT:-.}"
 def write_compose(root: Path) -> list[Path]:
     """Write the stack into the project at `root`; gives the files and folders written.
 
-    `CONTEXT` is tritonkit's and is replaced; the compose file is the project's from then on, and stays.
+    `CONTEXT` is tritonkit's and is replaced; what a person changes is the project's from then on, and stays.
 
     Raises:
         UsageError: the project is a clone of tritonkit, which has its stack, or cannot be written.
@@ -42,7 +49,7 @@ def write_compose(root: Path) -> list[Path]:
 
 
 def _write(root: Path) -> list[Path]:
-    context, compose, keys = root / CONTEXT, root / _COMPOSE, root / _KEYS
+    context = root / CONTEXT
     shutil.rmtree(context, ignore_errors=True)
     for part in _PARTS:
         source, target = shipped(part), context / part
@@ -53,11 +60,16 @@ def _write(root: Path) -> list[Path]:
             shutil.copyfile(source, target)
     package = Path(tritonkit.__file__).parent
     shutil.copytree(package, context / "src" / "tritonkit", ignore=_LEFT_OUT)
-    keys.mkdir(parents=True, exist_ok=True)
-    (keys / ".gitignore").write_text("*\n!.gitignore\n")
-    written = [context, keys]
-    if not compose.exists():
-        text = shipped(_COMPOSE).read_text(encoding="utf-8")
-        compose.write_text(text.replace(_CLONES, f"./{CONTEXT}"), encoding="utf-8")
-        written.append(compose)
+    written = [context]
+    for name, ignored in _PRIVATE:
+        (root / name).mkdir(parents=True, exist_ok=True)
+        (root / name / ".gitignore").write_text(ignored)
+        written.append(root / name)
+    for name in _OWN:
+        file = root / name
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            text = shipped(name).read_text(encoding="utf-8")
+            file.write_text(text.replace(_CLONES, f"./{CONTEXT}"), encoding="utf-8")
+            written.append(file)
     return written

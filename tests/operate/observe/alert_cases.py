@@ -20,6 +20,7 @@ _INFERENCES = f"nv_inference_count{{{_MODEL}}}"
 _RUNS = f"nv_inference_exec_count{{{_MODEL}}}"
 _LIMIT = f'tritonkit_max_batch_size{{{_TRITON},model="net"}}'
 _UP = f"up{{{_TRITON}}}"
+_OTHER_UP = _UP.replace("a:8002", "b:8002")
 _STUB = f'tritonkit_stub_up{{{_TRITON},model="net"}}'
 _DEATHS = f'tritonkit_stub_deaths_total{{{_TRITON},model="net"}}'
 _HITS = f"nv_cache_num_hits_per_model{{{_MODEL}}}"
@@ -93,10 +94,15 @@ CASES = (
     Case("ErrorsAboveTarget", "no request at all", {_WELL: "5+0x30", _FAILED: "5+0x30"}, 25),
     Case("ReplicaDown", "no answer for minutes", {_UP: "1+0x5 0+0x10"}, 10, _OF_REPLICA),
     Case("ReplicaDown", "one scrape failed", {_UP: "1+0x5 0 1+0x10"}, 6),
+    Case("ReplicaGone", "one of two", {_UP: "1+0x20", _OTHER_UP: "1+0x5 stale"}, 10, {}),
+    Case("ReplicaGone", "it came back", {_UP: "1+0x20", _OTHER_UP: "1+0x5 stale 1+0x14"}, 10),
+    Case("ReplicaGone", "it is a target and down", {_UP: "1+0x20", _OTHER_UP: "1+0x5 0+0x15"}, 10),
     Case("GatewayReplicaOut", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 5,
          {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
     Case("GatewayReplicaOut", "both are well", {_HEALTHY: "2+0x10", _MEMBERS: "2+0x10"}, 5),
     Case("GatewayHasNoReplica", "none of two", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x13"}, 8,
+         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
+    Case("GatewayHasNoReplica", "their names are gone", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x3 0+0x10"}, 8,
          {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
     Case("GatewayHasNoReplica", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 8),
     Case("GatewayHasNoReplica", "a cluster without members", {_HEALTHY: "0+0x10", _MEMBERS: "0+0x10"}, 8),

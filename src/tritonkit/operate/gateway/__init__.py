@@ -5,6 +5,7 @@ from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gatew
 
 from tritonkit.operate.gateway.bootstrap import Places
 from tritonkit.operate.gateway.clusters import Replica, Split
+from tritonkit.operate.gateway.follow import GatewayFiles, GatewaySources
 from tritonkit.operate.gateway.render import (
     gateway_command,
     write_clusters,
@@ -14,6 +15,8 @@ from tritonkit.operate.gateway.render import (
 from tritonkit.operate.gateway.spec import GatewaySpec, SharedLimits, read_gateway
 
 __all__ = [
+    "GatewayFiles",
+    "GatewaySources",
     "GatewaySpec",
     "Places",
     "Replica",

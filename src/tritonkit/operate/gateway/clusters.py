@@ -33,11 +33,13 @@ class Replica:
         name: in logs and metrics.
         grpc: `host:port`.
         rest: the same of its REST proxy; empty where it has none.
+        count: how many servers answer under its host's name, each at an address of its own.
     """
 
     name: str
     grpc: str
     rest: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,19 @@ def clusters(
     split those of the candidate, and of what gets copies."""
     grpc = [each.grpc for each in replicas]
     rest = [each.rest for each in replicas if each.rest]
+    servers = sum(each.count for each in replicas)
     found = [
-        _cluster("grpc", [grpc], limits, http2=True),
-        _cluster("rest", [rest], limits, http2=False),
+        _cluster("grpc", [grpc], servers, limits, http2=True),
+        _cluster("rest", [rest], servers, limits, http2=False),
     ]
     if split is None:
         return found
     # Where the candidate is not healthy, the others answer.
-    found.append(_cluster(f"grpc{CANDIDATE}", [[split.candidate.grpc], grpc], limits, http2=True))
-    if split.candidate.rest:
-        found.append(
-            _cluster(f"rest{CANDIDATE}", [[split.candidate.rest], rest], limits, http2=False)
-        )
+    candidate, every = split.candidate, servers + 1
+    found.append(_cluster(f"grpc{CANDIDATE}", [[candidate.grpc], grpc], every, limits, http2=True))
+    if candidate.rest:
+        groups = [[candidate.rest], rest]
+        found.append(_cluster(f"rest{CANDIDATE}", groups, every, limits, http2=False))
     return [*found, *([_shadow(split.shadow)] if split.shadow else [])]
 
 
@@ -96,12 +99,12 @@ def _shadow(address: str) -> dict[str, Any]:
 
 
 def _cluster(
-    name: str, groups: Sequence[Sequence[str]], limits: GatewayLimits, *, http2: bool
+    name: str, groups: Sequence[Sequence[str]], servers: int, limits: GatewayLimits, *, http2: bool
 ) -> dict[str, Any]:
     """Addresses by priority: a group gets requests where none before it is healthy."""
     addresses = [each for group in groups for each in group]
     # A cluster's limits are for all of its replicas together.
-    most = limits.requests_per_replica * max(1, len(addresses))
+    most = limits.requests_per_replica * max(1, servers)
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,

@@ -67,6 +67,18 @@ def _cache_down(pace: Pace) -> str:
     return f"{per_s(hits, 'model', window)} == 0 and {asked} and {before}"
 
 
+def _gone(pace: Pace) -> str:
+    """Where replicas are found by name, one that ended is no target any more: there is no `up` of 0."""
+    known = f"count({triton(m.UP)})"
+    return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
+
+
+def _none(pace: Pace) -> str:
+    """Replicas that are found by name are no members any more once they are gone."""
+    had = f"max_over_time({gateway(m.GATEWAY_MEMBERS)}[{pace(86400)}]) > 0"
+    return f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {had}"
+
+
 def _full(free: str, size: str) -> str:
     return f"{triton(free)} / {triton(size)} < {_NEARLY_FULL:g}"
 
@@ -101,6 +113,13 @@ ALERTS: tuple[Alert, ...] = (
         "tritonkit doctor, and the server's log",
     ),
     Alert(
+        "ReplicaGone", Severity.ticket,
+        _gone, 120,
+        "Prometheus knows of fewer replicas than within the last hour",
+        "A container ended, and its address went out of the name; or there are fewer on purpose",
+        "docker compose ps --all triton, and the log of the one that ended",
+    ),
+    Alert(
         "GatewayReplicaOut", Severity.ticket,
         lambda _: f"{gateway(m.GATEWAY_HEALTHY)} < {gateway(m.GATEWAY_MEMBERS)}", 60,
         "The gateway leaves out a replica of {{ $labels.envoy_cluster_name }}",
@@ -109,7 +128,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "GatewayHasNoReplica", Severity.page,
-        lambda _: f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {gateway(m.GATEWAY_MEMBERS)} > 0", 60,
+        _none, 60,
         "No replica of {{ $labels.envoy_cluster_name }} is healthy: every request is refused",
         "All replicas fail their health checks, or the network between is broken",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
