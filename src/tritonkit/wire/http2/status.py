@@ -74,6 +74,10 @@ _UNPROCESSED: Final = re.compile(
 """What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
 refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
 
+_PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy\.?")
+"""What Triton says, as an internal error, of a request whose Python process has died: whether it had begun nobody knows.
+Other servers still have theirs."""
+
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
 )
@@ -194,6 +198,11 @@ def _reset(code: int, where: str) -> ClientError:
 
 def _error(name: str, details: str, where: str) -> ClientError:
     """Our error for a gRPC status."""
+    if name == "INTERNAL" and _PROCESS_DEAD.fullmatch(details):
+        return ServerUnavailable(
+            where, found=f"{name}: {details}", wanted="a Python process of the model",
+            todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
+        )  # fmt: skip
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
     unprocessed = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
     # How gRPC servers refuse a message above their own limit: sending it again cannot help.
