@@ -16,6 +16,8 @@ EJECTED_S = 5.0
 """For how long a replica is ejected whose connections fail, times how often it was."""
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
+_RETRIES = 32
+"""Under way are always allowed."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ def _cluster(
         "type": "STRICT_DNS" if any(_is_name(each) for each in addresses) else "STATIC",
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
+        # Of two drawn by chance, which may be the same one, a ninth of the requests would go to a slow replica of
+        # three, however many wait there.
+        "least_request_lb_config": {"choice_count": 4},
         "per_connection_buffer_limit_bytes": _BUFFER_BYTES,
         "load_assignment": {"cluster_name": name, "endpoints": [{
             "lb_endpoints": [_endpoint(each) for each in addresses],
@@ -75,7 +80,7 @@ def _cluster(
         "circuit_breakers": {"thresholds": [{
             "max_connections": most, "max_requests": most, "max_pending_requests": most,
             "retry_budget": {
-                "budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": 3,
+                "budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": _RETRIES,
             },
             "track_remaining": True,
         }]},
