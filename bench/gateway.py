@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.h2load import Body, Load, grpc_body, h2load
+from bench.overload import overload
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
@@ -66,6 +67,7 @@ def run(setting: Setting) -> Report:
         ratios.append(Ratio(name, rates, at_most=1 + RATE_OFF, at_least=1 - RATE_OFF))
         for model in chosen("--models", setting.models, MODELS):
             ratios += _of(setting, places, model)
+    ratios += overload(setting)
     return Report(
         "gateway",
         "through the gateway (TLS, key, audit log) over without it, from a compiled load generator on the same cores",

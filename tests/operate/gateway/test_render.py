@@ -44,6 +44,13 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
         ("port: yes", "integer"),
         ("limits: {request_mib: 0}", "greater than 0"),
         ("limits: {timeout_s: .nan}", "finite"),
+        ("limits: {target_ms: 50}", "capacity_per_s and target_ms together"),
+        (
+            "limits: {target_ms: 50, capacity_per_s: 9, requests_per_replica: 9}",
+            "or requests_per_replica",
+        ),
+        ("limits: {target_ms: 50, capacity_per_s: many}", "number"),
+        ("limits: {target_ms: 0, capacity_per_s: 10}", "greater than 0"),
         ("tls: {key: ../key}", "leaves the"),
         ("tls: {key: /etc/key}", "leaves the"),
         ("jwt: {issuer: me}", "one of them"),
@@ -101,6 +108,17 @@ def test_limits_are_for_each_replica() -> None:
     found = clusters([Replica("a", "127.0.0.1:1"), Replica("b", "127.0.0.1:2")], limits)
     assert [each["name"] for each in found] == ["grpc", "rest"]
     assert found[0]["circuit_breakers"]["thresholds"][0]["max_requests"] == 20
+
+
+@pytest.mark.parametrize(
+    ("per_s", "target_ms", "most"), [(200, 500, 50), (1000, 20, 10), (5, 50, 1)]
+)
+def test_a_limit_follows_from_capacity_and_target(
+    per_s: float, target_ms: float, most: int
+) -> None:
+    """So many that their mean time is half of the target: rate times time (Little's law)."""
+    limits = GatewayLimits(capacity_per_s=per_s, target_ms=target_ms)
+    assert limits.requests_per_replica == most
 
 
 def test_a_name_as_an_address_is_looked_up() -> None:
