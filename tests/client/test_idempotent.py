@@ -114,7 +114,10 @@ MAYBE = {
     "a step's queue": (said(14, f"in ensemble 'm', {QUEUE_FULL}"), Overloaded),
     "exhausted": (said(8, "too much"), Overloaded),
     "its process died": (said(13, "Stub process 'm_0' is not healthy."), ServerUnavailable),
-    "a step's process died": (said(13, "in ensemble 'e', Stub process 'm_0' is not healthy."), ServerUnavailable),
+    "a step's process died": (
+        said(13, "in ensemble 'e', Stub process 'm_0' is not healthy."),
+        ServerUnavailable,
+    ),
     "calmed": (calmed, Overloaded),
 }
 SURELY_NOT = {
