@@ -75,8 +75,8 @@ _UNPROCESSED: Final = re.compile(
 refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
 
 _PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy\.?")
-"""What Triton says, as an internal error, of a request whose Python process has died. Whether it had begun with it is not
-known; other servers still have theirs."""
+"""What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
+still have theirs."""
 
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
