@@ -110,15 +110,15 @@ class GatewayLimits(Strict):
         for the slowest of a hundred takes about twice the mean."""
         if not isinstance(given, dict):
             return given
-        both = [given.get(name) for name in ("capacity_per_s", "target_ms")]
-        if both == [None, None]:
+        per_s, target_ms = given.get("capacity_per_s"), given.get("target_ms")
+        if per_s is None and target_ms is None:
             return given
-        if None in both or "requests_per_replica" in given:
+        if per_s is None or target_ms is None or "requests_per_replica" in given:
             raise ValueError(
                 "wanted capacity_per_s and target_ms together, or requests_per_replica"
             )
         try:
-            most = max(1, round(float(both[0]) * float(both[1]) / 1e3 * _OF_TARGET))
+            most = max(1, round(float(per_s) * float(target_ms) / 1e3 * _OF_TARGET))
         except (TypeError, ValueError, OverflowError):
             return given  # its fields say what is wrong
         return given | {"requests_per_replica": most}
