@@ -345,7 +345,7 @@ def test_a_replica_that_is_cut_off(watched: Watched, network: str, tmp_path: Pat
         assert load.failures == []
 
 
-@pytest.mark.needs("namespaces", "ss")
+@pytest.mark.needs("namespaces")
 def test_connections_whose_callers_vanish(watched: Watched) -> None:
     """The gateway hears nothing of their end: others are served, and it asks after them within a minute."""
     host, _, port = watched.stack.address.rpartition(":")
