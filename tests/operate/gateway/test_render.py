@@ -107,7 +107,11 @@ def test_limits_are_for_each_replica() -> None:
     limits = GatewayLimits(requests_per_replica=10)
     found = clusters([Replica("a", "127.0.0.1:1"), Replica("b", "127.0.0.1:2")], limits)
     assert [each["name"] for each in found] == ["grpc", "rest"]
-    assert found[0]["circuit_breakers"]["thresholds"][0]["max_requests"] == 20
+    for each in found:
+        (threshold,) = each["circuit_breakers"]["thresholds"]
+        assert threshold["max_requests"] == 20
+        # What waits for a connection is not refused, and waits for long.
+        assert threshold["max_connections"] > 2 * threshold["max_requests"]
 
 
 @pytest.mark.parametrize(
