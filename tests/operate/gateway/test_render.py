@@ -105,7 +105,8 @@ def test_no_key_is_in_what_is_written(tmp_path: Path) -> None:
 def test_limits_are_for_each_replica() -> None:
     """A cluster's limit is the sum of its replicas'."""
     limits = GatewayLimits(requests_per_replica=10)
-    found = clusters([Replica("a", "127.0.0.1:1"), Replica("b", "127.0.0.1:2")], limits)
+    replicas = [Replica(name, f"127.0.0.1:{name}", f"127.0.0.1:{name}0") for name in "12"]
+    found = clusters(replicas, limits)
     assert [each["name"] for each in found] == ["grpc", "rest"]
     for each in found:
         (threshold,) = each["circuit_breakers"]["thresholds"]

@@ -77,8 +77,8 @@ def _cluster(
             "enforcing_consecutive_gateway_failure": 0, "enforcing_success_rate": 0,
             "enforcing_local_origin_success_rate": 0,
         },
-        # HTTP/1.1 has a connection for each request: with a limit on these, too, requests would wait for one of their own
-        # thread's, some of them for long, instead of being refused.
+        # HTTP/1.1 has a connection for each request: with a limit on these, too, requests would wait for one of their
+        # own thread's, some of them for long, instead of being refused.
         "circuit_breakers": {"thresholds": [{
             "max_connections": 4 * most, "max_requests": most, "max_pending_requests": most,
             "retry_budget": {
