@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench.h2load import Body, Load, grpc_body, h2load
 from bench.images import image_sizes
+from bench.overload import overload
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
@@ -67,6 +68,7 @@ def run(setting: Setting) -> Report:
         ratios.append(Ratio(name, rates, at_most=1 + RATE_OFF, at_least=1 - RATE_OFF))
         for model in chosen("--models", setting.models, MODELS):
             ratios += _of(setting, places, model)
+    ratios += overload(setting)
     sizes = image_sizes()
     return Report(
         "gateway",

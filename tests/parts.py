@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,6 +81,29 @@ def may_mount() -> bool:
     return bool(int(status, 16) >> 21 & 1)
 
 
+def namespaces() -> bool:
+    """Whether networks of one's own can be made here, and packets dropped."""
+    return may_mount() and programs("ip", "iptables")() and answers("iptables", "--list")
+
+
+def kills_connections() -> bool:
+    """Whether this kernel ends a TCP connection of others when `ss` asks for it."""
+    if os.geteuid() != 0 or not program("ss"):
+        return False
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", int(port)), 10) as connection:
+            answers("ss", "--kill", "--tcp", "dst", "127.0.0.1", "dport", "=", port)
+            connection.setblocking(False)
+            try:
+                connection.recv(1)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+    return False
+
+
 def in_server(pattern: str) -> Callable[[], bool]:
     """Whether the server environment has such a file."""
     return lambda: any(SERVER.glob(pattern))
@@ -115,6 +139,9 @@ PARTS = {
         "right to mount", may_mount, "run it as root, not in a container",
         fixtures=("small_disk", "tmpfs"),
     ),
+    "namespaces": Part(
+        "network namespaces", namespaces, "apt-get install iproute2 iptables",
+    ),
     "nginx": Part("nginx", programs("nginx"), "apt-get install nginx-light"),
     "openssl": Part("openssl", programs("openssl"), "apt-get install openssl"),
     "prometheus": Part("Prometheus", programs("prometheus"), "apt-get install prometheus"),
@@ -126,6 +153,9 @@ PARTS = {
     "s3": Part(
         "S3 server", lambda: all(map(find_spec, ("s3fs", "moto", "flask_cors"))),
         "pip install s3fs 'moto[server]'", fixtures=("s3",), demanded=False,
+    ),
+    "ss": Part(
+        "kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False,
     ),
     "triton": Part(
         "Triton", lambda: programs("tritonserver")() or

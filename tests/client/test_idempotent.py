@@ -113,6 +113,11 @@ MAYBE = {
     "a proxy's loss": (said(14, "upstream connect error or disconnect"), Overloaded),
     "a step's queue": (said(14, f"in ensemble 'm', {QUEUE_FULL}"), Overloaded),
     "exhausted": (said(8, "too much"), Overloaded),
+    "its process died": (said(13, "Stub process 'm_0' is not healthy."), ServerUnavailable),
+    "a step's process died": (
+        said(13, "in ensemble 'e', Stub process 'm_0' is not healthy."),
+        ServerUnavailable,
+    ),
     "calmed": (calmed, Overloaded),
 }
 SURELY_NOT = {
@@ -187,6 +192,17 @@ def test_who_says_that_a_call_may_run_twice(
     with pytest.raises(ServerUnavailable):
         predict(play(server), client, call)
     assert server.work == work
+
+
+@KINDS
+def test_a_call_whose_process_died_is_made_again_if_it_may_run_twice(
+    play: Any, predict: Any
+) -> None:
+    """Triton calls it an internal error; behind a gateway another replica still has its process."""
+    act, _ = MAYBE["its process died"]
+    server = Wilful(lambda peer, stream: _first(server, act, peer, stream))
+    assert predict(play(server), {}, {"idempotent": True})["y"].tolist() == [X]
+    assert server.work == 2
 
 
 def test_an_idle_connection_that_breaks_proves_nothing(play: Any) -> None:

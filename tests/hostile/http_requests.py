@@ -120,7 +120,8 @@ class Sender:
                 self._connection = self._context.wrap_socket(
                     self._connection, server_hostname=self._address[0]
                 )
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        # The other side may have answered and closed before all was sent.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             self._connection.sendall(data)
         method = data.split(b" ", 1)[0].decode("latin-1")
         response = http.client.HTTPResponse(self._connection, method=method)

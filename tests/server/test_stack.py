@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,7 +42,9 @@ CALLERS = 8
 class Watched:
     """A stack that a thread watches over, and who may call it."""
 
-    def __init__(self, root: Path, repository: Path) -> None:
+    def __init__(
+        self, root: Path, repository: Path, models: Sequence[str] | None = ("digits",)
+    ) -> None:
         self.gateway = root / "deploy" / "gateway"
         make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
         self.redis_port = check_free("127.0.0.1", 0)
@@ -53,7 +55,7 @@ class Watched:
         _, self.key = add_key(self.gateway / "keys.json", "all")
         self.said: list[str] = []
         settings = StackSettings(
-            root, repository, models=("digits",), replicas=3, gateway=self.gateway,
+            root, repository, models=models, replicas=3, gateway=self.gateway,
             on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
         )  # fmt: skip
         self.stack = Stack(settings).__enter__()
@@ -98,16 +100,28 @@ def watched(
     assert not (root / ".tritonkit" / "stack" / "state.json").exists()
 
 
-class Load:
-    """Callers that call until they are told to stop; a context manager."""
+def seven(client: Client) -> None:
+    """One call with a right answer."""
+    assert client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7"
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+
+class Load:
+    """Callers that call until they are told to stop; a context manager.
+
+    Args:
+        call: what each does; by default a call of digits.
+        options: of the client that they share.
+    """
+
+    def __init__(
+        self, watched: Watched, call: Callable[[Client], None] = seven, **options: Any
+    ) -> None:
+        self._watched, self._one, self._options = watched, call, options
         self.answers, self.failures = 0, list[str]()
         self._over = threading.Event()
 
     def __enter__(self) -> Load:
-        self._client = self._watched.client()
+        self._client = self._watched.client(**self._options)
         self._threads = [threading.Thread(target=self._call) for _ in range(CALLERS)]
         for thread in self._threads:
             thread.start()
@@ -124,11 +138,9 @@ class Load:
         self._client.close()
 
     def _call(self) -> None:
-        model = self._client.model("digits")
         while not self._over.is_set():
             try:
-                reply = model.predict(image=IMAGE)
-                assert reply["label"][0, 0] == b"7"
+                self._one(self._client)
                 self.answers += 1
             except (TritonkitError, AssertionError) as error:
                 self.failures.append(f"{type(error).__name__}: {error}")

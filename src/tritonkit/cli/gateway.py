@@ -50,13 +50,15 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
     if as_json:
         print_json({
             "gateway": str(folder), "address": f"{spec.host}:{spec.port}", "keys": [key.name for key in known],
-            "tokens": spec.jwt is not None, "names": certificate.names, "days_left": round(certificate.days_left(), 2),
+            "tokens": spec.jwt is not None, "requests_per_replica": spec.limits.requests_per_replica,
+            "names": certificate.names, "days_left": round(certificate.days_left(), 2),
         })  # fmt: skip
         return
     callers = f"{len(known)} key{'' if len(known) == 1 else 's'}{' and tokens' if spec.jwt else ''}"
     note(
         f"{folder}: Envoy takes it; {spec.host}:{spec.port}, {callers}, a certificate for"
-        f" {', '.join(certificate.names)} until {certificate.ends:%Y-%m-%d}"
+        f" {', '.join(certificate.names)} until {certificate.ends:%Y-%m-%d},"
+        f" {spec.limits.requests_per_replica} requests for each replica at a time"
     )
 
 

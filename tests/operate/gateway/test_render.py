@@ -44,6 +44,13 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
         ("port: yes", "integer"),
         ("limits: {request_mib: 0}", "greater than 0"),
         ("limits: {timeout_s: .nan}", "finite"),
+        ("limits: {target_ms: 50}", "capacity_per_s and target_ms together"),
+        (
+            "limits: {target_ms: 50, capacity_per_s: 9, requests_per_replica: 9}",
+            "or requests_per_replica",
+        ),
+        ("limits: {target_ms: 50, capacity_per_s: many}", "number"),
+        ("limits: {target_ms: 0, capacity_per_s: 10}", "greater than 0"),
         ("tls: {key: ../key}", "leaves the"),
         ("tls: {key: /etc/key}", "leaves the"),
         ("jwt: {issuer: me}", "one of them"),
@@ -104,9 +111,25 @@ def test_no_key_is_in_what_is_written(tmp_path: Path) -> None:
 def test_limits_are_for_each_replica() -> None:
     """A cluster's limit is the sum of its replicas'."""
     limits = GatewayLimits(requests_per_replica=10)
-    found = clusters([Replica("a", "127.0.0.1:1"), Replica("b", "127.0.0.1:2")], limits)
+    replicas = [Replica(name, f"127.0.0.1:{name}", f"127.0.0.1:{name}0") for name in "12"]
+    found = clusters(replicas, limits)
     assert [each["name"] for each in found] == ["grpc", "rest"]
-    assert found[0]["circuit_breakers"]["thresholds"][0]["max_requests"] == 20
+    for each in found:
+        (threshold,) = each["circuit_breakers"]["thresholds"]
+        assert threshold["max_requests"] == 20
+        # What waits for a connection is not refused, and waits for long.
+        assert threshold["max_connections"] > 2 * threshold["max_requests"]
+
+
+@pytest.mark.parametrize(
+    ("per_s", "target_ms", "most"), [(200, 500, 50), (1000, 20, 10), (5, 50, 1)]
+)
+def test_a_limit_follows_from_capacity_and_target(
+    per_s: float, target_ms: float, most: int
+) -> None:
+    """So many that their mean time is half of the target: rate times time (Little's law)."""
+    limits = GatewayLimits(capacity_per_s=per_s, target_ms=target_ms)
+    assert limits.requests_per_replica == most
 
 
 def test_a_name_as_an_address_is_looked_up() -> None:

@@ -23,6 +23,8 @@ _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
 _MOST_COPIES = 32
 """Under way; more of them are dropped, so that comparing never becomes a load of its own."""
+_RETRIES = 32
+"""Under way are always allowed."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def _cluster(
         "type": "STRICT_DNS" if any(_is_name(each) for each in addresses) else "STATIC",
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
+        # Of two drawn by chance, which may be the same one, a ninth of the requests would go to a slow replica of
+        # three, however many wait there.
+        "least_request_lb_config": {"choice_count": 4},
         "per_connection_buffer_limit_bytes": _BUFFER_BYTES,
         "load_assignment": {"cluster_name": name, "endpoints": [
             {"priority": priority, "lb_endpoints": [_endpoint(each) for each in group]}
@@ -131,10 +136,12 @@ def _cluster(
             "enforcing_consecutive_gateway_failure": 0, "enforcing_success_rate": 0,
             "enforcing_local_origin_success_rate": 0,
         },
+        # HTTP/1.1 has a connection for each request: with a limit on these, too, requests would wait for one of their
+        # own thread's, some of them for long, instead of being refused.
         "circuit_breakers": {"thresholds": [{
-            "max_connections": most, "max_requests": most, "max_pending_requests": most,
+            "max_connections": 4 * most, "max_requests": most, "max_pending_requests": most,
             "retry_budget": {
-                "budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": 3,
+                "budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": _RETRIES,
             },
             "track_remaining": True,
         }]},

@@ -202,7 +202,13 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
 
 # Where a replica has surely not begun: whether it may run twice, its caller knows and tries again.
 _RETRY = {
-    "retry_on": "connect-failure,refused-stream,reset-before-request",
+    "retry_on": "connect-failure,refused-stream,reset-before-request,retriable-headers",
+    # A model that is loaded again, as after the death of its Python process, is away for a moment at that replica
+    # alone; saying so takes it no time, so that it would draw all requests.
+    "retriable_headers": [{"name": "grpc-message", "string_match": {"safe_regex": {
+        "regex": r"(\[request id: [^\]]*\] )?Request for unknown model: .*"
+        r" (has no available versions|is not at ready state)",
+    }}}],
     "num_retries": 2,
     "retry_host_predicate": [{
         "name": "envoy.retry_host_predicates.previous_hosts",
@@ -210,7 +216,8 @@ _RETRY = {
             "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
         },
     }],
-    "host_selection_retry_max_attempts": 3,
+    # One that refuses at once has the fewest requests, and is drawn again and again.
+    "host_selection_retry_max_attempts": 100,
     "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
 }  # fmt: skip
 # A candidate that fails is left for the other replicas.

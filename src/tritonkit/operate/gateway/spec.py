@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -26,6 +26,8 @@ FILE = "gateway.yaml"
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Count = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
+_OF_TARGET = 0.5
+"""The mean time of those that are taken, of the target."""
 
 
 def _url(text: str) -> str:
@@ -127,7 +129,11 @@ class GatewayLimits(Strict):
     request_mib: Annotated[int, Field(gt=0, le=2047, strict=True)] = 64
     """A request's body."""
     requests_per_replica: Count = 256
-    """Under way at a time, for each replica; one more is refused as overload."""
+    """Under way at a time, for each replica; one more is refused as overload. The next two give it, too."""
+    capacity_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Requests that one replica can answer in a second, as `tritonkit load --find-rate` measures it."""
+    target_ms: Annotated[float, Field(gt=0, le=3.6e6)] | None = None
+    """In which 99 of 100 requests are to be answered that are taken, also while more come than can be answered."""
     connections: Count = 4096
     """Of callers; one more is closed at once."""
     memory_mib: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] = 1024
@@ -142,10 +148,31 @@ class GatewayLimits(Strict):
     """For a connection's TLS handshake, and for the headers of a request to come."""
     idle_s: Seconds = 300.0
     """A connection without a request, and a request on which nothing moves, end after that."""
-    retry_percent: Annotated[float, Field(ge=0, le=100)] = 20.0
-    """Of the requests under way: more of them are never sent to another replica."""
+    retry_percent: Annotated[float, Field(ge=0, le=100)] = 100.0
+    """Of the requests under way: more of them are never sent to another replica. Only what no replica has begun with
+    is, so that it costs little."""
     shared: SharedLimits | None = None
     """Where gateways count together; None: each counts alone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_capacity(cls, given: Any) -> Any:
+        """Little's law: at a rate of answers, a request waits for as many before it as the time holds. Half of that,
+        for the slowest of a hundred takes about twice the mean."""
+        if not isinstance(given, dict):
+            return given
+        per_s, target_ms = given.get("capacity_per_s"), given.get("target_ms")
+        if per_s is None and target_ms is None:
+            return given
+        if per_s is None or target_ms is None or "requests_per_replica" in given:
+            raise ValueError(
+                "wanted capacity_per_s and target_ms together, or requests_per_replica"
+            )
+        try:
+            most = max(1, round(float(per_s) * float(target_ms) / 1e3 * _OF_TARGET))
+        except (TypeError, ValueError, OverflowError):
+            return given  # its fields say what is wrong
+        return given | {"requests_per_replica": most}
 
 
 class GatewaySpec(Strict):

@@ -62,6 +62,8 @@ class StubWatch:
         self._suspects: set[Stub] = set()
         self._retired: set[int] = set()
         self._recovering: set[str] = set()
+        self._unloaded: set[str] = set()
+        """Models that could not be loaded again, until somebody else does it."""
         self._deaths: defaultdict[str, deque[float]] = defaultdict(
             lambda: deque(maxlen=MOST_DEATHS)
         )
@@ -94,13 +96,15 @@ class StubWatch:
     def health(self) -> dict[str, tuple[bool, int]]:
         """For each model with stubs: whether they are there, and how many have died so far."""
         with self._lock:
-            down, died = set(self._recovering), Counter(self._died)
+            down, died = self._recovering | self._unloaded, Counter(self._died)
             models = {stub.model for stub in self._running} | down | died.keys()
         return {model: (model not in down, died[model]) for model in sorted(models)}
 
     def _rescan(self) -> None:
         """Take in the stubs of models that were loaded meanwhile."""
-        self._running |= {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
+        found = {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
+        self._unloaded -= {stub.model for stub in found - self._running}
+        self._running |= found
 
     def _grown(self) -> set[Stub]:
         """One stub of each model whose shared memory has grown too far, and not again within a minute:
@@ -159,6 +163,8 @@ class StubWatch:
             died_again = answers is False or (answers and not seen)
             if not died_again:
                 self._recovering.discard(name)
+            if answers is None:
+                self._unloaded.add(name)
             if answers:
                 self.replaced |= {stub.pid for stub in former}
         _retire(former)

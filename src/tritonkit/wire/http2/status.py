@@ -77,6 +77,10 @@ refused may have run, it puts other words before these. Proxies use the same sta
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
 
+_PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy\.?")
+"""What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
+still have theirs."""
+
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
 )
@@ -201,6 +205,11 @@ def _error(name: str, details: str, where: str) -> ClientError:
         return unreachable(
             where, details, "see which replicas that gateway has, and why none is well", True
         )
+    if name == "INTERNAL" and _PROCESS_DEAD.fullmatch(details):
+        return ServerUnavailable(
+            where, found=f"{name}: {details}", wanted="a Python process of the model",
+            todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
+        )  # fmt: skip
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
     unprocessed = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
     # How gRPC servers refuse a message above their own limit: sending it again cannot help.
