@@ -6,6 +6,7 @@
 -- an error in here refuses a request.
 
 local LONGEST_KEY = 128
+local MOST_HASHED = 1024
 local EVERY = "*"
 
 local function refuse(handle, status, words)
@@ -39,6 +40,29 @@ local function key_of(headers)
   return given, nil
 end
 
+-- The hashes of keys that were good when last seen: making one takes longer than all else in here. It is this worker's
+-- memory alone, and says nothing of what a key may do: that is looked up by its hash for each request.
+local hashed, how_many = {}, 0
+
+local function remember(key, hash)
+  if how_many == MOST_HASHED then
+    hashed, how_many = {}, 0
+  end
+  hashed[key], how_many = hash, how_many + 1
+end
+
+-- What is known of a key, or nil.
+local function known_by(handle, key)
+  local hash = hashed[key]
+  local found = handle:metadata():get(hash or sha256(key))
+  if found and not hash then
+    remember(key, sha256(key))
+  elseif hash and not found then
+    hashed[key], how_many = nil, how_many - 1
+  end
+  return found
+end
+
 local function identify(handle)
   local key, problem = key_of(handle:headers())
   if problem then
@@ -52,7 +76,7 @@ local function identify(handle)
     end
     return
   end
-  local found = handle:metadata():get(sha256(key))
+  local found = known_by(handle, key)
   if not found then
     return refuse(handle, "401", "the key: it is none of this gateway's, or was revoked")
   end
@@ -141,17 +165,16 @@ local function admit(handle)
     return refuse(handle, "403", "streams: wanted a key without a rate, for one has any number of requests")
   end
   local model = model_of(handle, route)
-  local known = handle:metadata():get("models") or {}
+  local served = model ~= "" and handle:metadata():get(model)
   -- What is measured is counted for each name: a caller must not be able to make them up.
-  note(handle, "model", model == EVERY and "all" or model == "" and "none" or known[model] and model or "unknown")
+  note(handle, "model", model == EVERY and "all" or model == "" and "none" or served and model or "unknown")
   if model ~= "" and not holds(models, model) then
     local what = model == EVERY and "streams and all models at once: wanted a key for all models"
       or "this model: wanted a key that may use it"
     return refuse(handle, "403", what)
   end
   note(handle, "admitted", true)
-  local split = handle:metadata():get("split")
-  if split and split[model] then
+  if served == SPLIT then
     choose(handle)
   end
 end
@@ -161,15 +184,5 @@ function envoy_on_request(handle)
     identify(handle)
   else
     admit(handle)
-  end
-end
-
--- Envoy's filter that looks for the model says of a message that is too long that a precondition has failed.
-if IDENTIFIES then
-  function envoy_on_response(handle)
-    local headers = handle:headers()
-    if headers:get("grpc-status") == "9" and sub(headers:get("grpc-message") or "", 1, #TOO_LONG) == TOO_LONG then
-      headers:replace("grpc-status", "8")
-    end
   end
 end

@@ -192,11 +192,13 @@ def _replies(request_mib: int) -> dict[str, Any]:
         return {"filter": {"extension_filter": chosen}, **text, **more}
 
     gathered = "response.code_details.startsWith('grpc_field_extraction_FAILED_PRECONDITION')"
+    exhausted = {"header": {"key": "grpc-status", "value": "8"}}
     limited = "response.code_details.startsWith('local_rate_limited')"
     return {
         "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
         "mappers": [
-            mapper(gathered, too_long, body_format_override=plain),
+            # The filter that looks for the model says that a precondition has failed.
+            mapper(gathered, too_long, body_format_override=plain, headers_to_add=[exhausted]),
             mapper(f"{limited} && {grpc}", too_often, body_format_override=plain),
             mapper(limited, too_often),
             mapper("response.code == 413", too_long),

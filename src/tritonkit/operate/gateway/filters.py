@@ -16,6 +16,7 @@ from tritonkit.operate.gateway.routes import (
     IDENTIFY,
     SERVICE,
     SPACE,
+    SPLIT,
 )
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
 from tritonkit.operate.keys import PREFIX
@@ -86,7 +87,7 @@ def _program(jwt: Jwt | None, *, identifies: bool) -> str:
         f'local KEY_PREFIX = "{PREFIX}"',
         f'local SPACE = "{SPACE}"',
         f'local CHOICE = "{CHOICE}"',
-        f'local TOO_LONG = "{TOO_LONG}"',
+        f'local SPLIT = "{SPLIT}"',
         f"local IDENTIFIES = {str(identifies).lower()}",
         f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",
         f'local MODELS_CLAIM = "{jwt.models_claim if jwt else "models"}"',

@@ -23,6 +23,7 @@ __all__ = [
     "IDENTIFY",
     "SERVICE",
     "SPACE",
+    "SPLIT",
     "routes",
 ]
 
@@ -52,6 +53,8 @@ SPACE = "tritonkit.gateway"
 """Of a request's metadata: what the Lua filters found out, as `admission.lua` names it."""
 IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
 """The names of the two Lua filters, under which they find what is theirs in a route's metadata."""
+WHOLE, SPLIT = "whole", "split"
+"""Of a model that is served, in a route's metadata: whether all of its requests go to the same servers."""
 CHOICE = "x-tritonkit-release"
 """The header in which a caller says which version it wants while one is released: `candidate` or `stable`."""
 BUFFER = "envoy.filters.http.buffer"
@@ -98,7 +101,7 @@ def routes(
             key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
             for key in keys
         },
-        ADMIT: {"models": dict.fromkeys(models, True), "split": dict.fromkeys(split_models, True)},
+        ADMIT: dict.fromkeys(models, WHOLE) | dict.fromkeys(split_models, SPLIT),
     }}  # fmt: skip
     entries = [_pass(each, limits) for each in _ROUTES]
     if split is not None:
