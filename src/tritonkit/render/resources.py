@@ -93,7 +93,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
 def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
     """All cores for a run that is alone, where several instances of tritonkit's own backends have them together."""
     ours = host.backend in ("onnxruntime", "openvino") and host.target == "cpu"
-    shares_all = ours and count > 1 and threads * count == host.cores
+    shares_all = ours and threads < host.cores <= threads * count
     return {_ALONE: str(host.cores)} if shares_all else {}
 
 
