@@ -57,9 +57,13 @@ def test_fewer_cores_are_planned_where_they_matter(tmp_path: Path) -> None:
     (plan,) = net({"threads": 2}, tmp_path / "threads", cores=4).plans()
     counts = {n: [g.count for g in p.instances] for n, p in plan.fewer_cores.items()}
     assert counts == {1: [1], 2: [1], 3: [1]}
-    (plan,) = net(
-        {"threads": 1, "instance_group": [{"count": 4}]}, tmp_path / "both", cores=4
-    ).plans()
+    both = {"threads": 1, "instance_group": [{"count": 4}]}
+    (plan,) = net(both, tmp_path / "both", cores=4).plans()
+    alone = {n: p.parameters.get("tritonkit.threads_alone") for n, p in plan.fewer_cores.items()}
+    assert alone == {1: None, 2: "2", 3: "3"}
+    assert {p.instances for p in plan.fewer_cores.values()} == {plan.instances}
+    off = both | {"parameters": {"tritonkit.threads_alone": "0"}}
+    (plan,) = net(off, tmp_path / "off", cores=4).plans()
     assert plan.fewer_cores == {}
 
 
