@@ -8,11 +8,12 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bench.h2load import Body, Load, grpc_body, h2load
 from bench.images import image_sizes
 from bench.overload import overload
+from bench.processor import cpu_s
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
@@ -26,11 +27,13 @@ from tritonkit.serve.ports import check_free
 from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from bench.setting import Setting
 
 __all__ = ["run"]
+
+T = TypeVar("T")
 
 MODELS = ("digits", "sentences")
 CALLERS = 32
@@ -44,7 +47,10 @@ RATE_PER_S, RATE_S, RATE_OFF = 100.0, 10.0, 0.05
 
 @dataclass(frozen=True)
 class _Places:
-    """A server with all cores, a replica, and the gateway before it and another one."""
+    """A server with all cores, a replica, and the gateway before it and another one.
+
+    `server_pid`, `pids`: of the server; of the gateway, then of the replicas.
+    """
 
     server: str
     replica: str
@@ -53,6 +59,8 @@ class _Places:
     key: str
     slow_key: str
     ready_s: float
+    server_pid: int
+    pids: tuple[int, ...]
 
 
 def run(setting: Setting) -> Report:
@@ -105,7 +113,7 @@ def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
     through = replace(body, headers={**body.headers, "x-api-key": places.key})
     gateway = f"https://{places.gateway}"
     alone: list[tuple[Load, Load]] = []
-    loaded: list[tuple[Load, Load]] = []
+    loaded: list[tuple[_Used, _Used]] = []
     for turn in range(setting.rounds):
         alone.append(_pair(
             turn, lambda: h2load(gateway, through, callers=1, seconds=setting.seconds / 2),
@@ -113,8 +121,8 @@ def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
         ))  # fmt: skip
         loaded.append(_pair(
             turn,
-            lambda: h2load(gateway, through, callers=CALLERS, seconds=setting.seconds, connections=CONNECTIONS),
-            lambda: h2load(places.server, body, callers=CALLERS, seconds=setting.seconds, connections=CONNECTIONS),
+            lambda: _many(gateway, through, setting.seconds, places.pids),
+            lambda: _many(places.server, body, setting.seconds, [places.server_pid]),
         ))  # fmt: skip
     direct = sorted(direct.p50_ms for _, direct in alone)[len(alone) // 2]
     most_ms = max(ADDED_MS, (TIMES - 1) * direct)
@@ -122,14 +130,37 @@ def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
     facts = {"p50 through, direct: ms": _medians([(a.p50_ms, b.p50_ms) for a, b in alone])}
     alone_name = f"{model}, one caller: added p50 / {most_ms:.2f} ms"
     loaded_name = f"{model}, {CALLERS} callers: answers/s with two replicas over one server"
-    rates = {"answers/s through, direct": _medians([(a.per_s, b.per_s) for a, b in loaded])}
+    rates = {
+        "answers/s through, direct": _medians([(a.load.per_s, b.load.per_s) for a, b in loaded])
+    }
+    used_name = f"{model}, {CALLERS} callers: processor time of gateway and replicas over the one server's, a call"
+    used = [sum(a.used_us) / sum(b.used_us) for a, b in loaded]
+    of_each = [(a.used_us[0], sum(a.used_us[1:]), sum(b.used_us)) for a, b in loaded]
+    taken = {"us a call of gateway, replicas; server": _medians(of_each)}
+    passed = [a.load.per_s / b.load.per_s for a, b in loaded]
     return [
         Ratio(alone_name, [each / most_ms for each in added], at_most=1.0, facts=facts),
-        Ratio(loaded_name, [a.per_s / b.per_s for a, b in loaded], at_least=KEPT, facts=rates),
+        Ratio(loaded_name, passed, at_least=KEPT, facts=rates),
+        Ratio(used_name, used, facts=taken),
     ]
 
 
-def _pair(turn: int, ours: Callable[[], Load], direct: Callable[[], Load]) -> tuple[Load, Load]:
+@dataclass(frozen=True)
+class _Used:
+    """A load, and what each of the processes behind it took of the processors: microseconds a call."""
+
+    load: Load
+    used_us: Sequence[float]
+
+
+def _many(address: str, body: Body, seconds: float, pids: Sequence[int]) -> _Used:
+    before = [cpu_s(pid) for pid in pids]
+    load = h2load(address, body, callers=CALLERS, seconds=seconds, connections=CONNECTIONS)
+    used = [cpu_s(pid) - then for pid, then in zip(pids, before, strict=True)]
+    return _Used(load, [1e6 * each / load.sent for each in used])
+
+
+def _pair(turn: int, ours: Callable[[], T], direct: Callable[[], T]) -> tuple[T, T]:
     """Both, in an order that turns."""
     if turn % 2:
         second = direct()
@@ -137,7 +168,7 @@ def _pair(turn: int, ours: Callable[[], Load], direct: Callable[[], Load]) -> tu
     return ours(), direct()
 
 
-def _medians(pairs: list[tuple[float, float]]) -> list[float]:
+def _medians(pairs: Sequence[tuple[float, ...]]) -> list[float]:
     return [round(sorted(each)[len(each) // 2], 2) for each in zip(*pairs, strict=True)]
 
 
@@ -166,9 +197,11 @@ def _started(setting: Setting) -> Iterator[_Places]:
         watcher.start()
         stack.callback(watcher.join)
         stack.callback(replicas.ending.set)
-        first = next(part for part in replicas.parts if part.name == "replica-0")
+        parts = {part.name: part for part in replicas.parts}
+        pids = tuple(parts[name].pid for name in ("gateway", "replica-0", "replica-1"))
         yield _Places(
-            endpoint.grpc, first.address, replicas.address, folder / "tls" / "ca.crt", key, slow_key, ready_s
+            endpoint.grpc, parts["replica-0"].address, replicas.address, folder / "tls" / "ca.crt", key, slow_key,
+            ready_s, endpoint.pid, pids,
         )  # fmt: skip
 
 

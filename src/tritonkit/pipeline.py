@@ -159,7 +159,15 @@ def render_models(
     """The Triton models of a spec: its pipeline's steps, the network, the ensemble."""
     source = str(spec.file.relative_to(root))
     return [
-        Rendered(model, render_config(model, source=source, target=target, cores=cores), artifact)
+        Rendered(
+            model,
+            render_config(model, source=source, target=target, cores=cores),
+            artifact,
+            {
+                count: render_config(there, source=source, target=target, cores=count)
+                for count, there in model.fewer_cores.items()
+            },
+        )
         for model in plan_models(spec, artifact, target, cores)
     ]
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, Signature, sha256_file
 from tritonkit.publish import recover, staging, versions
 from tritonkit.publish.existing import recorded_cores
+from tritonkit.publish.integrity import verify
 from tritonkit.publish.publish import Rendered, drift, publish
 from tritonkit.publish.staging import Staging
 from tritonkit.render import ModelPlan
@@ -88,6 +90,23 @@ def test_a_changed_configuration_keeps_the_version(out: Path, tmp_path: Path) ->
     assert (change.action, change.version) == ("new configuration", 1)
     assert "max_batch_size: 8" in (out / "net" / "config.pbtxt").read_text()
     assert versions(out / "net") == [1]
+
+
+def test_configurations_for_fewer_cores_lie_where_triton_looks(out: Path, tmp_path: Path) -> None:
+    """Each under its own name, in the manifest; what a build makes no longer is drift, and then gone."""
+    model = rendered(tmp_path / "a", b"one")
+    publish(out, [replace(model, fewer_cores={1: "# one\n", 2: "# two\n"})])
+    assert (out / "net" / "configs" / "cores-2.pbtxt").read_text() == "# two\n"
+    assert (
+        "configs/cores-1.pbtxt" in json.loads((out / "net" / "manifest.json").read_text())["files"]
+    )
+    assert verify(out) == []
+    only = replace(model, fewer_cores={1: "# one\n"})
+    stale = str(out / "net" / "configs" / "cores-2.pbtxt")
+    assert drift(out, [only]) == {stale: ("# two\n", "")}
+    assert publish(out, [only])[0].action == "new configuration"
+    assert [path.name for path in (out / "net" / "configs").iterdir()] == ["cores-1.pbtxt"]
+    assert drift(out, [only]) == {}
 
 
 @pytest.mark.parametrize(

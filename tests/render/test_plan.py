@@ -49,6 +49,24 @@ def test_largest_batch(serving: dict[str, Any], batched: bool, size: int, tmp_pa
     assert plan.max_batch_size == size
 
 
+def test_fewer_cores_are_planned_where_they_matter(tmp_path: Path) -> None:
+    """For each number below the machine's; what the spec gives is the same everywhere."""
+    (plan,) = net({}, tmp_path / "open", cores=4).plans()
+    threads = {n: p.parameters["intra_op_thread_count"] for n, p in plan.fewer_cores.items()}
+    assert threads == {1: "1", 2: "2", 3: "3"}
+    (plan,) = net({"threads": 2}, tmp_path / "threads", cores=4).plans()
+    counts = {n: [g.count for g in p.instances] for n, p in plan.fewer_cores.items()}
+    assert counts == {1: [1], 2: [1], 3: [1]}
+    both = {"threads": 1, "instance_group": [{"count": 4}]}
+    (plan,) = net(both, tmp_path / "both", cores=4).plans()
+    alone = {n: p.parameters.get("tritonkit.threads_alone") for n, p in plan.fewer_cores.items()}
+    assert alone == {1: None, 2: "2", 3: "3"}
+    assert {p.instances for p in plan.fewer_cores.values()} == {plan.instances}
+    off = both | {"parameters": {"tritonkit.threads_alone": "0"}}
+    (plan,) = net(off, tmp_path / "off", cores=4).plans()
+    assert plan.fewer_cores == {}
+
+
 def test_largest_batch_for_openvino(tmp_path: Path) -> None:
     """NVIDIA's backend pads every batch to the largest, so a small one is chosen; it may pad."""
     openvino = {"file": "model.xml", "variant": "openvino-int8"}

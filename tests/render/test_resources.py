@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,24 @@ def test_instances_and_threads_share_the_cores(
 ) -> None:
     """What the spec leaves open is chosen from what it gives and the cores there are."""
     assert decide(serving, site(cores)) == (counts, threads)
+
+
+@pytest.mark.parametrize(
+    ("serving", "counts", "threads"),
+    [
+        ({}, [1], "2"),
+        ({"threads": 1}, [2], "1"),
+        ({"threads": 4}, [1], "4"),
+        ({"instance_group": [{"count": 2}]}, [2], "1"),
+        ({"instance_group": [{"count": 8}]}, [8], "1"),
+        ({"threads": 4, "instance_group": [{"count": 2}]}, [2], "4"),
+    ],
+)
+def test_a_part_of_the_cores_leaves_what_the_spec_gives(
+    serving: dict[str, Any], counts: list[int], threads: str
+) -> None:
+    """The rest is chosen for the two cores; what was written for more of them is not refused."""
+    assert decide(serving, replace(site(2), part=True)) == (counts, threads)
 
 
 @pytest.mark.parametrize(

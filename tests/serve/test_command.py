@@ -60,6 +60,21 @@ def test_the_server_is_told_what_it_needs(installation: ServerInstallation, tmp_
     assert not [word for word in words if word.startswith(("--cache", "--rate-limit"))]
 
 
+def test_configurations_go_by_a_name(installation: ServerInstallation, tmp_path: Path) -> None:
+    """That of the server's cores, unless the user names another."""
+    write_repository(tmp_path / "repo", {"one": ModelText(VECTOR)})
+    shm = ShmPlan((), 3 * MIB, 3 * MIB)
+
+    def flags(**own: str) -> list[str]:
+        settings = Settings(tmp_path / "repo", triton_flags=own)
+        models = read_models(tmp_path / "repo")
+        words = arguments(installation, settings, models, 1, tmp_path / "b", shm, config="cores-1")
+        return [word for word in words if word.startswith("--model-config-name")]
+
+    assert flags() == ["--model-config-name=cores-1"]
+    assert flags(**{"model-config-name": "h100"}) == ["--model-config-name=h100"]
+
+
 def test_a_cached_model_brings_the_cache(installation: ServerInstallation, tmp_path: Path) -> None:
     """One configuration that asks for it is enough; one that says false does not ask."""
     on = "response_cache { enable: true }"

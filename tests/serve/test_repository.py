@@ -124,3 +124,20 @@ def test_what_nvidias_backends_cannot_pad_is_named(tmp_path: Path, project: Path
     with pytest.raises(ServerStartError, match=r"model padded_lengths.*cannot pad") as refused:
         check_unpadded(read_models(tmp_path))
     assert "tritonkit build --target gpu" in str(refused.value)
+
+
+def test_a_configuration_of_the_asked_name_is_read(tmp_path: Path) -> None:
+    """Where a model has it; as Triton does, others keep theirs."""
+    write_repository(tmp_path, {"own": ModelText(), "other": ModelText()})
+    file = tmp_path / "own" / "configs" / "cores-1.pbtxt"
+    file.parent.mkdir()
+    file.write_text(
+        (tmp_path / "own" / "config.pbtxt").read_text() + "\ninstance_group { count: 7 }\n"
+    )
+
+    def counts(config: str) -> dict[str, int]:
+        models = read_models(tmp_path, config=config)
+        return {each.name: sum(g.count for g in each.config.instance_group) for each in models}
+
+    assert counts("cores-1")["own"] >= 7
+    assert counts("cores-1")["other"] == counts("")["other"] == counts("cores-2")["own"]

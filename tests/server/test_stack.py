@@ -32,6 +32,7 @@ from tritonkit.operate.stack import Part, Stack, StackSettings
 from tritonkit.operate.store import back_up, open_store
 from tritonkit.serve.ports import check_free
 from tritonkit.serve.repository import read_models
+from tritonkit.serve.runs import find_key_file
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
 
@@ -45,7 +46,7 @@ class Watched:
     def __init__(
         self, root: Path, repository: Path, models: Sequence[str] | None = ("digits",)
     ) -> None:
-        self.gateway = root / "deploy" / "gateway"
+        self.root, self.gateway = root, root / "deploy" / "gateway"
         make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
         self.redis_port = check_free("127.0.0.1", 0)
         shared = f"{{redis: 'redis://127.0.0.1:{self.redis_port}', timeout_ms: 5000}}"
@@ -162,8 +163,16 @@ def test_digits_through_tls_and_key(watched: Watched) -> None:
     assert headers["x-request-id"]
 
 
+def threads_of(part: Part) -> int:
+    """Of a run of the network, as a replica has it configured."""
+    with Client(part.address) as client:
+        parameters = client.config("digits_network").parameters
+        return int(parameters["intra_op_thread_count"].string_value)
+
+
 def test_all_replicas_get_requests_each_on_its_cores(watched: Watched) -> None:
-    """Triton's own counters say so, of each one."""
+    """Triton's own counters say so, of each one; each network has threads for them, and keeps them when it is
+    loaded again."""
     with Load(watched):
         pass
     replicas = [part for part in watched.stack.parts if part.name.startswith("replica")]
@@ -172,6 +181,12 @@ def test_all_replicas_get_requests_each_on_its_cores(watched: Watched) -> None:
         with Client(part.address) as client:
             assert client.statistics("digits")[0].inference_count > 0
         assert os.sched_getaffinity(part.pid) == set(part.cores)
+        assert threads_of(part) == len(part.cores)
+    part = replicas[-1]
+    reload = ("reload", "digits_network", "--address", part.address)
+    key = find_key_file(watched.root, part.address)
+    assert tritonkit(*reload, "--key-file", str(key)).returncode == 0
+    assert threads_of(part) == len(part.cores)
 
 
 def test_keys_are_taken_while_it_runs(watched: Watched) -> None:
@@ -222,6 +237,7 @@ def test_no_call_fails_when_a_replica_is_killed(watched: Watched) -> None:
             "another process",
         )
     assert load.failures == []
+    assert threads_of(watched.part("replica-0")) == len(watched.part("replica-0").cores)
     with Load(watched) as load, Client(watched.part("replica-0").address) as client:
         eventually(lambda: client.statistics("digits")[0].inference_count > 0, "requests again")
     assert load.failures == []

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,13 @@ from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, sha256_file
 from tritonkit.publish import manifest, staging
 from tritonkit.publish.existing import left_over, refuse_foreign
-from tritonkit.publish.integrity import CONFIG, MANIFEST, versions
+from tritonkit.publish.integrity import (
+    CONFIG,
+    MANIFEST,
+    config_name,
+    named_config,
+    versions,
+)
 from tritonkit.publish.staging import Staging
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
@@ -41,17 +47,25 @@ Action = Literal["new version", "new configuration", "unchanged", "removed"]
 
 @dataclass(frozen=True)
 class Rendered:
-    """One Triton model, ready to be written."""
+    """One Triton model, ready to be written.
+
+    `fewer_cores`: number of cores -> the configuration for a server that has no more.
+    """
 
     plan: ModelPlan
     config: str
     artifact: Artifact
+    fewer_cores: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def texts(self) -> dict[str, bytes]:
-        """What lies beside the versions under version control: config.pbtxt and labels."""
+        """What lies beside the versions under version control: config.pbtxt, those for fewer cores, labels."""
         files = {name: source.read_bytes() for name, source in self.plan.model_files.items()}
-        return {CONFIG: self.config.encode(), **files}
+        fewer = {
+            named_config(config_name(cores)): text.encode()
+            for cores, text in self.fewer_cores.items()
+        }
+        return {CONFIG: self.config.encode(), **fewer, **files}
 
     @cached_property
     def beside(self) -> dict[str, bytes]:
@@ -131,6 +145,9 @@ def drift(
             if now != fresh:
                 texts = (now.decode(errors="replace"), fresh.decode(errors="replace"))
                 different[str(path)] = texts
+        for path in sorted((out / rendered.plan.name).glob(named_config("*"))):
+            if named_config(path.stem) not in rendered.texts:
+                different[str(path)] = (path.read_text(errors="replace"), "")
     for name in _stale(out, models, all_specs, keep):
         different[str(out / name / CONFIG)] = ((out / name / CONFIG).read_text(), "")
     return different
@@ -179,8 +196,9 @@ def _plan_model(out: Path, rendered: Rendered) -> _Update:
 
 def _is_current_beside(folder: Path, rendered: Rendered) -> bool:
     """Whether what lies beside the versions is as it would be written now; files that would not be
-    written count as a difference in warmup/ only."""
-    if {f"warmup/{path.name}" for path in folder.glob("warmup/*")} - rendered.beside.keys():
+    written count as a difference in warmup/ and configs/ only."""
+    own = (*folder.glob("warmup/*"), *folder.glob(named_config("*")))
+    if {path.relative_to(folder).as_posix() for path in own} - rendered.beside.keys():
         return False
     try:
         return all((folder / name).read_bytes() == data for name, data in rendered.beside.items())

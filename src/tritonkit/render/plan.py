@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact
@@ -64,7 +65,12 @@ def _plan_part(
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     lengths = plan_lengths(part, spec, max_batch_size, target)
     warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
-    return ModelPlan(
+    others = (
+        plan_padding(part, max_batch_size)
+        | pad_parameter(lengths)
+        | _idempotence(spec.model.serving.idempotent or serving.idempotent)
+    )
+    plan = ModelPlan(
         name=part.model,
         backend=part.backend,
         max_batch_size=max_batch_size,
@@ -79,14 +85,7 @@ def _plan_part(
         # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
-        parameters=_parameters(
-            part,
-            plan_padding(part, max_batch_size)
-            | pad_parameter(lengths)
-            | plan_threads(serving, groups, host)
-            | _idempotence(spec.model.serving.idempotent or serving.idempotent),
-            where,
-        ),
+        parameters=_parameters(part, others | plan_threads(serving, groups, host), where),
         version_files=part.version_files,
         model_files=part.model_files,
         warmup_files=warmup.files,
@@ -96,6 +95,25 @@ def _plan_part(
             if note
         ),
     )
+    return replace(plan, fewer_cores=_on_fewer_cores(plan, part, host, others))
+
+
+def _on_fewer_cores(
+    plan: ModelPlan, part: Part, host: Host, others: dict[str, str]
+) -> dict[int, ModelPlan]:
+    """Number of cores -> the model as a server with that many of the host's cores has it, where that differs: what the
+    spec gives stays, what it leaves open is chosen for them."""
+    found = {}
+    for cores in range(1, host.cores):
+        own = replace(host, cores=cores, part=True)
+        groups = plan_instances(part.serving, own)
+        parameters = others | plan_threads(part.serving, groups, own)
+        there = replace(
+            plan, instances=groups, parameters=_parameters(part, parameters, host.field)
+        )
+        if there != plan:
+            found[cores] = there
+    return found
 
 
 def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:

@@ -29,13 +29,17 @@ _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 @dataclass(frozen=True)
 class Host:
-    """Where a model will run, and `field`: the part of model.yaml that says how (for errors)."""
+    """Where a model will run, and `field`: the part of model.yaml that says how (for errors).
+
+    `part`: whether these cores are a part of those that the spec was written for, which its own counts may exceed.
+    """
 
     field: str
     backend: str
     target: Target
     cores: int
     is_step: bool = False
+    part: bool = False
 
     @property
     def kind(self) -> Literal["cpu", "gpu"]:
@@ -74,7 +78,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     count = _cpu_instances(groups, host)
     if count == 0:
         return dict(serving.parameters)
-    threads = _given_threads(serving, host) or host.cores // count
+    threads = _given_threads(serving, host) or max(1, host.cores // count)
     if host.backend == "openvino":
         shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
         # With streams of the user's own nothing is known of an instance's share.
@@ -89,7 +93,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
 def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
     """All cores for a run that is alone, where several instances of tritonkit's own backends have them together."""
     ours = host.backend in ("onnxruntime", "openvino") and host.target == "cpu"
-    shares_all = ours and count > 1 and threads * count == host.cores
+    shares_all = ours and threads < host.cores <= threads * count
     return {_ALONE: str(host.cores)} if shares_all else {}
 
 
@@ -195,7 +199,7 @@ def _openvino_threads(serving: Serving, host: Host) -> int | None:
 
 
 def _check_cores(count: int, threads: int, host: Host) -> None:
-    if count * threads <= host.cores:
+    if host.part or count * threads <= host.cores:
         return
     raise RenderError(
         f"{host.field}.instance_group",

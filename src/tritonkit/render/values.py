@@ -87,5 +87,7 @@ class ModelPlan:
     version_files: Mapping[str, Path] = field(default_factory=dict)
     model_files: Mapping[str, Path] = field(default_factory=dict)
     warmup_files: Mapping[str, bytes] = field(default_factory=dict)
+    fewer_cores: Mapping[int, ModelPlan] = field(default_factory=dict)
+    """The same on that many of the cores, where it is served otherwise there."""
     notes: tuple[str, ...] = ()
     """What a person may want to know of the choices made, such as why there is no warm-up."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tritonkit.serve.values import Settings
 
 __all__ = [
+    "CONFIG_FLAG",
     "PREFIX",
     "arguments",
     "prepare_backends",
@@ -30,6 +31,7 @@ __all__ = [
     "without_own",
 ]
 
+CONFIG_FLAG = "model-config-name"
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
 
@@ -109,9 +111,12 @@ def python_run(backends: Path) -> frozenset[str]:
 
 def arguments(
     installation: ServerInstallation, settings: Settings, models: Sequence[ServedModel],
-    grpc_port: int, backends: Path, shm: ShmPlan, native: Collection[NativeBackend] = (),
+    grpc_port: int, backends: Path, shm: ShmPlan, native: Collection[NativeBackend] = (), config: str = "",
 ) -> list[str]:  # fmt: skip
     """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill.
+
+    Args:
+        config: the name of the models' configurations for this server's cores; a flag of the user's goes before it.
 
     Raises:
         UsageError: a flag of the user's is one that is set here.
@@ -134,6 +139,7 @@ def arguments(
         grpc_host=settings.host,
         grpc_port=grpc_port,
         shared_memory=settings.shared_memory_api,
+        config="" if CONFIG_FLAG in settings.triton_flags else config,
     )
     words = [*common, *backend_flags(native)]
     return [*words, *_own_flags(settings.triton_flags, words)]

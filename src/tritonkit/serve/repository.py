@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, UsageError
+from tritonkit.publish.integrity import CONFIG, named_config
 from tritonkit.serve.core.native_backends import PAD
 from tritonkit.wire.protos import schema
 
@@ -13,7 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["ServedModel", "check_files", "check_unpadded", "parse_config", "read_models"]
+__all__ = [
+    "ServedModel",
+    "check_files",
+    "check_unpadded",
+    "config_file",
+    "parse_config",
+    "read_models",
+]
 
 _STEP = "tritonkit.step"
 _BACKENDS = {
@@ -31,7 +39,7 @@ class ServedModel:
     Args:
         name: the folder's name, which Triton goes by.
         folder: holds `config.pbtxt`, the numbered versions and `warmup/`.
-        config: Triton's own `ModelConfig` message.
+        config: Triton's own `ModelConfig` message, of the configuration that is served.
         versions: the numbers that its version policy serves, newest last.
     """
 
@@ -78,8 +86,13 @@ def check_unpadded(models: Iterable[ServedModel]) -> None:
             )
 
 
-def read_models(repository: Path, names: Sequence[str] | None = None) -> tuple[ServedModel, ...]:
+def read_models(
+    repository: Path, names: Sequence[str] | None = None, config: str = ""
+) -> tuple[ServedModel, ...]:
     """The named models (all by default) and what they need, each after what it calls.
+
+    Args:
+        config: the name of the configuration that is served of the models that have it.
 
     Raises:
         UsageError: no such folder, no model in it, or no model of that name.
@@ -93,18 +106,18 @@ def read_models(repository: Path, names: Sequence[str] | None = None) -> tuple[S
                 f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt",
                 wanted=_nearest(name, known),
             )  # fmt: skip
-        _add(repository, name, known, found, ())
+        _add(repository, name, known, found, (), config)
     return tuple(found.values())
 
 
 def _add(
     repository: Path, name: str, known: Sequence[str], found: dict[str, ServedModel],
-    callers: tuple[str, ...],
+    callers: tuple[str, ...], named: str,
 ) -> None:  # fmt: skip
     """Put a model behind everything it calls. Ensembles that call each other are Triton's to refuse."""
     if name in found or name in callers:
         return
-    file = repository / name / "config.pbtxt"
+    file = config_file(repository / name, named)
     if name not in known:
         raise ServerStartError(
             str(repository / callers[-1] / "config.pbtxt"),
@@ -113,10 +126,17 @@ def _add(
             todo="build it: tritonkit build",
         )
     config = parse_config(file)
-    model = ServedModel(name, file.parent, config, _versions(file.parent, config))
+    folder = repository / name
+    model = ServedModel(name, folder, config, _versions(folder, config))
     for part in model.parts:
-        _add(repository, part, known, found, (*callers, name))
+        _add(repository, part, known, found, (*callers, name), named)
     found[name] = model
+
+
+def config_file(folder: Path, name: str) -> Path:
+    """What Triton reads of a model's folder where configurations of this name are to be served."""
+    named = folder / named_config(name)
+    return named if name and named.is_file() else folder / CONFIG
 
 
 def parse_config(file: Path) -> Any:

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
+from tritonkit.machine import cores
+from tritonkit.publish.integrity import config_name
 from tritonkit.serve import shm
 from tritonkit.serve.command import (
+    CONFIG_FLAG,
     arguments,
     prepare_backends,
     python_run,
@@ -30,7 +33,13 @@ from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import SupervisedProcess, describe_exit
-from tritonkit.serve.repository import ServedModel, check_files, check_unpadded, read_models
+from tritonkit.serve.repository import (
+    ServedModel,
+    check_files,
+    check_unpadded,
+    config_file,
+    read_models,
+)
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.runs import new_run_dir
 from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
@@ -75,7 +84,8 @@ _ANSWER_S = 30.0
 class Run:
     """Everything that is settled before the process starts; `folder` is this run's own.
 
-    `key` is the run's admin key, `message_bytes` its largest request.
+    `key` is the run's admin key, `message_bytes` its largest request, `config` the name of the models'
+    configurations for the cores it has; empty: an older server, which knows no such names, and models without them.
     """
 
     settings: Settings
@@ -87,6 +97,7 @@ class Run:
     folder: Path
     key: str
     message_bytes: int
+    config: str
 
     @property
     def log(self) -> Path:
@@ -100,12 +111,15 @@ def prepare(settings: Settings) -> Run:
     Raises:
         UsageError, ServerNotFound, ServerStartError: as the parts say.
     """
-    models = read_models(settings.repository, settings.models)
+    config = str(settings.triton_flags.get(CONFIG_FLAG, config_name(cores())))
+    models = read_models(settings.repository, settings.models, config)
     for model in models:
         check_files(model)
     installation = find_server(settings.project)
     if installation.native:
         check_unpadded(models)
+        if not any(config_file(model.folder, config).stem == config for model in models):
+            config = ""
     clear_dead_runs()
     served_from = installation.backends if installation.native else settings.stand_ins
     compiled = {} if settings.backend == "python" else installation.native_backends()
@@ -122,7 +136,7 @@ def prepare(settings: Settings) -> Run:
     given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
         settings, installation, {m.name: m for m in models}, backends, native, wanted, folder,
-        new_key(), given or shm.largest_message(models),
+        new_key(), given or shm.largest_message(models), config,
     )  # fmt: skip
 
 
@@ -149,7 +163,14 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     guard = run.installation.guard
     process = Launch(
         argv=arguments(
-            run.installation, run.settings, models, grpc_port, run.backends, run.shm, run.native
+            run.installation,
+            run.settings,
+            models,
+            grpc_port,
+            run.backends,
+            run.shm,
+            run.native,
+            run.config,
         ),
         env=run.installation.environment(),
         cwd=str(run.folder),

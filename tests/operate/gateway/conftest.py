@@ -70,6 +70,15 @@ class Gateway:
             with error:
                 return error.code, error.read().decode()
 
+    def post(
+        self, path: str, headers: dict[str, str], data: bytes
+    ) -> tuple[int, str, dict[str, str]]:
+        """Status, text and headers of an answer over HTTP/1.1, whatever is sent."""
+        context = ssl.create_default_context(cafile=str(self.places.folder / "tls" / "ca.crt"))
+        request = urllib.request.Request(f"https://{self.address}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+
     def call(self, method: str, message: bytes = b"", **headers: str) -> tuple[str, str]:
         """Status and words of a call over gRPC, as gRPC's own library has them."""
         sent = tuple((name.replace("_", "-"), value) for name, value in headers.items())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import socket
+import struct
 
 import pytest
 
@@ -168,6 +170,98 @@ def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:
     filler = schema().ModelInferRequest(id="x" * 100_000).SerializeToString()
     twice = infer("digits") + filler + infer("sentences")
     assert gateway.call(path, twice, x_api_key=key)[0] == "PERMISSION_DENIED"
+
+
+def field(number: int, kind: int, content: bytes = b"") -> bytes:
+    """One of protobuf's wire format, with a length where its kind has one."""
+    tag = bytes([number << 3 | kind])
+    if kind != 2:
+        return tag + content
+    length, rest = b"", len(content)
+    while rest > 127:
+        length, rest = length + bytes([rest % 128 | 128]), rest // 128
+    return tag + length + bytes([rest]) + content
+
+
+def read_as(message: bytes) -> str | None:
+    """The model that protobuf finds in a message; None where it finds no message."""
+    try:
+        return str(schema().ModelInferRequest.FromString(message).model_name)
+    except Exception:  # the class depends on protobuf's implementation
+        return None
+
+
+def framed(flag: int, message: bytes) -> bytes:
+    """As gRPC sends it."""
+    return struct.pack(">BI", flag, len(message)) + message
+
+
+def test_a_name_is_found_wherever_it_stands(gateway: Gateway) -> None:
+    """Also where what is read at a time ends within a field's tag, length or name."""
+    key, path = gateway.keys["digits"], f"{INFERENCE}/ModelInfer"
+    for length in (*range(4060, 4100), 8180, 70_000):
+        message = infer("sentences") + field(3, 2, b"x" * length) + infer("digits")
+        assert gateway.call(path, message, x_api_key=key)[0] == "UNAVAILABLE", length
+        message = infer("digits") + field(3, 2, b"x" * length) + infer("sentences")
+        assert gateway.call(path, message, x_api_key=key)[0] == "PERMISSION_DENIED", length
+
+
+def test_no_message_passes_that_protobuf_reads_otherwise(gateway: Gateway) -> None:
+    """Fields in any order and damaged bytes: what a key of one model opens is what protobuf finds in it."""
+    key, path, rng = gateway.keys["digits"], f"{INFERENCE}/ModelInfer", random.Random(7)
+    seen: dict[str, int] = {}
+    for turn in range(400):
+        parts = [
+            infer("digits"),
+            infer("sentences"),
+            infer(""),
+            field(3, 2, b"x" * rng.choice((0, 5, 200))),
+        ]
+        parts += [
+            schema().ModelInferRequest(raw_input_contents=[rng.randbytes(300)]).SerializeToString()
+        ]
+        message = bytearray(b"".join(rng.choice(parts) for _ in range(rng.randint(1, 6))))
+        for _ in range(rng.choice((0, 1, 1, 3)) if message else 0):
+            message[rng.randrange(len(message))] = rng.choice((0, 2, 8, 10, 18, 127, 128, 138, 255))
+        status = gateway.call(path, bytes(message), x_api_key=key)[0]
+        seen[status] = seen.get(status, 0) + 1
+        if status == "UNAVAILABLE":
+            # What protobuf does not read, Triton refuses.
+            assert read_as(bytes(message)) in ("digits", None), (turn, message.hex())
+    assert (
+        min(seen.get(each, 0) for each in ("UNAVAILABLE", "PERMISSION_DENIED", "INVALID_ARGUMENT"))
+        > 10
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        field(4, 0, b"\x01"), field(3, 1, bytes(8)), field(3, 3), field(3, 5, bytes(4)), b"\x8a\x00\x09sentences",
+        b"\x0a\x89\x80\x80\x80\x80\x00sentences", field(1, 2, b"x" * 513), field(3, 2) * 4096, b"\x1a", b"\x1a\x80",
+    ],
+)  # fmt: skip
+def test_what_could_be_read_otherwise_is_refused(gateway: Gateway, more: bytes) -> None:
+    """Kinds of fields that no message has, tags and lengths written long, more fields than are read."""
+    path = f"{INFERENCE}/ModelInfer"
+    status, words = gateway.call(path, infer("digits") + more, x_api_key=gateway.keys["all"])
+    assert (status, "as it is" in words) == ("INVALID_ARGUMENT", True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\x00\x00", framed(1, infer("digits")), framed(0, infer("digits")) * 2,
+        framed(0, infer("digits"))[:-1], framed(0, infer("digits")) + b"\x00",
+    ],
+)  # fmt: skip
+def test_what_is_not_one_message_is_refused(gateway: Gateway, body: bytes) -> None:
+    """gRPC's own library sends none of these, others can: half of one, two, none, one that is packed."""
+    headers = {
+        "x-api-key": gateway.keys["all"], "Content-Type": "application/grpc", "TE": "trailers",
+    }  # fmt: skip
+    status, _, sent = gateway.post(f"{INFERENCE}/ModelInfer", headers, body)
+    assert (status, sent["grpc-status"]) == (200, "3")
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,26 @@
 -- The second part of the program that Envoy runs before every request: who calls, and whether for what they may.
 --
--- Two filters run it. `identify` comes first: it exchanges an API key for the name that it was given out under. What
--- is left in `authorization` is for the filter that checks JSON Web Tokens, between the two. `admit` then finds the
--- model and says in the request's metadata that it may go on. A filter after both lets nothing else pass, so that
--- an error in here refuses a request.
+-- `identify` exchanges an API key for what is known of it. `admit` then finds the model and says in the request's
+-- metadata that it may go on. Where JSON Web Tokens are accepted, two filters run them, and what is left in
+-- `authorization` is for the filter that checks tokens, between the two; else one filter runs both, which costs less. A
+-- filter after it lets nothing else pass, so that an error in here refuses a request.
 
 local LONGEST_KEY = 128
+local LONGEST_NAME = 512
+local MOST_FIELDS = 4096
+local MOST_HASHED = 1024
+local WINDOW = 4096
 local EVERY = "*"
+local INVALID_ARGUMENT = "3"
 
-local function refuse(handle, status, words)
-  handle:respond({ [":status"] = status, ["content-type"] = "text/plain" }, words)
+local function refuse(handle, status, words, grpc_status)
+  local headers = { [":status"] = status, ["content-type"] = "text/plain" }
+  headers["grpc-status"] = grpc_status
+  handle:respond(headers, words)
 end
 
 local function note(handle, name, value)
   handle:streamInfo():dynamicMetadata():set(SPACE, name, value)
-end
-
-local function noted(handle)
-  return handle:streamInfo():dynamicMetadata():get(SPACE) or {}
 end
 
 -- The key of a request and nil, or nil and nil where it has none, or nil and what is wrong.
@@ -39,6 +42,30 @@ local function key_of(headers)
   return given, nil
 end
 
+-- The hashes of keys that were good when last seen: making one takes longer than all else in here. It is this worker's
+-- memory alone, and says nothing of what a key may do: that is looked up by its hash for each request.
+local hashed, how_many = {}, 0
+
+local function remember(key, hash)
+  if how_many == MOST_HASHED then
+    hashed, how_many = {}, 0
+  end
+  hashed[key], how_many = hash, how_many + 1
+end
+
+-- What is known of a key, or nil.
+local function known_by(handle, key)
+  local hash = hashed[key]
+  local found = handle:metadata():get(hash or sha256(key))
+  if found and not hash then
+    remember(key, sha256(key))
+  elseif hash and not found then
+    hashed[key], how_many = nil, how_many - 1
+  end
+  return found
+end
+
+-- What is known of the request's key; nil where it has none, or was refused.
 local function identify(handle)
   local key, problem = key_of(handle:headers())
   if problem then
@@ -50,22 +77,20 @@ local function identify(handle)
     if not (ACCEPTS_TOKENS and bearer and bearer:match("^Bearer %S+$")) then
       refuse(handle, "401", "no key: wanted one in x-api-key, or in authorization as Bearer")
     end
-    return
+    return nil
   end
-  local found = handle:metadata():get(sha256(key))
+  local found = known_by(handle, key)
   if not found then
     return refuse(handle, "401", "the key: it is none of this gateway's, or was revoked")
   end
   note(handle, "key", found.name)
-  note(handle, "counted", found.name)
-  note(handle, "models", found.models)
-  note(handle, "limited", found.limited)
   if found.limited then
     note(handle, "shared", found.name)
   end
+  return found
 end
 
--- The claims of a JSON Web Token that the filter before has found to be good.
+-- The same of a JSON Web Token that the filter before has found to be good.
 local function from_token(handle)
   local checked = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.jwt_authn")
   local claims = checked and checked.claims
@@ -80,8 +105,27 @@ local function from_token(handle)
     end
     models = list
   end
-  local printable = claims.sub:gsub("[^%w._@:|/+-]", "_")
-  return "jwt:" .. sub(printable, 1, 128), type(models) == "table" and models or {}
+  local name = "jwt:" .. sub(claims.sub:gsub("[^%w._@:|/+-]", "_"), 1, 128)
+  note(handle, "key", name)
+  note(handle, "counted", "jwt")
+  if LIMITS_TOKENS then
+    note(handle, "subject", name)
+    note(handle, "shared", name)
+  end
+  return { name = name, models = type(models) == "table" and models or {}, limited = LIMITS_TOKENS }
+end
+
+-- What the filter before has found out, where there are two.
+local function found_before(handle)
+  local noted = handle:streamInfo():dynamicMetadata():get(SPACE)
+  if noted and noted.who then
+    return noted.who
+  end
+  local who = from_token(handle)
+  if not who then
+    refuse(handle, "401", "no key or token: wanted one")
+  end
+  return who
 end
 
 local function holds(models, wanted)
@@ -93,16 +137,70 @@ local function holds(models, wanted)
   return false
 end
 
-local function extracted(handle)
-  local fields = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.grpc_field_extraction") or {}
-  local names = fields.model_name or fields.name
-  return names and names[1] or ""
+-- A protobuf varint of at most five bytes at an index of a text, and the index after it; nil where it is none.
+local function varint(text, k)
+  local number, scale = 0, 1
+  for _ = 1, 5 do
+    local part = byte(text, k)
+    if not part then
+      return nil
+    end
+    number, k = number + part % 128 * scale, k + 1
+    if part < 128 then
+      return number, k
+    end
+    scale = scale * 128
+  end
+  return nil
 end
 
--- The model that a request names, EVERY where it means all, and "" where it means none.
+-- The first field of a gRPC message, which is the model's name in all that name one: the last of it, as protobuf decodes
+-- it, and "" where there is none. nil where it is not exactly one message as it is, of few fields that all are of the
+-- kind that these messages have (a tag of one byte, then a length): whatever Triton's decoder might read otherwise.
+local function first_field(body)
+  local size = body:length()
+  if size < 5 then
+    return nil
+  end
+  local text, start = body:getBytes(0, math.min(size, WINDOW)), 0
+  local packed, a, b, c, d = byte(text, 1, 5)
+  if packed ~= 0 or ((a * 256 + b) * 256 + c) * 256 + d ~= size - 5 then
+    return nil
+  end
+  local at, name = 5, ""
+  for _ = 1, MOST_FIELDS do
+    if at == size then
+      return name
+    end
+    local known = start + #text
+    if at + 6 > known and known < size then
+      text, start = body:getBytes(at, math.min(size - at, WINDOW)), at
+    end
+    local tag = byte(text, at - start + 1)
+    local length, k = varint(text, at - start + 2)
+    if tag >= 128 or tag < 8 or tag % 8 ~= 2 or not length then
+      return nil
+    end
+    at = start + k - 1
+    if at + length > size then
+      return nil
+    end
+    if tag == 10 then
+      if length > LONGEST_NAME then
+        return nil
+      end
+      name = body:getBytes(at, length)
+    end
+    at = at + length
+  end
+  return nil
+end
+
+-- The model that a request names, EVERY where it means all, "" where it means none, nil where it cannot be told.
 local function model_of(handle, route)
   if route == "grpc-model" then
-    local name = extracted(handle)
+    local body = handle:body()
+    local name = body and first_field(body)
     return name == "" and EVERY or name
   elseif route == "rest-model" then
     return handle:headers():get(":path"):match("^/v2/models/([^/?]+)") or EVERY
@@ -122,61 +220,44 @@ local function choose(handle)
   end
 end
 
-local function admit(handle)
+local function admit(handle, who)
   local encoding = handle:headers():get("grpc-encoding")
   if encoding and encoding ~= "identity" then
     return refuse(handle, "400", "grpc-encoding: wanted identity, send messages as they are")
   end
-  local who = noted(handle)
-  local name, models = who.key, who.models
-  if not name and ACCEPTS_TOKENS then
-    name, models = from_token(handle)
-    if name then
-      note(handle, "key", name)
-      note(handle, "counted", "jwt")
-      if LIMITS_TOKENS then
-        note(handle, "subject", name)
-        note(handle, "shared", name)
-      end
-    end
-  end
-  if not name then
-    return refuse(handle, "401", "no key or token: wanted one")
-  end
   local route = handle:streamInfo():routeName()
-  if route == "grpc-stream" and (who.limited or (not who.key and LIMITS_TOKENS)) then
+  if route == "grpc-stream" and who.limited then
     return refuse(handle, "403", "streams: wanted a key without a rate, for one has any number of requests")
   end
   local model = model_of(handle, route)
-  local known = handle:metadata():get("models") or {}
+  if not model then
+    return refuse(handle, "400", "the message: wanted one of the inference protocol's, as it is", INVALID_ARGUMENT)
+  end
+  local served = model ~= "" and handle:metadata():get("model " .. model)
   -- What is measured is counted for each name: a caller must not be able to make them up.
-  note(handle, "model", model == EVERY and "all" or model == "" and "none" or known[model] and model or "unknown")
-  if model ~= "" and not holds(models, model) then
+  note(handle, "model", model == EVERY and "all" or model == "" and "none" or served and model or "unknown")
+  if model ~= "" and not holds(who.models, model) then
     local what = model == EVERY and "streams and all models at once: wanted a key for all models"
       or "this model: wanted a key that may use it"
     return refuse(handle, "403", what)
   end
   note(handle, "admitted", true)
-  local split = handle:metadata():get("split")
-  if split and split[model] then
+  if served == SPLIT then
     choose(handle)
   end
 end
 
 function envoy_on_request(handle)
+  local who
   if IDENTIFIES then
-    identify(handle)
+    who = identify(handle)
   else
-    admit(handle)
+    who = found_before(handle)
   end
-end
-
--- Envoy's filter that looks for the model says of a message that is too long that a precondition has failed.
-if IDENTIFIES then
-  function envoy_on_response(handle)
-    local headers = handle:headers()
-    if headers:get("grpc-status") == "9" and sub(headers:get("grpc-message") or "", 1, #TOO_LONG) == TOO_LONG then
-      headers:replace("grpc-status", "8")
-    end
+  if who and ADMITS then
+    admit(handle, who)
+  elseif who then
+    note(handle, "counted", who.name)
+    note(handle, "who", who)
   end
 end

@@ -146,7 +146,11 @@ def _tls(spec: GatewaySpec, places: Places) -> dict[str, Any]:
 
 def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     limits = spec.limits
-    audit = None if places.audit is None else str(places.audit)
+    logs = [
+        audit_log(None if places.audit is None else str(places.audit)),
+        release_log(str(places.clusters.with_name(RELEASE_LOG))),
+        statistics(tokens=spec.jwt is not None),
+    ]
     return {
         "@type": _MANAGER,
         "stat_prefix": "gateway",
@@ -174,7 +178,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
             "initial_stream_window_size": 1 << 20, "initial_connection_window_size": 4 << 20,
         },
         "local_reply_config": _replies(limits.request_mib),
-        "access_log": [audit_log(audit), release_log(str(places.clusters.with_name(RELEASE_LOG))), statistics()],
+        "access_log": logs,
         "http_filters": http_filters(spec, places.folder),
         "rds": {"route_config_name": "gateway", "config_source": _watched(places.rendered / ROUTES)},
     }  # fmt: skip
@@ -193,16 +197,21 @@ def _replies(request_mib: int) -> dict[str, Any]:
         text = {"body": {"inline_string": words}} if words else {}
         return {"filter": {"extension_filter": chosen}, **text, **more}
 
-    gathered = "response.code_details.startsWith('grpc_field_extraction_FAILED_PRECONDITION')"
+    exhausted = {"header": {"key": "grpc-status", "value": "8"}}
     limited = "(" + " || ".join(
         f"response.code_details.startsWith('{why}')" for why in ("local_rate_limited", "request_rate_limited")
     ) + ")"  # fmt: skip
     return {
         "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
         "mappers": [
-            mapper(gathered, too_long, body_format_override=plain),
             mapper(f"{limited} && {grpc}", too_often, body_format_override=plain),
             mapper(limited, too_often),
+            mapper(
+                f"response.code == 413 && {grpc}",
+                too_long,
+                body_format_override=plain,
+                headers_to_add=[exhausted],
+            ),
             mapper("response.code == 413", too_long),
             # A transfer encoding that Envoy does not know is no fault of the server's.
             mapper(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,10 +10,9 @@ from tritonkit.operate.gateway.routes import (
     ADMIT,
     BUFFER,
     CHOICE,
-    GRPC_MODEL_METHODS,
     IDENTIFY,
-    SERVICE,
     SPACE,
+    SPLIT,
 )
 from tritonkit.operate.gateway.shared_limits import rate_limit_filter
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
@@ -38,17 +35,11 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
         folder: of the gateway, for the paths in its spec.
     """
     return [
-        _lua(IDENTIFY, spec.jwt, identifies=True),
-        *([_filter("envoy.filters.http.jwt_authn", "jwt_authn.v3.JwtAuthentication", _jwt(spec.jwt, folder))]
-          if spec.jwt else []),
-        _filter(
-            "envoy.filters.http.grpc_field_extraction", "grpc_field_extraction.v3.GrpcFieldExtractionConfig",
-            {"descriptor_set": {"inline_bytes": _descriptors()}, "extractions_by_method": {
-                f"{SERVICE}.{method}": {"request_field_extractions": {field: {}}}
-                for method, field in GRPC_MODEL_METHODS.items()
-            }},
-        ),
-        _lua(ADMIT, spec.jwt, identifies=False),
+        *([
+            _lua(IDENTIFY, spec.jwt, identifies=True, admits=False),
+            _filter("envoy.filters.http.jwt_authn", "jwt_authn.v3.JwtAuthentication", _jwt(spec.jwt, folder)),
+        ] if spec.jwt else []),
+        _lua(ADMIT, spec.jwt, identifies=spec.jwt is None, admits=True),
         # An error in the Lua above lets a request go on; this does not.
         _filter("envoy.filters.http.rbac", "rbac.v3.RBAC", {"rules": {"action": "ALLOW", "policies": {
             "admitted": {"permissions": [{"any": True}], "principals": [{"sourced_metadata": {"metadata_matcher": {
@@ -76,23 +67,24 @@ def _filter(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "typed_config": {"@type": f"{_TYPE}.{kind}", **options}}
 
 
-def _lua(name: str, jwt: Jwt | None, *, identifies: bool) -> dict[str, Any]:
-    code = {"inline_string": _program(jwt, identifies=identifies)}
+def _lua(name: str, jwt: Jwt | None, *, identifies: bool, admits: bool) -> dict[str, Any]:
+    code = {"inline_string": _program(jwt, identifies=identifies, admits=admits)}
     return _filter(
         name, "lua.v3.Lua", {"default_source_code": code, "stat_prefix": name.rpartition(".")[2]}
     )
 
 
-def _program(jwt: Jwt | None, *, identifies: bool) -> str:
+def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
     """The Lua files behind the lines that they ask for. All values are of patterns without quotes."""
     models = ", ".join(f'"{model}"' for model in (jwt.models if jwt else ()))
     settings = [
         f'local KEY_PREFIX = "{PREFIX}"',
         f'local SPACE = "{SPACE}"',
         f'local CHOICE = "{CHOICE}"',
-        f'local TOO_LONG = "{TOO_LONG}"',
+        f'local SPLIT = "{SPLIT}"',
         f"local IDENTIFIES = {str(identifies).lower()}",
         f"local LIMITS_TOKENS = {str(bool(jwt and jwt.rate_per_s)).lower()}",
+        f"local ADMITS = {str(admits).lower()}",
         f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",
         f'local MODELS_CLAIM = "{jwt.models_claim if jwt else "models"}"',
         f"local DEFAULT_MODELS = {{ {models} }}",
@@ -127,25 +119,3 @@ def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:
         "providers": {"issuer": provider},
         "rules": [{"match": {"prefix": "/"}, "requires": either}],
     }
-
-
-@cache
-def _descriptors() -> str:
-    """The part of Triton's gRPC service that says where a request names its model, as Envoy takes it in JSON."""
-    from google.protobuf import descriptor_pb2
-
-    file = descriptor_pb2.FileDescriptorProto(
-        name="gateway.proto", package="inference", syntax="proto3"
-    )
-    service = file.service.add(name=SERVICE.rpartition(".")[2])
-    kind = descriptor_pb2.FieldDescriptorProto
-    for method, field in GRPC_MODEL_METHODS.items():
-        message = file.message_type.add(name=f"{method}Request")
-        message.field.add(name=field, number=1, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
-        file.message_type.add(name=f"{method}Response")
-        service.method.add(
-            name=method, input_type=f".inference.{method}Request", output_type=f".inference.{method}Response",
-        )  # fmt: skip
-    return base64.b64encode(
-        descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
-    ).decode()

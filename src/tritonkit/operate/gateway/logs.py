@@ -78,11 +78,15 @@ def release_log(file: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def statistics() -> dict[str, Any]:
-    """`gateway.request_ms`, a histogram, and `gateway.requests` with each status."""
+def statistics(*, tokens: bool) -> dict[str, Any]:
+    """`gateway.request_ms`, a histogram, and `gateway.requests` with each status.
+
+    Args:
+        tokens: whether callers with tokens are accepted.
+    """
     model, key = (
         {"name": "model", "value_format": _MODEL},
-        {"name": "key", "value_format": _COUNTED},
+        {"name": "key", "value_format": _COUNTED if tokens else _KEY},
     )
     code = {"name": "code", "value_format": "%RESPONSE_CODE%"}
     grpc = {"name": "grpc_status", "value_format": "%GRPC_STATUS(SNAKE_STRING)%"}

@@ -24,19 +24,15 @@ __all__ = [
     "IDENTIFY",
     "SERVICE",
     "SPACE",
+    "SPLIT",
     "bucket",
     "routes",
 ]
 
 SERVICE = "inference.GRPCInferenceService"
-GRPC_MODEL_METHODS = {
-    "ModelInfer": "model_name",
-    "ModelReady": "name",
-    "ModelMetadata": "name",
-    "ModelConfig": "name",
-}
-"""Methods that name a model, and the field of the request that does. ModelStatistics is none of them: without a name
-it is about all models, and whether a name that is there twice is empty in the end Envoy sees otherwise than Triton."""
+GRPC_MODEL_METHODS = ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig")
+"""Methods whose request names a model, in its first field. ModelStatistics is none of them: without a name it is
+about all models."""
 _GRPC_PLAIN = ("ServerLive", "ServerReady", "ServerMetadata")
 _HEALTH = "/grpc.health.v1.Health/(Check|Watch)"
 
@@ -53,7 +49,10 @@ _CLOSED = (
 SPACE = "tritonkit.gateway"
 """Of a request's metadata: what the Lua filters found out, as `admission.lua` names it."""
 IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
-"""The names of the two Lua filters, under which they find what is theirs in a route's metadata."""
+"""The names of the Lua filters, under which they find what is theirs in a route's metadata; without tokens there is
+the second alone."""
+WHOLE, SPLIT = "whole", "split"
+"""Of a model that is served, in a route's metadata: whether all of its requests go to the same servers."""
 CHOICE = "x-tritonkit-release"
 """The header in which a caller says which version it wants while one is released: `candidate` or `stable`."""
 BUFFER = "envoy.filters.http.buffer"
@@ -95,13 +94,14 @@ def routes(
         split: where requests for some of the models go to a candidate.
     """
     split_models = split.models if split else ()
-    metadata = {"filter_metadata": {
-        IDENTIFY: {
-            key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
-            for key in keys
-        },
-        ADMIT: {"models": dict.fromkeys(models, True), "split": dict.fromkeys(split_models, True)},
-    }}  # fmt: skip
+    callers = {
+        key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
+        for key in keys
+    }  # fmt: skip
+    served = dict.fromkeys(models, WHOLE) | dict.fromkeys(split_models, SPLIT)
+    # No hash of a key has a space in it.
+    known = callers | {f"model {name}": how for name, how in served.items()}
+    metadata = {"filter_metadata": {IDENTIFY: callers, ADMIT: known}}
     entries = [_pass(each, limits) for each in _ROUTES]
     if split is not None:
         entries = [*_split(entries, split), *entries]

@@ -56,7 +56,7 @@ def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False)
 def server_arguments(
     *, binary: Path, repository: Path, backends: Path, models: Sequence[str], caches: Path | None,
     limits_rate: bool, drain_s: int, prefix: str, region_bytes: int, grpc_host: str, grpc_port: int,
-    shared_memory: bool = False,
+    shared_memory: bool = False, config: str = "",
 ) -> list[str]:  # fmt: skip
     """The command line of a tritonserver, to be run without a shell; PLACEHOLDER in it is for `Launch` to fill.
 
@@ -69,6 +69,7 @@ def server_arguments(
         prefix: begins the names of the stubs' regions.
         region_bytes: what each of them starts with.
         grpc_host, grpc_port, shared_memory: see `closed_flags`.
+        config: the name of the configuration to load of each model that has it, now and with later loads.
     """
     flags: dict[str, object] = {
         "model-repository": repository,
@@ -87,6 +88,8 @@ def server_arguments(
         flags |= {"cache-directory": caches, "cache-config": f"local,size={CACHE_BYTES}"}
     if limits_rate:
         flags["rate-limit"] = "execution_count"
+    if config:
+        flags["model-config-name"] = config
     return [
         str(binary),
         "--disable-auto-complete-config",

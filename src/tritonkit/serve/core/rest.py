@@ -87,15 +87,17 @@ def find_envoy(venv: Path | None) -> Path | None:
     return packaged or (Path(on_path) if on_path else None)
 
 
-def envoy_threads() -> int:
-    """Those that carry requests: one for each core, few in all, since Triton wants them too."""
-    return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+def envoy_threads(cores_each: int = 1) -> int:
+    """Those that carry requests: one for so many cores, few in all, since Triton wants them too."""
+    return max(1, min(len(os.sched_getaffinity(0)) // cores_each, _MOST_THREADS))
 
 
-def envoy_command(binary: Path | str, config_file: Path | str) -> list[str]:
+def envoy_command(
+    binary: Path | str, config_file: Path | str, threads: int | None = None
+) -> list[str]:
     """The command line; it leaves no shared memory behind, and writes to standard error."""
     return [
-        str(binary), "--config-path", str(config_file), "--concurrency", str(envoy_threads()),
+        str(binary), "--config-path", str(config_file), "--concurrency", str(threads or envoy_threads()),
         "--disable-hot-restart", "--log-level", "warning",
     ]  # fmt: skip
 
