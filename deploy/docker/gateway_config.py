@@ -107,7 +107,9 @@ def _copy() -> None:
     jwks = spec.jwt.jwks if spec.jwt else None
     shared = spec.limits.shared
     redis = (shared.ca, shared.password_file) if shared else ()
-    for name in filter(None, (SPEC, tls.client_ca, jwks, *redis, tls.key, tls.certificate, keys.FILE)):
+    for name in filter(
+        None, (SPEC, tls.client_ca, jwks, *redis, tls.key, tls.certificate, keys.FILE)
+    ):
         source, target = FOLDER / name, FILES / name
         if not source.exists():
             target.unlink(missing_ok=True)
