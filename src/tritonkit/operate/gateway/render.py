@@ -87,9 +87,9 @@ def gateway_command(envoy: Path, config: str) -> list[str]:
     """The command line of a gateway; lines of the audit log are on the disk within half a second.
 
     It has a thread for every two cores: a call costs less where one thread has more of them at a time, and the replicas
-    want the rest.
+    want the rest. One alone would wait for a core beside a replica that has it: on two cores there are two.
     """
-    threads = envoy_threads(cores_each=2)
+    threads = max(envoy_threads(cores_each=2), min(2, envoy_threads()))
     return [*envoy_command(envoy, config, threads), "--file-flush-interval-msec", "500"]
 
 
