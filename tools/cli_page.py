@@ -19,7 +19,8 @@ Written by `python tools/cli_page.py` from the commands' own help.
 [install](install.md) says how to install it.
 
 Exit codes: 0 done; 2 a mistake in a spec or on the command line; 3 build, gate or publishing;
-4 server, or files that are not as published; 5 client, network or a store of backups; 1 anything else.
+4 server, or files that are not as published; 5 client, network or a store of backups; 6 a release went back by
+itself; 1 anything else.
 
 What a server, a log or a model folder says is shown as text: what a terminal would act on, what turns the
 order of text, and markup are written out (an escape as `\\x1b`), and further lines of a message stand behind

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import AsJson, Repository, Root, project_folder
+from tritonkit.cli.options import AsJson, Repository, Root, host_and_port, project_folder
 from tritonkit.cli.output import note, print_json, print_line
-from tritonkit.errors import ServerNotFound, UsageError
+from tritonkit.errors import ServerNotFound
 
 if TYPE_CHECKING:
     from tritonkit.operate.gateway import Replica
@@ -102,13 +102,13 @@ def render(
 
     for option, text in (("--listen", listen), ("--metrics", metrics)):
         if text:
-            _address(option, text)
+            host_and_port(option, text)
     project = None if gateway is not None and repository is not None else project_folder(root)
     sources = GatewaySources(
         gateway_folder(root, gateway).resolve(),
         (repository or (project or Path()) / "model_repository").resolve(),
         [_replica(text, each) for text in replicas],
-        _address("--listen", listen) if listen else None,
+        host_and_port("--listen", listen) if listen else None,
         metrics,
     )
     files = GatewayFiles(sources, out.resolve(), envoy or _envoy(project))
@@ -122,16 +122,8 @@ def _replica(text: str, count: int) -> Replica:
 
     grpc, _, rest = text.partition(",")
     for address in filter(None, (grpc, rest)):
-        _address("--replica", address)
+        host_and_port("--replica", address)
     return Replica(grpc, grpc, rest, count)
-
-
-def _address(option: str, text: str) -> tuple[str, int]:
-    """Host and port."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"{option} {text}", found="no address", wanted="HOST:PORT")
-    return host, int(port)
 
 
 def _until_signal() -> threading.Event:

@@ -93,6 +93,18 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
     return found
 
 
+def host_and_port(option: str, text: str) -> tuple[str, int]:
+    """An address that stands after an option.
+
+    Raises:
+        UsageError: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{option} {text}", found="no address", wanted="HOST:PORT")
+    return host, int(port)
+
+
 _COMPOSE_KEY = Path("deploy/docker/keys/admin-key")
 _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
 

@@ -31,7 +31,9 @@ def release(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder of models/.")],
     canary: Annotated[
         str | None,
-        typer.Option(metavar="5%", help="The first step, instead of that of --steps."),
+        typer.Option(
+            metavar="1%", help="The first step; those of --steps that are not larger are left out."
+        ),
     ] = None,
     steps: Annotated[
         str,

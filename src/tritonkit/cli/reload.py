@@ -13,10 +13,11 @@ from tritonkit.cli.options import (
     AsJson,
     KeyFile,
     models_argument,
+    project_or_here,
     read_key,
 )
 from tritonkit.cli.output import print_json, print_table
-from tritonkit.errors import ServerUnavailable
+from tritonkit.errors import ServerUnavailable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,8 @@ def command(
     from tritonkit.client.reload import reload_models
 
     done = []
-    for each in _each(address):
+    _refuse_replicas(addresses := _each(address))
+    for each in addresses:
         with Client(
             each,
             timeout_s=min(30.0, timeout_s),
@@ -62,6 +64,20 @@ def command(
         return
     for each, found in done:
         _print(each, found)
+
+
+def _refuse_replicas(addresses: Sequence[str]) -> None:
+    """A replica of a stack would load again what it has: it serves a copy, which a build does not write."""
+    from tritonkit.operate.stack import read_state
+
+    state = read_state(project_or_here(None))
+    replicas = {part["address"] for part in state["parts"]} if state else set()
+    for each in addresses:
+        if each in replicas:
+            raise UsageError(
+                f"--address {each}", found="a replica of the stack, which serves a copy of the repository",
+                wanted="a server that reads the repository itself", todo="tritonkit release MODEL",
+            )  # fmt: skip
 
 
 def _each(address: str) -> list[str]:

@@ -21,6 +21,7 @@ from tritonkit.cli.options import (
     PublicKey,
     Repository,
     Root,
+    host_and_port,
     project_folder,
     project_or_here,
 )
@@ -51,6 +52,10 @@ def up(
     prometheus: Annotated[
         bool, typer.Option(help="Prometheus beside it, where it is installed.")
     ] = True,
+    alertmanager: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="An Alertmanager that Prometheus tells of alerts."),
+    ] = "",
     redis: Annotated[bool, typer.Option(help="Redis beside it, where it is installed.")] = True,
     verify: Annotated[
         bool,
@@ -76,6 +81,8 @@ def up(
 
     elsewhere = repository is not None or from_backup is not None
     project = project_or_here(root) if elsewhere else project_folder(root)
+    if alertmanager:
+        host_and_port("--alertmanager", alertmanager)
     if detach:
         _start_detached(project, as_json=as_json)
         return
@@ -91,7 +98,7 @@ def up(
     with repository_of(source, project) as folder:
         settings = StackSettings(
             project, folder, models=models or None, replicas=replicas, gateway=own,
-            prometheus=prometheus, redis=redis, verify=verify and not restored,
+            prometheus=prometheus, redis=redis, alertmanager=alertmanager, verify=verify and not restored,
             public_key=None if restored else public_key,
             models_folder=folder.parent / "served" if restored else None, on_event=_print_event,
         )  # fmt: skip

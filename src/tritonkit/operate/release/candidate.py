@@ -11,7 +11,7 @@ from tritonkit.errors import UsageError
 from tritonkit.export import Artifact
 from tritonkit.machine import cores
 from tritonkit.optimize.progress import Progress
-from tritonkit.pipeline import build_repository, default_out
+from tritonkit.pipeline import build_repository
 from tritonkit.publish import copy_models
 from tritonkit.publish.existing import made_from, recorded_cores
 from tritonkit.publish.integrity import MANIFEST, versions
@@ -42,13 +42,14 @@ class Candidate:
 
 
 def build_candidate(
-    root: Path, model: str, served: Path, folder: Path, progress: Progress | None = None
+    root: Path, model: str, own: Path, served: Path, folder: Path, progress: Progress | None = None
 ) -> Candidate:
     """Build a model as `tritonkit build` does, into a repository of its own.
 
-    Versions are counted on from those in the project's repository, which is not written.
+    Versions are counted on from those in the repository that is built into, which is not written.
 
     Args:
+        own: that repository.
         served: the repository whose models answer now.
         folder: for the candidate's; what is there is removed.
 
@@ -58,7 +59,6 @@ def build_candidate(
     """
     load(root / "models" / model, root)
     shutil.rmtree(folder, ignore_errors=True)
-    own = default_out(root, "cpu")
     if own.is_dir():
         copy_models(own, folder, made_from(own, model))
     repository = build_repository(

@@ -138,8 +138,9 @@ def release(
     """
     began = time.monotonic()
     with StackSession(root) as stack:
-        served = Path(stack.ask("served")["repository"])
-        candidate = build_candidate(root, model, served, root / FOLDER / "candidate", progress)
+        known = stack.ask("served")
+        served, own = Path(known["repository"]), Path(known["source"])
+        candidate = build_candidate(root, model, own, served, root / FOLDER / "candidate", progress)
         tell(Status(f"starting the candidate with {', '.join(candidate.changes)}"))
         facts = stack.ask(
             "start", repository=str(candidate.repository), model=model, models=candidate.models
@@ -149,7 +150,7 @@ def release(
         shadow = run.copies() if terms.shadow_percent else None
         steps = run.steps()
         tell(Status("loading it in all replicas", 100.0))
-        _install(root, stack, candidate, served)
+        _install(root, stack, candidate, served, own)
         judge = run.judge
         stack.ask("end")
     return Outcome(
@@ -166,23 +167,26 @@ def rollback(root: Path, model: str) -> history.Former:
         PublishError: the repository cannot be written.
         ServerError, ClientError: a replica does not load it; what it served, it still does.
     """
-    former = history.latest(root, model)
+    former, own = history.latest(root, model), default_out(root, "cpu")
     if read_state(root) is not None:
         with StackSession(root) as stack:
+            own = Path(stack.ask("served")["source"])
             stack.ask("install", repository=str(former.folder), model=model, models=former.models)
-    put_models(former.folder, default_out(root, "cpu"), former.models)
+    put_models(former.folder, own, former.models)
     history.forget(former)
     return former
 
 
-def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path) -> None:
-    """In all replicas and in the project's repository, or in none."""
+def _install(
+    root: Path, stack: StackSession, candidate: Candidate, served: Path, own: Path
+) -> None:
+    """In all replicas and in the repository that was built into, or in none."""
     former = history.keep(root, served, candidate.model, candidate.models, candidate.changes)
     asked = {"model": candidate.model, "models": candidate.models}
     try:
         stack.ask("install", repository=str(candidate.repository), **asked)
         try:
-            put_models(candidate.repository, default_out(root, "cpu"), candidate.models)
+            put_models(candidate.repository, own, candidate.models)
         except PublishError:
             stack.ask("install", repository=str(former.folder), **asked | {"models": former.models})
             raise

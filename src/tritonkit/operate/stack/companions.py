@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tritonkit.errors import ServerNotFound, ServerStartError
 from tritonkit.operate.gateway import SharedLimits, gateway_command
@@ -167,6 +168,7 @@ def prometheus(
     config = {
         "global": {"scrape_interval": f"{_SCRAPED_S}s", "scrape_timeout": f"{_SCRAPED_S - 1}s"},
         **({"rule_files": [str(rules.resolve())]} if rules.is_file() else {}),
+        **(_alerting(settings.alertmanager) if settings.alertmanager else {}),
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": list(found)}]} for job, found in targets.items()
         ],
@@ -181,6 +183,10 @@ def prometheus(
         settings, "prometheus", f"http://{address}", argv, folder,
         lambda: http_answers(address, "/-/ready"),
     )  # fmt: skip
+
+
+def _alerting(address: str) -> dict[str, Any]:
+    return {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
 
 
 def redis(settings: StackSettings, folder: Path, port: int) -> Companion | None:

@@ -51,6 +51,12 @@ class Releasing:
         }  # fmt: skip
         if what not in known:
             raise UsageError("the stack", found=f"it was asked for {what!r}")
+        if self._settings.public_key is not None and what not in ("end", "look"):
+            raise UsageError(
+                "the stack", found="it serves signed models alone (--public-key), and a release is not signed",
+                wanted="a repository that is signed as a whole",
+                todo="tritonkit build, tritonkit sign, then: tritonkit down, tritonkit up --public-key FILE",
+            )  # fmt: skip
         if self._settings.models_folder is not None and what != "end":
             raise UsageError(
                 "the stack", found="it serves a backup from memory, and a release would copy models to the disk",
@@ -65,7 +71,10 @@ class Releasing:
 
     def _served(self) -> dict[str, Any]:
         first = next((each for each in self._replicas if not each.lost), self._replicas[0])
-        return {"repository": str(self._released), "grpc": first.endpoint.grpc}
+        return {
+            "repository": str(self._released), "source": str(self._settings.repository.resolve()),
+            "grpc": first.endpoint.grpc,
+        }  # fmt: skip
 
     def _start(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
         """A candidate that serves a model, and those that it needs, of a repository, on all cores."""
@@ -112,6 +121,7 @@ class Releasing:
             raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
+        self._routing.learn(models)
         return {}
 
     def _end(self) -> dict[str, Any]:

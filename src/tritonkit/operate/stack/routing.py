@@ -48,6 +48,11 @@ class Routing:
         if (changed := self._changed()) != self._known and self._take_keys():
             self._known = changed
 
+    def learn(self, models: Sequence[str]) -> None:
+        """These are served, too; counts once the routes are written the next time."""
+        with self._lock:
+            self._models = tuple(dict.fromkeys([*self._models, *models]))
+
     def split(self, split: Split | None) -> None:
         """Send a part of some models' requests to a candidate; None: all to the replicas. Returns when it counts and,
         without a candidate, once that has answered what it had.

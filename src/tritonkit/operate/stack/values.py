@@ -53,6 +53,7 @@ class StackSettings:
         replicas: how many servers.
         gateway: the folder of the gateway's spec, keys and certificates.
         prometheus, redis: whether they are started where they are installed.
+        alertmanager: `host:port` of one that Prometheus tells of alerts; empty: they are only seen.
         verify: refuse a repository that is not as it was published, before anything starts.
         public_key: file of a key that must have signed it; None: its manifests decide.
         models_folder: for the copy of the models that replicas serve, where it must not lie in the project; nothing can
@@ -69,6 +70,7 @@ class StackSettings:
     gateway: Path = Path("deploy/gateway")
     prometheus: bool = True
     redis: bool = True
+    alertmanager: str = ""
     verify: bool = True
     public_key: Path | None = None
     models_folder: Path | None = None
