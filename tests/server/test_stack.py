@@ -410,6 +410,9 @@ def _run_by_command(
         called = tritonkit(*call, "--api-key-file", str(root / "me.key"))
         assert json.loads(called.stdout)["outputs"]["label"][0][0] == "7", called.stderr
         assert "no key" in failed(tritonkit(*call), 5)
+        replica = next(part["address"] for part in facts["parts"] if part["name"] == "replica-0")
+        said = failed(tritonkit("reload", "--address", replica, cwd=root), 2)
+        assert "tritonkit release" in said
         monkeypatch.setenv("TRITONKIT_API_KEY", key)
         assert tritonkit(*call).returncode == 0
     finally:

@@ -9,6 +9,8 @@ import pytest
 from tests.cli.running import failed, tritonkit_here
 from tritonkit.errors import UsageError
 from tritonkit.operate.release.history import FOLDER, forget, keep, latest
+from tritonkit.operate.stack import StackSettings
+from tritonkit.operate.stack.releasing import Releasing
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,19 @@ def test_nothing_to_take_back(root: Path) -> None:
     assert "no release of it is known" in failed(
         tritonkit_here("rollback", "net", "--root", str(root)), 2
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"public_key": Path("k.pub")}, "signed"), ({"models_folder": Path("memory")}, "from memory")],
+)
+def test_some_stacks_take_no_release(root: Path, options: dict[str, Path], said: str) -> None:
+    """Of signed models, and of a backup in memory: a release is neither."""
+    settings = StackSettings(root, root / "model_repository", **options)
+    session = Releasing(settings, None, [], root, root)  # type: ignore[arg-type]
+    for what in ("served", "start", "split", "install"):
+        with pytest.raises(UsageError, match=said):
+            session.do(what, {})
 
 
 def served(root: Path, text: str) -> Path:
