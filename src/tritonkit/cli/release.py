@@ -91,7 +91,16 @@ def release(
     )  # fmt: skip
     from tritonkit.operate.release import release as run
 
-    rules = parse_rules(DEFAULT if abort_if is None else abort_if)
+    percents = parse_steps(steps, canary)
+    # Without a part of the requests for the version before there is nothing to compare with.
+    default = DEFAULT if len(percents) > 1 else DEFAULT.partition(",")[2]
+    rules = parse_rules(default if abort_if is None else abort_if)
+    if len(percents) == 1 and any(rule.kind == "ratio" for rule in rules):
+        raise UsageError(
+            "--abort-if",
+            found="a ratio to the stable version, and one step of 100 %",
+            wanted="p99>20ms, or more steps",
+        )
     if not shadow and any(rule.kind == "differ" for rule in rules):
         raise UsageError(
             "--abort-if",
@@ -99,7 +108,7 @@ def release(
             wanted="copies to compare: --shadow 10%",
         )
     terms = Terms(
-        parse_steps(steps, canary), rules,
+        percents, rules,
         hold_s=seconds("--hold", hold), requests=requests, wait_s=seconds("--wait", wait),
         shadow_percent=parse_percent(shadow, "--shadow") if shadow else 0.0, tolerance=tolerance,
     )  # fmt: skip
@@ -165,9 +174,11 @@ def _findings(findings: Sequence[Finding]) -> list[list[str]]:
 
 
 def _words(counts: ShadowCounts) -> str:
-    kinds = "; ".join(f"{kind}: {count}" for kind, count in counts.kinds.items())
+    kinds = "; ".join(f"{kind}: {count}" for kind, count in dict(counts.kinds).items())
     dropped = (
-        f", {counts.dropped} not compared, for too many came at once" if counts.dropped else ""
+        f", {counts.dropped} not compared, for too many came at once or a replica was away"
+        if counts.dropped
+        else ""
     )
     more = f"{dropped}; {kinds}" if kinds else dropped
     return f"copies: {counts.compared} compared, {counts.differ} answered otherwise{more}"

@@ -1,6 +1,6 @@
 """From rendered text and artifacts to a repository that Triton loads: staged, synced, exchanged in one step."""
 
-from tritonkit.publish.copies import copy_models, put_models
+from tritonkit.publish.copies import copy_models, replace_models
 from tritonkit.publish.integrity import Finding, Verifier, verify, versions
 from tritonkit.publish.publish import Change, recover
 
@@ -9,8 +9,8 @@ __all__ = [
     "Finding",
     "Verifier",
     "copy_models",
-    "put_models",
     "recover",
+    "replace_models",
     "verify",
     "versions",
 ]

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonkit.publish.publish import disk_errors, locked, staged
+from tritonkit.publish.existing import made_from
+from tritonkit.publish.publish import disk_errors, locked, remove_models, staged
 
-__all__ = ["copy_models", "put_models"]
+__all__ = ["copy_models", "replace_models"]
 
 _LINKED_BYTES = 1 << 20
 
@@ -42,8 +43,9 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
     return names
 
 
-def put_models(source: Path, repository: Path, models: Sequence[str]) -> None:
-    """Put models of one repository in place in another, each in one step and all of them or none.
+def replace_models(source: Path, repository: Path, spec: str, models: Sequence[str]) -> None:
+    """Put models of one repository in place of those in another that were rendered from the same spec: each in one
+    step and all of them or none; then those that are not among them go.
 
     Raises:
         PublishError: it cannot be written, or its disk is full; everything is as it was.
@@ -52,6 +54,7 @@ def put_models(source: Path, repository: Path, models: Sequence[str]) -> None:
         for name in models:
             shutil.copytree(source / name, stage.new(name), copy_function=_copy, dirs_exist_ok=True)
         stage.commit(models)
+    remove_models(repository, [name for name in made_from(repository, spec) if name not in models])
 
 
 def _copy(source: str, target: str) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "locked",
     "publish",
     "recover",
+    "remove_models",
     "require_space",
     "staged",
 ]
@@ -306,6 +307,13 @@ def locked(out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def remove_models(out: Path, names: Sequence[str]) -> None:
+    """Take models out of a repository, each in one step. PublishError where it cannot be written."""
+    if names:
+        with disk_errors(out, "--repository"), locked(out):
+            _remove(out, names)
 
 
 @contextmanager

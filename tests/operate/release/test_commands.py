@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit_here
 from tritonkit.errors import UsageError
-from tritonkit.operate.release.history import FOLDER, forget, keep, latest
+from tritonkit.operate.release.history import FOLDER, forget, keep, latest, prune
 from tritonkit.operate.stack import StackSettings
 from tritonkit.operate.stack.releasing import Releasing
 
@@ -54,19 +54,22 @@ def served(root: Path, text: str) -> Path:
     """A repository that serves `net`."""
     folder = root / "served"
     (folder / "net" / "1").mkdir(parents=True, exist_ok=True)
-    (folder / "net" / "config.pbtxt").write_text(text)
+    (folder / "net" / "config.pbtxt").write_text(
+        f"# Rendered by tritonkit from models/net/model.yaml (target cpu, cores 1)\n{text}"
+    )
     return folder
 
 
 def test_the_last_three_are_kept_and_taken_back_in_order(root: Path) -> None:
     """The newest first; what is not whole is passed over."""
     for number in range(5):
-        keep(root, served(root, str(number)), "net", ["net"], [f"net {number + 1}"])
+        keep(root, served(root, str(number)), "net", [f"net {number + 1}"])
+        prune(root, "net")
     (root / FOLDER / "net" / "9999").mkdir()
     texts = []
     for _ in range(3):
         former = latest(root, "net")
-        texts.append((former.folder / "net" / "config.pbtxt").read_text())
+        texts.append((former.folder / "net" / "config.pbtxt").read_text()[-1])
         assert former.released == (f"net {int(texts[-1]) + 1}",)
         forget(former)
     assert texts == ["4", "3", "2"]

@@ -15,42 +15,44 @@ from tritonkit.operate.release.rules import parse_rules
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("grpc\t200\t0\t-\t1500", Judged(False, 1.5, False)),
-        ("grpc-candidate\t200\t13\t-\t900", Judged(True, 0.9, True)),
-        ("grpc-candidate\t200\t14\tUF\t900", Judged(True, 0.9, True)),
-        ("grpc\t200\t3\t-\t900", Judged(False, 0.9, False, True)),
-        ("rest-candidate\t200\t-\t-\t900", Judged(True, 0.9, False)),
-        ("rest-candidate\t503\t-\t-\t900", Judged(True, 0.9, True)),
-        ("rest\t400\t-\t-\t900", Judged(False, 0.9, False, True)),
-        ("grpc\t200\t8\tRL\t10", None),
-        ("grpc\t0\t-\tDC\t10", None),
-        ("grpc\t200\t0\t-\t-", None),
+        ("grpc\tr:1\t200\t0\t-\t1500", Judged(False, 1.5, False)),
+        ("grpc-candidate\tc:1\t200\t0\t-\t900", Judged(True, 0.9, False)),
+        ("grpc-candidate\tr:1\t200\t0\t-\t900", Judged(True, 0.9, True)),
+        ("grpc-candidate\tc:1\t200\t13\t-\t900", Judged(True, 0.9, True)),
+        ("grpc-candidate\t-\t200\t14\tUF\t900", Judged(True, 0.9, True)),
+        ("grpc\tr:1\t200\t3\t-\t900", Judged(False, 0.9, False, True)),
+        ("rest-candidate\tc:2\t200\t-\t-\t900", Judged(True, 0.9, False)),
+        ("rest-candidate\tc:2\t503\t-\t-\t900", Judged(True, 0.9, True)),
+        ("rest\tr:2\t400\t-\t-\t900", Judged(False, 0.9, False, True)),
+        ("grpc\t-\t200\t8\tRL\t10", None),
+        ("grpc\tr:1\t0\t-\tDC\t10", None),
+        ("grpc\tr:1\t200\t0\t-\t-", None),
         ("grpc\t200\t0", None),
         ("", None),
     ],
 )
 def test_lines_are_read(line: str, wanted: Judged | None) -> None:
-    """Statuses of both protocols; what says nothing of a version is left out."""
-    assert read_line(line) == wanted
+    """Statuses of both protocols, and who answered; what says nothing of a version is left out."""
+    assert read_line(line, ("c:1", "c:2")) == wanted
 
 
 def test_a_log_is_read_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what came since, whole lines, and the file does not grow for ever."""
     file = tmp_path / "log"
-    file.write_text("grpc\t200\t0\t-\t1\n")
+    file.write_text("grpc\tr:1\t200\t0\t-\t1\n")
     monkeypatch.setattr(log_module, "_LONGEST_BYTES", 100)
-    with ReleaseLog(file) as log, file.open("a") as writer:
+    with ReleaseLog(file, ["c:1"]) as log, file.open("a") as writer:
         assert log.read() == []
-        writer.write("grpc\t200\t0\t-\t2000\ngrpc-cand")
+        writer.write("grpc\tr:1\t200\t0\t-\t2000\ngrpc-cand")
         writer.flush()
         assert [each.ms for each in log.read()] == [2.0]
-        writer.write("idate\t200\t0\t-\t3000\n" + "grpc\t200\t0\t-\t4000\n" * 5)
+        writer.write("idate\tc:1\t200\t0\t-\t3000\n" + "grpc\tr:1\t200\t0\t-\t4000\n" * 5)
         writer.flush()
         read = log.read()
         assert read[0].candidate
         assert len(read) == 6
         assert file.stat().st_size == 0
-        writer.write("grpc\t200\t0\t-\t5000\n")
+        writer.write("grpc\tr:1\t200\t0\t-\t5000\n")
         writer.flush()
         assert [each.ms for each in log.read()] == [5.0]
 
@@ -80,9 +82,10 @@ def test_a_slow_candidate_breaks_the_target_and_the_ratio() -> None:
     judge.add(good(True, 3, 30.0))
     assert broken(judge) == ["p99>20ms"]
     assert "not known yet" in judge.findings[1].found
+    assert judge.missing == 500
     judge.add(good(False, 600))
-    judge.add(good(True, 5, 30.0))
-    assert broken(judge) == ["p99>20ms", "p99>2x"]
+    assert judge.missing == 0
+    assert broken(judge) == ["p99>20ms", "p99>2x"]  # what came before it was known is judged, too
 
 
 def test_a_candidate_that_fails_breaks_both_rules_about_errors() -> None:

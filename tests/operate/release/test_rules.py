@@ -22,7 +22,8 @@ def test_rules_are_read() -> None:
     "text",
     [
         "p99", "p99<20ms", "p100>20ms", "p0>1ms", "p99>", "p99>20", "p99>0ms", "p99>0.5x", "p99>nanx", "errors>0%",
-        "errors>101%", "errors>x", "late>1%", "p99>20ms,p99>30ms", "errors>inf", "p99=20ms",
+        "errors>100%", "differ>100%", "errors>101%", "errors>x", "late>1%", "p99>20ms,p99>30ms",
+        "errors>inf", "p99=20ms",
     ],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(text: str) -> None:

@@ -34,6 +34,7 @@ NUMBERS = np.array([[1.0, -2.0, 100.0]], np.float32)
         (answer(y=NUMBERS + 0.9), ""),
         (answer(y=NUMBERS + 1.1), "y: other values"),
         (answer(y=np.array([[1.0, np.nan, 100.0]], np.float32)), "y: other values"),
+        (answer(y=np.array([[1.0, -np.inf, 100.0]], np.float32)), "y: other values"),
         (answer(y=NUMBERS[:, :2]), "y: float32 [1, 3] became float32 [1, 2]"),
         (answer(y=np.array([[1, 2, 3]])), "y: float32 [1, 3] became int64 [1, 3]"),
         (answer(z=NUMBERS), "outputs y became z"),

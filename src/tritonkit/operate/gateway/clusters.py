@@ -21,7 +21,7 @@ EJECTED_S = 5.0
 """For how long a replica is ejected whose connections fail, times how often it was."""
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
-_MOST_COPIES = 32
+_MOST_COPIES = 8
 """Under way; more of them are dropped, so that comparing never becomes a load of its own."""
 _RETRIES = 32
 """Under way are always allowed."""

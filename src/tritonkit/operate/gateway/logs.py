@@ -9,8 +9,8 @@ from tritonkit.operate.gateway.routes import SPACE
 __all__ = ["RELEASE_LOG", "audit_log", "release_log", "statistics"]
 
 RELEASE_LOG = "release.log"
-"""A line for each request to a model while it is released: its cluster, HTTP status, gRPC status as a number, Envoy's
-flags, microseconds from the request's first byte to the answer's last."""
+"""A line for each request to a model while it is released: its cluster, who answered, HTTP status, gRPC status as a
+number, Envoy's flags, microseconds from the request's first byte to the answer's last."""
 
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
 _KEY, _MODEL = f"%DYNAMIC_METADATA({SPACE}:key)%", f"%DYNAMIC_METADATA({SPACE}:model)%"
@@ -62,12 +62,17 @@ def audit_log(file: str | None) -> dict[str, Any]:
 
 
 def release_log(file: str) -> dict[str, Any]:
-    """An access log of the requests that a release judges, and of no others."""
+    """An access log of the requests that a release judges, and of no others. Those that chose their version are none:
+    a tester's must not decide, and what is compared must be spread by chance."""
     fields = (
-        "%UPSTREAM_CLUSTER_RAW%", "%RESPONSE_CODE%", "%GRPC_STATUS_NUMBER%", "%RESPONSE_FLAGS%",
+        "%UPSTREAM_CLUSTER_RAW%", "%UPSTREAM_HOST%", "%RESPONSE_CODE%", "%GRPC_STATUS_NUMBER%", "%RESPONSE_FLAGS%",
         "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
     )  # fmt: skip
-    marked = {"filter": SPACE, "path": [{"key": "group"}], "value": {"present_match": True}}
+    marked = {
+        "filter": SPACE,
+        "path": [{"key": "group"}],
+        "value": {"string_match": {"exact": "split"}},
+    }
     return {
         "name": "release",
         "filter": {"metadata_filter": {"matcher": marked, "match_if_key_not_found": False}},

@@ -15,7 +15,7 @@ from tritonkit.pipeline import build_repository
 from tritonkit.publish import copy_models
 from tritonkit.publish.existing import made_from, recorded_cores
 from tritonkit.publish.integrity import MANIFEST, versions
-from tritonkit.spec import load
+from tritonkit.spec import Spec, load
 
 __all__ = ["Candidate", "build_candidate"]
 
@@ -57,7 +57,7 @@ def build_candidate(
         BuildError: it cannot be built, or is not good enough.
         UsageError: no such model, or nothing of it differs from what is served.
     """
-    load(root / "models" / model, root)
+    _refuse(load(root / "models" / model, root))
     shutil.rmtree(folder, ignore_errors=True)
     if own.is_dir():
         copy_models(own, folder, made_from(own, model))
@@ -75,6 +75,21 @@ def build_candidate(
     assert result.artifact is not None  # noqa: S101 - it was published
     there = bool(versions(served / model))
     return Candidate(model, folder, models, changes, there, result.artifact)
+
+
+def _refuse(spec: Spec) -> None:
+    """What cannot be released step by step."""
+    serving = spec.model.serving
+    if serving.sequence_batching is not None:
+        raise UsageError(
+            f"{spec.file} serving.sequence_batching", found="a model that keeps state between requests",
+            wanted="one whose requests may go to either version", todo="tritonkit build, then: tritonkit down, up",
+        )  # fmt: skip
+    if serving.version_policy.specific:
+        raise UsageError(
+            f"{spec.file} serving.version_policy", found=f"the versions {list(serving.version_policy.specific)}",
+            wanted="the latest: a release serves what was built last", todo="leave version_policy out",
+        )  # fmt: skip
 
 
 def _change(new: Path, served: Path) -> str:

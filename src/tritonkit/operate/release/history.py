@@ -12,8 +12,9 @@ from pathlib import Path
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
 from tritonkit.publish import copy_models
+from tritonkit.publish.existing import made_from
 
-__all__ = ["FOLDER", "Former", "forget", "keep", "latest"]
+__all__ = ["FOLDER", "Former", "forget", "keep", "latest", "prune"]
 
 FOLDER = Path(".tritonkit") / "releases"
 _FACTS = "release.json"
@@ -38,10 +39,8 @@ class Former:
     at: str
 
 
-def keep(
-    root: Path, served: Path, model: str, models: Sequence[str], released: Sequence[str]
-) -> Former:
-    """Keep what a repository serves of a model, and the two before that. Large files are linked and take no room.
+def keep(root: Path, served: Path, model: str, released: Sequence[str]) -> Former:
+    """Keep what a repository serves of a model. Large files are linked and take no room.
 
     Raises:
         PublishError, UsageError: it cannot be written.
@@ -50,17 +49,25 @@ def keep(
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ns // 10**9))
     place = root / FOLDER / model
     folder = place / f"{at.replace(':', '')}-{now_ns % 10**9:09d}"
-    copied = copy_models(served, folder, models)
-    former = Former(folder, model, tuple(copied), tuple(released), at)
-    facts = {name: value for name, value in asdict(former).items() if name != "folder"}
     try:
+        copied = copy_models(served, folder, made_from(served, model))
+        former = Former(folder, model, tuple(copied), tuple(released), at)
+        facts = {name: value for name, value in asdict(former).items() if name != "folder"}
         write_whole(folder / _FACTS, json.dumps(facts, indent=1).encode())
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise unwritable(folder, error, UsageError) from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return former
+
+
+def prune(root: Path, model: str) -> None:
+    """Only the last ones stay."""
+    place = root / FOLDER / model
     for older in sorted(path for path in place.iterdir() if path.is_dir())[:-_KEPT]:
         shutil.rmtree(older, ignore_errors=True)
-    return former
 
 
 def latest(root: Path, model: str) -> Former:

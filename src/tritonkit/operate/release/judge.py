@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -82,60 +83,74 @@ class Judge:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.candidate, self.stable = Seen(), Seen()
         self._more = AgainstStable()
-        # A percentile is held if no more than the rest of the requests take longer.
-        self._shares = {
-            rule: AgainstShare(1 - rule.percent / 100 if rule.percent else rule.limit)
-            for rule in rules
-            if rule.kind != "differ"
-        }
-        self._bounds: dict[Rule, float] = {}
+        self._errors = {rule: AgainstShare(rule.limit) for rule in rules if rule.kind == "errors"}
+        self._times = [_Times(rule) for rule in rules if rule.kind in ("latency", "ratio")]
 
     def add(self, judged: Sequence[Judged]) -> None:
         """Take requests of one moment."""
         candidate = [each for each in judged if each.candidate]
         stable = [each for each in judged if not each.candidate]
         self.stable.add(stable)
-        for rule, share in self._shares.items():
-            if rule.kind == "errors":
-                share.add(sum(each.failed for each in candidate), len(candidate))
-            elif (bound := self._bound(rule)) is not None:
-                # A request that failed was not answered in time either.
-                late = sum(each.ms > bound or each.failed for each in candidate)
-                share.add(late, len(candidate))
-        bad = (_bad(candidate), _bad(stable))
-        self._more.add(bad, (len(candidate), len(stable)))
         self.candidate.add(candidate)
+        for share in self._errors.values():
+            share.add(sum(each.failed for each in candidate), len(candidate))
+        for times in self._times:
+            times.add(candidate, self.stable)
+        self._more.add((_bad(candidate), _bad(stable)), (len(candidate), len(stable)))
+
+    @property
+    def missing(self) -> int:
+        """How many more answers of the stable version it takes until all ratios are known."""
+        return max((each.missing(self.stable) for each in self._times), default=0)
 
     @property
     def findings(self) -> list[Finding]:
         """Every rule, and how it stands."""
-        found = [
-            Finding(str(rule), self._words(rule, share), share.value)
-            for rule, share in self._shares.items()
+        found = [Finding(str(each.rule), each.words, each.share.value) for each in self._times]
+        found += [
+            Finding(str(rule), f"{share.bad} of {share.requests}", share.value)
+            for rule, share in self._errors.items()
         ]
         shares = [f"{_bad_of(seen)} of {seen.requests}" for seen in (self.candidate, self.stable)]
         return [*found, Finding(FAILS_MORE, f"{shares[0]}, stable {shares[1]}", self._more.value)]
 
-    def _bound(self, rule: Rule) -> float | None:
-        """Milliseconds. Those of a ratio are fixed once, so that the candidate's own requests cannot move them."""
-        if rule.kind == "latency":
-            return rule.limit
-        if (
-            rule not in self._bounds
-            and len(self.stable.ms) >= _FEW / (1 - rule.percent / 100) ** 0.5
-        ):
-            known = self.stable.percentile(rule.percent)
-            if known is not None:
-                self._bounds[rule] = rule.limit * known
-        return self._bounds.get(rule)
 
-    def _words(self, rule: Rule, share: AgainstShare) -> str:
-        if rule.kind == "errors":
-            return f"{share.bad} of {share.requests}"
-        bound = self._bound(rule)
-        if bound is None:
+class _Times:
+    """A rule about a percentile: it is kept if no more than the rest of the requests take longer than its bound.
+
+    That of a ratio is fixed once, so that the candidate's own requests cannot move it; what came before is judged then.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule, self.share = rule, AgainstShare(1 - rule.percent / 100)
+        self._bound_ms = rule.limit if rule.kind == "latency" else None
+        self._waiting: list[Judged] = []
+
+    def add(self, candidate: Sequence[Judged], stable: Seen) -> None:
+        """Take requests of the candidate."""
+        self._waiting += candidate
+        if self._bound_ms is None and not self.missing(stable):
+            self._bound_ms = self.rule.limit * (stable.percentile(self.rule.percent) or 0.0)
+        if (bound_ms := self._bound_ms) is not None:
+            # A request that failed was not answered in time either.
+            late = sum(each.ms > bound_ms or each.failed for each in self._waiting)
+            self.share.add(late, len(self._waiting))
+            self._waiting.clear()
+
+    def missing(self, stable: Seen) -> int:
+        """How many more answers of the stable version it takes until the bound is known."""
+        if self._bound_ms is not None:
+            return 0
+        needed: float = _FEW / (1 - self.rule.percent / 100) ** 0.5
+        return max(0, math.ceil(needed) - len(stable.ms))
+
+    @property
+    def words(self) -> str:
+        """What was seen."""
+        if self._bound_ms is None:
             return "not known yet: too few requests of the stable version"
-        return f"{share.bad} of {share.requests} took more than {bound:.3g} ms"
+        share = self.share
+        return f"{share.bad} of {share.requests} took more than {self._bound_ms:.3g} ms"
 
 
 def _bad(judged: Sequence[Judged]) -> int:

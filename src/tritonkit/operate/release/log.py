@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -29,7 +29,7 @@ class Judged:
     Args:
         candidate: whether it went to the candidate.
         ms: from its first byte to the last one of its answer, milliseconds.
-        failed: by the server. refused: or for what the caller sent.
+        failed: by the server, or answered by another in the candidate's place. refused: or for what the caller sent.
     """
 
     candidate: bool
@@ -38,12 +38,16 @@ class Judged:
     refused: bool = False
 
 
-def read_line(line: str) -> Judged | None:
-    """None for one that says nothing of either version."""
+def read_line(line: str, hosts: Collection[str] = ()) -> Judged | None:
+    """None for one that says nothing of either version.
+
+    Args:
+        hosts: the candidate's addresses.
+    """
     fields = line.rstrip("\n").split("\t")
-    if len(fields) != 5:
+    if len(fields) != 6:
         return None
-    cluster, code, grpc, flags, micros = fields
+    cluster, host, code, grpc, flags, micros = fields
     if any(flag in _GONE for flag in flags.split(",")) or not (
         code.isdecimal() and micros.isdecimal()
     ):
@@ -52,7 +56,10 @@ def read_line(line: str) -> Judged | None:
         failed, bad = int(grpc) in _FAILED, int(grpc) != 0
     else:
         failed, bad = int(code) >= _SERVER_ERROR, int(code) >= _NOT_OK
-    return Judged(cluster.endswith(CANDIDATE), int(micros) / 1000, failed, bad and not failed)
+    candidate = cluster.endswith(CANDIDATE)
+    # The replicas answer where the candidate does not: its callers see nothing of it, but it has failed.
+    failed = failed or (candidate and host not in hosts)
+    return Judged(candidate, int(micros) / 1000, failed, bad and not failed)
 
 
 class ReleaseLog:
@@ -60,10 +67,11 @@ class ReleaseLog:
 
     Args:
         file: Envoy's, which appends to it.
+        hosts: the candidate's addresses.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file, self._rest = file, ""
+    def __init__(self, file: Path, hosts: Collection[str]) -> None:
+        self._file, self._hosts, self._rest = file, hosts, ""
         self._opened: IO[str] | None = None
 
     def __enter__(self) -> ReleaseLog:
@@ -83,4 +91,5 @@ class ReleaseLog:
             # Lines written between the two are lost, which costs the judgment nothing.
             os.truncate(self._file, 0)
             self._opened.seek(0)
-        return [judged for line in lines if (judged := read_line(line)) is not None]
+        found = (read_line(line, self._hosts) for line in lines)
+        return [judged for judged in found if judged is not None]

@@ -74,10 +74,8 @@ def _rule(part: str, where: str) -> Rule:
             if ms:
                 return Rule("latency", ms, percent)
     name, _, value = part.partition(">")
-    if name in ("errors", "differ"):
-        return Rule(
-            "errors" if name == "errors" else "differ", parse_percent(value, where, part) / 100
-        )
+    if name in ("errors", "differ") and (share := parse_percent(value, where, part) / 100) < 1:
+        return Rule("errors" if name == "errors" else "differ", share)
     raise UsageError(where, found=repr(part), wanted=_WANTED)
 
 

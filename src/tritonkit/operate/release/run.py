@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import PublishError, ReleaseAborted
+from tritonkit.errors import ReleaseAborted, TritonkitError, UsageError
 from tritonkit.operate.gateway.logs import RELEASE_LOG
 from tritonkit.operate.release import history
 from tritonkit.operate.release.candidate import Candidate, build_candidate
@@ -23,7 +26,8 @@ from tritonkit.operate.stack.control import StackSession
 from tritonkit.operate.stack.state import FOLDER, read_state
 from tritonkit.optimize.progress import Progress
 from tritonkit.pipeline import default_out
-from tritonkit.publish import put_models
+from tritonkit.publish import replace_models
+from tritonkit.spec import load
 
 __all__ = ["Outcome", "Status", "Step", "Terms", "release", "rollback"]
 
@@ -141,18 +145,22 @@ def release(
         known = stack.ask("served")
         served, own = Path(known["repository"]), Path(known["source"])
         candidate = build_candidate(root, model, own, served, root / FOLDER / "candidate", progress)
-        tell(Status(f"starting the candidate with {', '.join(candidate.changes)}"))
-        facts = stack.ask(
-            "start", repository=str(candidate.repository), model=model, models=candidate.models
-        )
-        checked = check_candidate(root, candidate, facts["grpc"], lambda text: tell(Status(text)))
-        run = _Run(root, stack, candidate, facts["grpc"], terms, tell)
-        shadow = run.copies() if terms.shadow_percent else None
-        steps = run.steps()
-        tell(Status("loading it in all replicas", 100.0))
-        _install(root, stack, candidate, served, own)
-        judge = run.judge
-        stack.ask("end")
+        _refuse_copies(root, model, terms)
+        try:
+            tell(Status(f"starting the candidate with {', '.join(candidate.changes)}"))
+            asked = {"repository": str(candidate.repository), "model": model}
+            facts = stack.ask("start", **asked, models=candidate.models)
+            address = facts["grpc"]
+            checked = check_candidate(root, candidate, address, lambda text: tell(Status(text)))
+            run = _Run(root, stack, candidate, facts, terms, tell)
+            shadow = run.copies() if terms.shadow_percent else None
+            steps = run.steps()
+            tell(Status("loading it in all replicas", 100.0))
+            _install(root, stack, candidate, served)
+            judge = run.judge
+            stack.ask("end")
+        finally:
+            shutil.rmtree(candidate.repository, ignore_errors=True)
     return Outcome(
         model, candidate.changes, checked, tuple(steps), judge.candidate, judge.stable,
         tuple(judge.findings), shadow, time.monotonic() - began,
@@ -163,46 +171,72 @@ def rollback(root: Path, model: str) -> history.Former:
     """Serve what was served before the last release of a model: in the stack, if one runs, and in the repository.
 
     Raises:
-        UsageError: no release is known, or one is going on.
+        UsageError: no release is known, it was the model's first, or one is going on.
         PublishError: the repository cannot be written.
-        ServerError, ClientError: a replica does not load it; what it served, it still does.
+        ServerError, ClientError: a replica does not load it; all serve what they did.
     """
-    former, own = history.latest(root, model), default_out(root, "cpu")
-    if read_state(root) is not None:
-        with StackSession(root) as stack:
-            own = Path(stack.ask("served")["source"])
-            stack.ask("install", repository=str(former.folder), model=model, models=former.models)
-    put_models(former.folder, own, former.models)
+    former = history.latest(root, model)
+    if not former.models:
+        raise UsageError(
+            f"models/{model}", found="the last release was its first: nothing was served before",
+            wanted="a version before that one",
+            todo=f"to serve it no more: remove models/{model}, then tritonkit build, down, up",
+        )  # fmt: skip
+    if read_state(root) is None:
+        replace_models(former.folder, default_out(root, "cpu"), model, former.models)
+    else:
+        with StackSession(root) as stack, _uninterrupted():
+            asked = {"repository": str(former.folder), "model": model}
+            stack.ask("install", **asked, models=former.models)
     history.forget(former)
     return former
 
 
-def _install(
-    root: Path, stack: StackSession, candidate: Candidate, served: Path, own: Path
-) -> None:
+def _refuse_copies(root: Path, model: str, terms: Terms) -> None:
+    if terms.shadow_percent and not load(root / "models" / model, root).model.serving.idempotent:
+        raise UsageError(
+            "--shadow", found=f"models/{model} does not say that a request may run twice",
+            wanted="serving: {idempotent: true}", todo="say so, if it is; or release without copies",
+        )  # fmt: skip
+
+
+def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path) -> None:
     """In all replicas and in the repository that was built into, or in none."""
-    former = history.keep(root, served, candidate.model, candidate.models, candidate.changes)
-    asked = {"model": candidate.model, "models": candidate.models}
-    try:
-        stack.ask("install", repository=str(candidate.repository), **asked)
+    former = history.keep(root, served, candidate.model, candidate.changes)
+    with _uninterrupted():
         try:
-            put_models(candidate.repository, own, candidate.models)
-        except PublishError:
-            stack.ask("install", repository=str(former.folder), **asked | {"models": former.models})
+            asked = {"repository": str(candidate.repository), "model": candidate.model}
+            stack.ask("install", **asked, models=candidate.models)
+        except TritonkitError:
+            history.forget(former)
             raise
-    except BaseException:
-        history.forget(former)
-        raise
+    history.prune(root, candidate.model)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hear of Ctrl-C after the block: in it the stack does what is not undone by leaving."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 class _Run:
     """The part of a release in which requests go to the candidate."""
 
     def __init__(
-        self, root: Path, stack: StackSession, candidate: Candidate, address: str, terms: Terms, tell: Tell
+        self, root: Path, stack: StackSession, candidate: Candidate, facts: Mapping[str, Any], terms: Terms,
+        tell: Tell,
     ) -> None:  # fmt: skip
         self._stack, self._candidate, self._terms, self._tell = stack, candidate, terms, tell
-        self._log, self._address = root / FOLDER / "gateway" / RELEASE_LOG, address
+        self._log, self._address = root / FOLDER / "gateway" / RELEASE_LOG, str(facts["grpc"])
+        self._hosts = (self._address, str(facts["http"]))
         self.judge = Judge(terms.rules)
 
     def copies(self) -> ShadowCounts:
@@ -233,7 +267,7 @@ class _Run:
     def steps(self) -> list[Step]:
         """All steps, while no rule is broken."""
         done = []
-        with ReleaseLog(self._log) as log:
+        with ReleaseLog(self._log, self._hosts) as log:
             for percent in self._terms.steps:
                 self._stack.ask("split", percent=percent)
                 began, known = time.monotonic(), self.judge.candidate.requests
@@ -243,7 +277,7 @@ class _Run:
                     seconds = time.monotonic() - began
                     count = self.judge.candidate.requests - known
                     self._say(percent, seconds, count)
-                    if self._enough(seconds, count, "requests"):
+                    if self._enough(seconds, count, "requests", compared=percent < 100):
                         break
                 done.append(Step(percent, round(seconds, 3), count))
             time.sleep(_SETTLE_S)
@@ -257,30 +291,34 @@ class _Run:
         self._tell(Status(doing, percent, seconds, count, judge.candidate, judge.stable, findings))
         self._hold_to(findings)
 
-    def _enough(self, seconds: float, count: int, what: str) -> bool:
-        """Whether a step has seen enough; ReleaseAborted where it never will."""
+    def _enough(self, seconds: float, count: int, what: str, *, compared: bool = False) -> bool:
+        """Whether a step has seen enough, where it is `compared` also of the stable version; ReleaseAborted where it
+        never will."""
         terms = self._terms
-        if seconds > max(terms.wait_s, terms.hold_s) and count < terms.requests:
+        missing = self.judge.missing if compared else 0
+        if seconds > max(terms.wait_s, terms.hold_s) and (count < terms.requests or missing):
+            few = count < terms.requests
             raise self._aborted(
-                f"{count} {what} in {seconds:.0f} s", f"at least {terms.requests} in each step",
+                f"{count} {what} in {seconds:.0f} s" if few else f"the stable version answered {missing} too few",
+                f"at least {terms.requests} in each step" if few else "enough of them to know what a ratio is to",
                 "release under load, wait longer (--wait), or be content with fewer (--requests)",
             )  # fmt: skip
-        return seconds >= terms.hold_s and count >= terms.requests
+        return seconds >= terms.hold_s and count >= terms.requests and not missing
 
     def _hold_to(self, findings: Sequence[Finding]) -> None:
-        """ReleaseAborted for a rule that is broken, and for a candidate that has died."""
-        for finding in findings:
-            if finding.broken:
-                raise self._aborted(
-                    f"{finding.rule}: {finding.found}", "a candidate that keeps all rules",
-                    "look at what changed in the model, or set other rules: --abort-if", findings,
-                )  # fmt: skip
+        """ReleaseAborted for a candidate that has died, and for a rule that is broken."""
         looked = self._stack.ask("look")
         if looked["state"] != "ready":
             raise self._aborted(
                 f"the candidate is {looked['state']}: {looked['said']}", "it to answer",
                 "its log: .tritonkit/run/*/server.log",
             )  # fmt: skip
+        for finding in findings:
+            if finding.broken:
+                raise self._aborted(
+                    f"{finding.rule}: {finding.found}", "a candidate that keeps all rules",
+                    "look at what changed in the model, or set other rules: --abort-if", findings,
+                )  # fmt: skip
 
     def _aborted(
         self, found: str, wanted: str, todo: str, findings: Sequence[Finding] = ()

@@ -19,6 +19,7 @@ _CALL_S, _START_S, _STOP_S = 30.0, 10.0, 5.0
 _MOST_AT_ONCE = 8
 _MOST_BYTES = 256 << 20
 _KINDS = 20
+_AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 @dataclass
@@ -26,7 +27,7 @@ class ShadowCounts:
     """What came of the copies.
 
     Args:
-        compared: answered by both, or by neither. dropped: too many at once.
+        compared: answered by both, or by neither. dropped: too many at once, or the stable version's server was away.
         differ: answered otherwise by the candidate. kinds: what differed, how often.
     """
 
@@ -98,7 +99,10 @@ class Shadow:
             busy += 1
             try:
                 stable, candidate = await asyncio.gather(*(_answer(ask, request) for ask in asks))
-                self.counts.add(difference(stable, candidate, self._tolerance))
+                if stable in _AWAY:  # that replica, for a moment: it says nothing of the candidate
+                    self.counts.dropped += 1
+                else:
+                    self.counts.add(difference(stable, candidate, self._tolerance))
             finally:
                 busy -= 1
             return b""
@@ -160,9 +164,10 @@ def _same(one: Any, other: Any, tolerance: float) -> bool:
     if not np.issubdtype(one.dtype, np.floating):
         return bool(np.array_equal(one, other))
     one, other = one.astype(np.float64), other.astype(np.float64)
-    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+    finite = np.isfinite(one)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
-    one, other = one[np.isfinite(one)], other[np.isfinite(other)]
+    one, other = one[finite], other[finite]
     return not one.size or bool(
         np.abs(one - other).max() <= tolerance * max(np.abs(one).max(), 1e-30)
     )

@@ -28,7 +28,8 @@ class ShadowJudge:
         """Every rule, and how it stands."""
         counts = self._counts
         words = f"{counts.differ} of {counts.compared} copies"
-        common = max(counts.kinds, key=lambda kind: counts.kinds[kind], default="")
+        kinds = dict(counts.kinds)  # the shadow's thread goes on adding
+        common = max(kinds, key=lambda kind: kinds[kind], default="")
         words += f", most often: {common}" if common else ""
         return [
             Finding(

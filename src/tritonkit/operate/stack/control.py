@@ -23,8 +23,10 @@ __all__ = ["Control", "Session", "StackSession"]
 
 _SOCKET = "control.sock"
 _LONGEST = 1 << 20
-_ANSWER_S = 900.0
-"""The longest that starting or loading a model may take."""
+_ANSWER_S = 3600.0
+"""Longer than starting or loading a model in all replicas takes: each part of that has limits of its own."""
+_UNDONE_S = 60.0
+"""For a session to be undone while the stack ends."""
 
 
 class Session(Protocol):
@@ -36,6 +38,10 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Undo what was not finished."""
+        ...
+
+    def hurry(self) -> None:
+        """Let what it does now fail soon: the stack ends."""
         ...
 
 
@@ -51,8 +57,9 @@ class Control:
         self._folder, self._open_session = folder, open_session
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._busy = threading.Lock()
-        self._connection: socket.socket | None = None
-        self._sessions: list[threading.Thread] = []
+        self._connections: set[socket.socket] = set()
+        self._session: Session | None = None
+        self._threads: list[threading.Thread] = []
         (folder / _SOCKET).unlink(missing_ok=True)
         with _within(folder) as place:
             self._listener.bind(f"{place}/{_SOCKET}")
@@ -68,11 +75,13 @@ class Control:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
-        if (connection := self._connection) is not None:
+        if (session := self._session) is not None:
+            session.hurry()
+        for connection in list(self._connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for each in self._sessions:
-            each.join()
+        for each in self._threads:
+            each.join(_UNDONE_S)
         (self._folder / _SOCKET).unlink(missing_ok=True)
 
     def _accept(self) -> None:
@@ -81,27 +90,31 @@ class Control:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connections.add(connection)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._sessions = [each for each in self._sessions if each.is_alive()] + [thread]
+            self._threads = [each for each in self._threads if each.is_alive()] + [thread]
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            if not self._busy.acquire(blocking=False):
-                connection.sendall(_line({"error": _BUSY.to_dict()}))
-                return
-            self._connection = connection
-            session = self._open_session()
-            try:
-                with connection.makefile("rb") as lines, contextlib.suppress(OSError):
-                    while line := lines.readline(_LONGEST):
-                        connection.sendall(_line(_answer(session, line)))
-            finally:
+        with connection, contextlib.suppress(OSError):
+            if self._busy.acquire(blocking=False):
                 try:
-                    session.close()
+                    self._hold(connection)
                 finally:
-                    self._connection = None
+                    self._session = None
                     self._busy.release()
+            else:
+                connection.sendall(_line({"error": _BUSY.to_dict()}))
+        self._connections.discard(connection)
+
+    def _hold(self, connection: socket.socket) -> None:
+        session = self._session = self._open_session()
+        try:
+            with connection.makefile("rb") as lines, contextlib.suppress(OSError):
+                while line := lines.readline(_LONGEST):
+                    connection.sendall(_line(_answer(session, line)))
+        finally:
+            session.close()
 
 
 _BUSY = UsageError(
@@ -113,9 +126,11 @@ _BUSY = UsageError(
 def _answer(session: Session, line: bytes) -> dict[str, Any]:
     try:
         facts = json.loads(line)
-        return {"done": session.do(str(facts.pop("do")), facts)}
-    except TritonkitError as error:
-        return {"error": error.to_dict()}
+        number = facts.pop("number", 0)
+        try:
+            return {"number": number, "done": session.do(str(facts.pop("do")), facts)}
+        except TritonkitError as error:
+            return {"number": number, "error": error.to_dict()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return {
             "error": {"error": "UsageError", "where": "the stack", "found": f"a request that it does not know: {error}"}
@@ -148,7 +163,7 @@ class StackSession:
                 f"the stack of {root}", found=f"it cannot be asked: {error.strerror}",
                 todo="tritonkit down; tritonkit up --detach",
             ) from error  # fmt: skip
-        self._lines = self._socket.makefile("rb")
+        self._lines, self._asked = self._socket.makefile("rb"), 0
 
     def __enter__(self) -> Self:
         return self
@@ -170,18 +185,27 @@ class StackSession:
             TritonkitError: as the stack raised it.
             ServerError: it ended meanwhile.
         """
+        self._asked += 1
+        with contextlib.suppress(OSError):  # who is refused may be answered before it asks
+            self._socket.sendall(_line({"do": what, "number": self._asked, **facts}))
+        answer = self._answer()
+        # What was asked before may have been left before its answer came, by Ctrl-C.
+        while answer.get("number", self._asked) < self._asked:
+            answer = self._answer()
+        if "error" in answer:
+            raise _error(answer["error"])
+        done: dict[str, Any] = answer["done"]
+        return done
+
+    def _answer(self) -> dict[str, Any]:
         try:
-            self._socket.sendall(_line({"do": what, **facts}))
             line = self._lines.readline(_LONGEST)
         except OSError:
             line = b""
         if not line:
             raise ServerError("the stack", found="it ended while it was asked", todo="tritonkit up")
         answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise _error(answer["error"])
-        done: dict[str, Any] = answer["done"]
-        return done
+        return answer
 
 
 def _error(facts: dict[str, str]) -> TritonkitError:

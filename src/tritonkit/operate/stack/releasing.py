@@ -15,7 +15,8 @@ from tritonkit.operate.gateway import Split
 from tritonkit.operate.stack.replicas import RunningReplica
 from tritonkit.operate.stack.routing import Routing
 from tritonkit.operate.stack.values import Part, StackSettings
-from tritonkit.publish import copy_models, put_models
+from tritonkit.publish import copy_models, replace_models
+from tritonkit.publish.existing import made_from
 
 __all__ = ["Releasing"]
 
@@ -38,10 +39,12 @@ class Releasing:
         self._released, self._folder = released, folder
         self._candidate: RunningReplica | None = None
         self._models: tuple[str, ...] = ()
+        self._ending = False
 
     def parts(self) -> list[Part]:
         """The candidate, where there is one."""
-        return [self._candidate.part()] if self._candidate is not None else []
+        candidate = self._candidate
+        return [] if candidate is None else [candidate.part()]
 
     def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
         """`served`, `start`, `split`, `look`, `install` or `end`."""
@@ -68,6 +71,12 @@ class Releasing:
     def close(self) -> None:
         """All requests go to the replicas again, and no candidate is left."""
         self._end()
+
+    def hurry(self) -> None:
+        """The stack ends: a candidate that starts need not be ready any more."""
+        self._ending, candidate = True, self._candidate
+        if candidate is not None:
+            candidate.kill()
 
     def _served(self) -> dict[str, Any]:
         first = next((each for each in self._replicas if not each.lost), self._replicas[0])
@@ -107,28 +116,48 @@ class Releasing:
         return {"state": part.state, "said": part.said}
 
     def _install(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
-        """The models of a repository in place of those that the replicas serve, loaded by each: all, or none."""
-        before = self._folder / "before"
+        """The models of a repository in place of what was made from the same spec: loaded by each replica, then in the
+        repository that was built into; all of it, or nothing."""
+        before, own = self._folder / "before", self._settings.repository
         shutil.rmtree(before, ignore_errors=True)
-        copy_models(self._released, before, models)
-        put_models(Path(repository), self._released, models)
+        copy_models(self._released, before, made_from(self._released, model))
         try:
-            self._load(model)
-        except TritonkitError:
-            put_models(before, self._released, [each.name for each in before.iterdir()])
-            self._settings.emit("replicas", "the version before is loaded again")
-            self._load(model)
-            raise
+            replace_models(Path(repository), self._released, model, models)
+            try:
+                self._load(model)
+                replace_models(Path(repository), own, model, models)
+            except TritonkitError:
+                self._go_back(before, model)
+                raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
         self._routing.learn(models)
         return {}
 
+    def _go_back(self, before: Path, model: str) -> None:
+        names = [path.name for path in before.iterdir()]
+        replace_models(before, self._released, model, names)
+        if not names:
+            self._settings.emit("replicas", f"{model} stays loaded until they are started again")
+            return
+        self._settings.emit("replicas", "the version before is loaded again")
+        for each in self._replicas:
+            # One that does not load it must not keep the others from it; it has it when it is started again.
+            try:
+                self._load_in(each, model)
+            except TritonkitError as error:
+                self._settings.emit(each.name, f"{model}: {error.found}")
+
     def _end(self) -> dict[str, Any]:
-        self._routing.split(None)
-        if self._candidate is not None:
-            self._candidate.stop()
-            self._candidate = None
+        try:
+            self._routing.split(None)
+        except TritonkitError as error:
+            # What goes to a candidate that is gone, the replicas answer.
+            self._settings.emit("gateway", f"{error.where}: {error.found}; it is tried again")
+        finally:
+            candidate, self._candidate = self._candidate, None
+            if candidate is not None:
+                candidate.stop()
         return {}
 
     def _needed(self) -> RunningReplica:
@@ -138,28 +167,36 @@ class Releasing:
 
     def _load(self, model: str) -> None:
         for each in self._replicas:
-            if not each.lost:
-                self._load_at(each, model)
-                self._settings.emit(each.name, f"{model} was loaded again")
+            each.serve_too(model)
+            self._load_in(each, model)
+
+    def _load_in(self, replica: RunningReplica, model: str) -> None:
+        if self._answers(replica):
+            self._load_at(replica, model)
+            self._settings.emit(replica.name, f"{model} was loaded again")
+
+    def _answers(self, replica: RunningReplica) -> bool:
+        """Whether there is anything to load it; one that is being started again is waited for, and has it then."""
+        deadline = time.monotonic() + _BACK_S
+        while not (replica.ready or replica.lost or self._ending):
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    replica.name, found=f"it has not been ready for {_BACK_S:g} s", wanted="it to load a model"
+                )  # fmt: skip
+            time.sleep(_PAUSE_S)
+        return replica.ready
 
     def _load_at(self, replica: RunningReplica, model: str) -> None:
-        """Load a model and those that it needs. A replica that is being started again takes them as it starts."""
+        """Load a model and those that it needs. A server that this ends must not be followed by the others."""
         from tritonkit.client import Client
         from tritonkit.client.reload import reload_models
 
-        deadline = time.monotonic() + _BACK_S
-        while True:
-            endpoint = replica.endpoint
-            try:
-                with Client(endpoint.grpc, admin_key=endpoint.admin_key, timeout_s=30.0) as client:
-                    reload_models(client, [model], timeout_s=_LOAD_S)
-                return
-            except ServerUnavailable as error:
-                if replica.lost:
-                    return
-                if time.monotonic() > deadline:
-                    raise ServerError(
-                        replica.name, found=f"it does not answer: {error.found}",
-                        wanted=f"it to load {model} within {_BACK_S:g} s",
-                    ) from error  # fmt: skip
-                time.sleep(_PAUSE_S)
+        endpoint = replica.endpoint
+        try:
+            with Client(endpoint.grpc, admin_key=endpoint.admin_key, timeout_s=30.0) as client:
+                reload_models(client, [model], timeout_s=_LOAD_S)
+        except ServerUnavailable as error:
+            raise ServerError(
+                replica.name, found=f"it ended while it loaded {model}: {error.found}", wanted="it to load it",
+                todo=f"its log is {endpoint.log}",
+            ) from error  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from tritonkit.errors import TritonkitError
+from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.operate.gateway import Replica
 from tritonkit.operate.stack.values import Part, StackSettings, State
 from tritonkit.serve import Endpoint, ServeEvent, Server
@@ -79,10 +79,17 @@ class RunningReplica:
 
     def part(self) -> Part:
         """What it is like now."""
-        if self._state == "starting":
-            return Part(self.name, "starting", cores=self.cores, said=self._said)
+        try:
+            endpoint = self.endpoint
+        except UsageError:  # it was not ready yet, and perhaps never will be
+            return Part(self.name, self._state, cores=self.cores, said=self._said)
         state: State = "down" if self.lost else self._state
-        return Part(self.name, state, self.endpoint.grpc, self.endpoint.pid, self.cores, self._said)
+        return Part(self.name, state, endpoint.grpc, endpoint.pid, self.cores, self._said)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs and has answered since it was started the last time."""
+        return self._state == "ready" and not self.lost
 
     def stop(self) -> None:
         """Answer what is in flight, then end."""
@@ -90,6 +97,10 @@ class RunningReplica:
         self._thread.join()
         with contextlib.suppress(TritonkitError):
             self._server.stop()
+
+    def kill(self) -> None:
+        """End it now, also while it starts."""
+        self._server.kill()
 
     def _hear(self, event: ServeEvent) -> None:
         self._said = f"{event.model}: {event.message}" if event.model else event.message

@@ -39,12 +39,20 @@ class Routing:
         self._settings, self._spec, self._places, self._admin = settings, spec, places, admin
         self._models, self._replicas = models, replicas
         self._split: Split | None = None
+        self._unended = False
         self._lock = threading.Lock()
         self._known, self._told = self._changed(), ""
 
     def poll(self) -> None:
-        """Take keys that have changed; called every tick. Keys that cannot be read, or that Envoy refuses, leave those
-        that are known, and are tried again."""
+        """Take keys that have changed, and end a split that could not be ended; called every tick. Keys that cannot be
+        read, or that Envoy refuses, leave those that are known, and are tried again."""
+        if self._unended and self._lock.acquire(blocking=False):
+            try:
+                self._end_split()
+            except (UsageError, ServerError) as error:
+                self._left(f"requests may still go to a candidate: {error.where}: {error.found}")
+            finally:
+                self._lock.release()
         if (changed := self._changed()) != self._known and self._take_keys():
             self._known = changed
 
@@ -58,45 +66,70 @@ class Routing:
         without a candidate, once that has answered what it had.
 
         Raises:
-            ServerError: Envoy does not take it.
-            UsageError: the keys cannot be read, or the files not be written.
+            ServerError: Envoy does not take it, or the candidate is not healthy for it.
+            UsageError: the keys cannot be read, or the files not be written. A split that could not be ended is ended
+                as soon as it can be.
         """
         with self._lock:
+            if split is None:
+                self._unended = self._unended or self._split is not None
+                self._end_split()
+                return
             former, self._split = self._split, split
-            if split is not None:
+            try:
                 write_clusters(self._spec, self._places, self._replicas, split)
-                self._await("the candidate", lambda: self._admin.healthy(f"grpc{CANDIDATE}") > 0)
+                self._want(split)
                 self._write_routes()
-                return
-            if former is None:
-                return
-            self._write_routes()
-            self._await("its last answers", self._idle)
-            write_clusters(self._spec, self._places, self._replicas)
+            except BaseException:
+                self._split = former
+                raise
+
+    def _end_split(self) -> None:
+        if not self._unended:
+            return
+        self._split = None
+        self._write_routes()
+        self._await("the candidate's last answers", self._idle)
+        write_clusters(self._spec, self._places, self._replicas)
+        self._unended = False
+
+    def _want(self, split: Split) -> None:
+        names = [f"grpc{CANDIDATE}", *([f"rest{CANDIDATE}"] if split.candidate.rest else [])]
+        if not self._await("the candidate", lambda: all(map(self._admin.healthy, names))):
+            raise ServerError(
+                "the gateway", found=f"it does not find the candidate within {_TAKEN_S:g} s",
+                wanted="one that its health checks reach", todo="see its log: .tritonkit/run/*/server.log",
+            )  # fmt: skip
 
     def _idle(self) -> bool:
         return not any(self._admin.active_of(f"{name}{CANDIDATE}") for name in ("grpc", "rest"))
 
     def _write_routes(self) -> None:
+        """Raises ServerError where Envoy refuses them. One that does not answer reads them when it starts again."""
+        self._await("the gateway", lambda: self._admin.taken() is not None)
         refused, taken = self._admin.rejected(), self._admin.taken()
         write_routes(self._spec, self._places, self._models, self._split)
+        if refused is None or taken is None:
+            return
         self._await(
             "the new routes",
-            lambda: self._admin.taken() > taken or self._admin.rejected() > refused,
+            lambda: (self._admin.taken() or 0) > taken or (self._admin.rejected() or 0) > refused,
         )
-        if self._admin.rejected() > refused:
+        if (self._admin.rejected() or 0) > refused:
             raise ServerError(
                 "the gateway", found="Envoy refuses the new routes",
                 todo=f"its log is {self._places.clusters.with_name('gateway.log')}",
             )  # fmt: skip
 
-    def _await(self, what: str, done: Callable[[], bool]) -> None:
+    def _await(self, what: str, done: Callable[[], bool]) -> bool:
+        """Whether it came in time; that it did not is said."""
         deadline = time.monotonic() + _TAKEN_S
         while not done():
             if time.monotonic() > deadline:
                 self._settings.emit("gateway", f"still waits for {what} after {_TAKEN_S:g} s")
-                return
+                return False
             time.sleep(_PAUSE_S)
+        return True
 
     def _changed(self) -> int:
         try:
@@ -110,7 +143,7 @@ class Routing:
             try:
                 self._write_routes()
             except (UsageError, ServerError) as error:
-                return self._left(f"{error.where}: {error.found}")
+                return self._left(f"the keys are left as they were: {error.where}: {error.found}")
         self._settings.emit("gateway", "keys were read again")
         self._told = ""
         return True
@@ -118,6 +151,6 @@ class Routing:
     def _left(self, why: str) -> bool:
         """Say it once, however often it is tried."""
         if why != self._told:
-            self._settings.emit("gateway", f"the keys are left as they were: {why}")
+            self._settings.emit("gateway", why)
         self._told = why
         return False

@@ -15,12 +15,12 @@ class SharedLimitsWatch:
     """Counts the requests that have passed without a decision.
 
     Args:
-        undecided: how many they are since the gateway has started.
+        undecided: how many they are since the gateway has started; None where it does not answer.
         clock: in seconds.
     """
 
     def __init__(
-        self, undecided: Callable[[], int], clock: Callable[[], float] = time.monotonic
+        self, undecided: Callable[[], int | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._undecided, self._clock = undecided, clock
         self._known, self._untold = 0, 0
@@ -30,6 +30,8 @@ class SharedLimitsWatch:
     def look(self) -> str:
         """What is to be said now; mostly nothing."""
         found, now = self._undecided(), self._clock()
+        if found is None:
+            return ""
         # A gateway that was started again counts from 0.
         new = found - self._known if found >= self._known else found
         self._known = found
