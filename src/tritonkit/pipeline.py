@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,7 @@ def build_repository(
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
+    after: Mapping[str, int] | None = None,
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -73,6 +74,8 @@ def build_repository(
             timed; one that cannot be made or loses too much is a result like the others.
         force: build again what the cache holds.
         dry_run: nothing is built and nothing written.
+        after: Triton model -> a number that its new version's is to be above, as it is above those
+            in `out`; a model that does not change keeps its version.
 
     Raises:
         GateError: the variant to be served is not good enough; what was published stays.
@@ -97,7 +100,7 @@ def build_repository(
             progress.publishing()
         changes = publish(
             out, rendered, dry_run=dry_run, all_specs=not names and not dry_run,
-            keep=_not_default(root),
+            keep=_not_default(root), after=after,
         )  # fmt: skip
     notes = tuple(note for model in rendered for note in model.plan.notes)
     return Repository(out, tuple(results), served, tuple(changes), notes)

@@ -138,6 +138,24 @@ def test_a_damaged_version_is_replaced_by_a_new_one(out: Path, tmp_path: Path) -
     assert (out / "net" / "2" / "model.onnx").read_bytes() == b"one"
 
 
+def test_a_new_version_s_number_is_above_those_given_before(out: Path, tmp_path: Path) -> None:
+    """Of its model alone; what does not change keeps its version, and what is there counts too."""
+    first = [rendered(tmp_path / n, b"one", n) for n in ("one", "two")]
+    publish(out, first)
+    assert [c.action for c in publish(out, first, after={"one": 4})] == ["unchanged", "unchanged"]
+    second = [rendered(tmp_path / n, b"two", n) for n in ("one", "two")]
+    for dry_run in (True, False):
+        changes = publish(out, second, after={"one": 4}, dry_run=dry_run)
+        assert [(c.action, c.version) for c in changes] == [("new version", 5), ("new version", 2)]
+    assert [versions(out / name) for name in ("one", "two")] == [[1, 5], [1, 2]]
+    assert verify(out) == []
+    assert (
+        publish(out, [rendered(tmp_path / "one", b"three", "one")], after={"one": 4})[0].version
+        == 6
+    )
+    assert versions(out / "one") == [5, 6]
+
+
 def test_a_dry_run_writes_nothing(out: Path, tmp_path: Path) -> None:
     """It says what would be done."""
     assert publish(out, [rendered(tmp_path / "a", b"one")], dry_run=True)[0].action == "new version"

@@ -102,22 +102,23 @@ class _Update:
 
 def publish(
     out: Path, models: Sequence[Rendered], *, dry_run: bool = False, all_specs: bool = False,
-    keep: Set[str] = frozenset(),
+    keep: Set[str] = frozenset(), after: Mapping[str, int] | None = None,
 ) -> list[Change]:  # fmt: skip
     """Bring `out` to the state of `models`, steps before the ensembles that use them.
 
     Unchanged models are not touched. Models that a spec made before and makes no longer are
     removed, with `all_specs` also those of specs that are gone; those of the specs `keep` stay.
+    A new version's number is above those that are there and above `after`, model -> number.
     PublishError, with everything as it was, when the disk is full or not writable.
     """
     with disk_errors(out):
         if dry_run:
-            updates, stale = _plan(out, models, all_specs, keep)
+            updates, stale = _plan(out, models, all_specs, keep, after or {})
         else:
             out.mkdir(parents=True, exist_ok=True)
             with locked(out):
                 staging.recover(out)
-                updates, stale = _plan(out, models, all_specs, keep)
+                updates, stale = _plan(out, models, all_specs, keep, after or {})
                 _write(out, [update for update in updates if update.change.action != "unchanged"])
                 _remove(out, stale)
     return [*(update.change for update in updates), *(Change(name, "removed", 0) for name in stale)]
@@ -155,13 +156,14 @@ def drift(
 
 
 def _plan(
-    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]
+    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str], after: Mapping[str, int]
 ) -> tuple[list[_Update], list[str]]:
     """What is to be published, and which models are to go; nothing is written."""
     stale = _stale(out, models, all_specs, keep)
     for rendered in models:
         refuse_foreign(out / rendered.plan.name, rendered.artifact.model, all_specs)
-    return [_plan_model(out, rendered) for rendered in models], stale
+    planned = [_plan_model(out, rendered, after.get(rendered.plan.name, 0)) for rendered in models]
+    return planned, stale
 
 
 def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]) -> list[str]:
@@ -170,7 +172,7 @@ def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str
     return left_over(out, planned, specs, all_specs, keep)
 
 
-def _plan_model(out: Path, rendered: Rendered) -> _Update:
+def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
     plan, folder = rendered.plan, out / rendered.plan.name
     built = {rendered.artifact.folder / n: digest for n, digest in rendered.artifact.files.items()}
     files = {
@@ -181,7 +183,7 @@ def _plan_model(out: Path, rendered: Rendered) -> _Update:
     version = present[-1] if present else 0
     action: Action = "unchanged"
     if not version or not manifest.is_whole(folder / str(version), files):
-        version, action = version + 1, "new version"
+        version, action = max(version, after) + 1, "new version"
     elif not _is_current_beside(folder, rendered):
         action = "new configuration"
     specific = plan.version_policy.specific
