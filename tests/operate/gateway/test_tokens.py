@@ -161,6 +161,20 @@ def test_who_called_stands_in_the_audit_log(
     assert text.split(".")[2] not in gateway.places.audit.read_text()
 
 
+def test_no_two_subjects_have_one_name(
+    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
+) -> None:
+    """Letters that no log should have are replaced, and what is long is cut: a hash tells them apart."""
+    names = []
+    for place, subject in enumerate(["甲", "乙", "a" * 200, "a" * 201]):
+        path = f"/v2/models/digits/versions/{90 + place}/ready"
+        get(gateway, path, token(signer, models="digits", sub=subject))
+        names.append(gateway.audit([path])[0]["key"])
+    assert len(set(names)) == 4
+    assert names[0].startswith("jwt:___#")
+    assert all(name.isascii() and len(name) <= 132 for name in names)
+
+
 def test_each_subject_has_a_rate(limited: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
     """Whatever token of it comes, over REST and gRPC; keys have their own."""
     path = "/v2/models/digits/ready"

@@ -57,6 +57,6 @@ def test_former_versions_lie_beside_it(root: Path) -> None:
     served = root / "served"
     (served / "net" / "1").mkdir(parents=True)
     remember(root, "net", {"net": 2})
-    kept = [keep(root, served, "net", ["net"], ["net 2"]) for _ in range(4)]
+    kept = [keep(root, served, "net", ["net 2"]) for _ in range(4)]
     assert latest(root, "net") == kept[-1]
     assert used(root, "net") == {"net": 2}

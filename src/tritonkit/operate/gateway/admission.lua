@@ -105,7 +105,9 @@ local function from_token(handle)
     end
     models = list
   end
-  local name = "jwt:" .. sub(claims.sub:gsub("[^%w._@:|/+-]", "_"), 1, 128)
+  local clean = sub(claims.sub:gsub("[^%w._@:|/+-]", "_"), 1, 128)
+  -- Two subjects must not become one caller.
+  local name = "jwt:" .. (clean == claims.sub and clean or sub(clean, 1, 112) .. "#" .. sub(sha256(claims.sub), 1, 15))
   note(handle, "key", name)
   note(handle, "counted", "jwt")
   if LIMITS_TOKENS then

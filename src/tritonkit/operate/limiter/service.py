@@ -141,8 +141,12 @@ def _bound(limiter: Limiter, listen: str) -> tuple[Any, str]:
         (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
     )
     if listen.startswith(_UNIX):
-        # What a killed one has left.
-        Path(listen.removeprefix(_UNIX)).unlink(missing_ok=True)
+        file = Path(listen.removeprefix(_UNIX))
+        if file.exists() and not file.is_socket():
+            raise UsageError(
+                f"--listen {listen}", found="another file is there", wanted="a path for a socket"
+            )
+        file.unlink(missing_ok=True)  # what a killed one has left
     elif not listen.rpartition(":")[0] or not listen.rpartition(":")[2].isdigit():
         raise UsageError(f"--listen {listen}", found="no address", wanted="HOST:PORT, or unix:PATH")
     try:

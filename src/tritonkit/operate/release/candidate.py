@@ -10,6 +10,7 @@ from pathlib import Path
 from tritonkit.errors import UsageError
 from tritonkit.export import Artifact
 from tritonkit.machine import cores
+from tritonkit.operate.release.numbers import newest, remember, used
 from tritonkit.optimize.progress import Progress
 from tritonkit.pipeline import build_repository
 from tritonkit.publish import copy_models
@@ -46,7 +47,8 @@ def build_candidate(
 ) -> Candidate:
     """Build a model as `tritonkit build` does, into a repository of its own.
 
-    Versions are counted on from those in the repository that is built into, which is not written.
+    Versions are counted on from those in the repository that is built into, which is not written, and from those of
+    earlier candidates: what was rejected must not be taken for what comes instead, by a cache that goes by the number.
 
     Args:
         own: that repository.
@@ -61,10 +63,13 @@ def build_candidate(
     shutil.rmtree(folder, ignore_errors=True)
     if own.is_dir():
         copy_models(own, folder, made_from(own, model))
+    remember(root, model, newest(served, model))
     repository = build_repository(
-        root, [model], out=folder, cores=recorded_cores(own, model) or cores(), progress=progress
-    )
+        root, [model], out=folder, cores=recorded_cores(own, model) or cores(), progress=progress,
+        after=used(root, model),
+    )  # fmt: skip
     models = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+    remember(root, model, newest(folder, model))
     changes = tuple(change for name in models if (change := _change(folder / name, served / name)))
     if not changes:
         raise UsageError(

@@ -13,8 +13,10 @@ from pathlib import Path
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
 from tritonkit.operate.release.history import FOLDER
+from tritonkit.publish.existing import made_from
+from tritonkit.publish.integrity import versions
 
-__all__ = ["remember", "used"]
+__all__ = ["newest", "remember", "used"]
 
 _FILE = "numbers.json"
 
@@ -52,3 +54,9 @@ def remember(root: Path, model: str, numbers: Mapping[str, int]) -> None:
         file.chmod(0o600)
     except OSError as error:
         raise unwritable(file, error, UsageError) from error
+
+
+def newest(repository: Path, model: str) -> dict[str, int]:
+    """The newest version of each Triton model that was made from a spec."""
+    found = {name: versions(repository / name) for name in made_from(repository, model)}
+    return {name: numbers[-1] for name, numbers in found.items() if numbers}

@@ -19,6 +19,7 @@ from tritonkit.operate.release.candidate import Candidate, build_candidate
 from tritonkit.operate.release.check import Checked, check_candidate
 from tritonkit.operate.release.judge import Finding, Judge, Seen
 from tritonkit.operate.release.log import ReleaseLog
+from tritonkit.operate.release.numbers import newest, remember
 from tritonkit.operate.release.rules import Rule
 from tritonkit.operate.release.shadow import Shadow, ShadowCounts
 from tritonkit.operate.release.shadowed import ShadowJudge
@@ -175,7 +176,7 @@ def rollback(root: Path, model: str) -> history.Former:
         PublishError: the repository cannot be written.
         ServerError, ClientError: a replica does not load it; all serve what they did.
     """
-    former = history.latest(root, model)
+    former, own = history.latest(root, model), default_out(root, "cpu")
     if not former.models:
         raise UsageError(
             f"models/{model}", found="the last release was its first: nothing was served before",
@@ -183,9 +184,13 @@ def rollback(root: Path, model: str) -> history.Former:
             todo=f"to serve it no more: remove models/{model}, then tritonkit build, down, up",
         )  # fmt: skip
     if read_state(root) is None:
-        replace_models(former.folder, default_out(root, "cpu"), model, former.models)
+        remember(root, model, newest(own, model))
+        replace_models(former.folder, own, model, former.models)
     else:
         with StackSession(root) as stack, _uninterrupted():
+            known = stack.ask("served")
+            for place in (known["repository"], known["source"]):
+                remember(root, model, newest(Path(place), model))
             asked = {"repository": str(former.folder), "model": model}
             stack.ask("install", **asked, models=former.models)
     history.forget(former)
