@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.server.models import VECTOR, ModelText, ensemble
+from tests.server.models import VECTOR, ModelText, ensemble, write_repository
 from tests.waiting import PATIENCE_S, eventually
+from tritonkit.client import Client
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.publish import put_models
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
 from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
 
@@ -362,6 +365,66 @@ def test_a_server_that_keeps_dying_comes_back_each_time(echo: Path) -> None:
         for number in range(1, 5):
             os.kill(server.endpoint.pid, signal.SIGKILL)
             eventually(lambda n=number: len(events.of("server_back")) == n)
+        assert struct.unpack("<4f", ask(endpoint.grpc, "echo")) == (0, 1, 2, 3)
+
+
+def test_a_server_comes_back_with_what_was_loaded_since(
+    write_server_models: Any, tmp_path: Path
+) -> None:
+    """A model got other tensors and lost its sample, another one was added: after the death of a stub and after
+    kill -9 of tritonserver it is what the repository has now that answers, at the first try."""
+    sample = (
+        'model_warmup { name: "one" batch_size: 1 inputs { key: "x"'
+        ' value { data_type: TYPE_FP32 dims: [4] input_data_file: "x" } } }\n'
+    )
+    changing = ModelText(PYTHON + VECTOR + sample, files={"warmup/x": bytes(16)})
+    repository = write_server_models(changing=changing, left_out=ModelText(code="broken("))
+    code, vector = (ModelText().code or "").replace('"x"', '"z"'), VECTOR.replace('"x"', '"z"')
+    changed = ModelText(PYTHON + vector.replace("dims: [4]", "dims: [2]"), code)
+    published = write_repository(tmp_path / "next", {"changing": changed, "added": ModelText()})
+    (published / "changing" / "1").rename(published / "changing" / "2")
+    events = Events()
+    server = Server(repository, models=["changing"], **FREE, on_event=events, finalize_timeout_s=0)
+
+    def check(endpoint: Endpoint) -> None:
+        with Client(endpoint.grpc) as client:
+            z = np.float32([[0, 5]])
+            assert np.array_equal(client.model("changing").predict(z=z)["y"], z)
+
+    with server as endpoint:
+        put_models(published, repository, ["changing", "added"])
+        # The death of its stub has the model loaded again, as the repository has it now.
+        os.kill(Traces(endpoint.pid).stubs[0], signal.SIGKILL)
+        eventually(lambda: events.of("stub_back"))
+        check(endpoint)
+        with Client(endpoint.grpc, admin_key=endpoint.admin_key) as admin:
+            admin.load("added")
+        with pytest.raises(UsageError, match="'added'"):
+            server.serve_too("aded")
+        server.serve_too("added")
+        os.kill(endpoint.pid, signal.SIGKILL)
+        eventually(lambda: events.of("server_back"))
+        check(server.endpoint)
+        assert struct.unpack("<4f", ask(endpoint.grpc, "added")) == (0, 1, 2, 3)
+        assert server.endpoint.models == ("changing", "added")
+    assert (len(events.of("stub_died")), len(events.of("server_died"))) == (1, 1)
+
+
+def test_a_repository_that_cannot_be_read_keeps_nobody_from_trying_again(echo: Path) -> None:
+    """kill -9 of tritonserver while no configuration can be read: each start in vain is told, and once it can
+    be read again the server answers."""
+    events = Events()
+    config = echo / "echo" / "config.pbtxt"
+    with serve(echo, **FREE, restarts=100, on_event=events, finalize_timeout_s=0) as endpoint:
+        aside = config.rename(config.with_suffix(".aside"))
+        config.mkdir()
+        os.kill(endpoint.pid, signal.SIGKILL)
+        eventually(lambda: len(events.of("server_died")) == 2)
+        assert str(config) in events.of("server_died")[-1].message
+        config.rmdir()
+        eventually(lambda: len(events.of("server_died")) > 2 and "no NAME" in events[-1].message)
+        aside.rename(config)
+        eventually(lambda: events.of("server_back"))
         assert struct.unpack("<4f", ask(endpoint.grpc, "echo")) == (0, 1, 2, 3)
 
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import cast
 
-from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.errors import ServerDied, ServerStartError, TritonkitError, UsageError
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
@@ -19,6 +19,7 @@ from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
+from tritonkit.serve.repository import read_models
 from tritonkit.serve.runs import clear, write_run
 from tritonkit.serve.start import (
     Run,
@@ -27,6 +28,7 @@ from tritonkit.serve.start import (
     launch,
     lost_port,
     prepare,
+    read_again,
     still_answers,
 )
 from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent, Settings
@@ -93,7 +95,7 @@ class Server(Settings):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it answers; after a restart with another `pid`.
+        """Where it answers; after a restart with another `pid`, and the `models` that were served then.
 
         Raises:
             UsageError: it was not started.
@@ -101,6 +103,19 @@ class Server(Settings):
         if self._endpoint is None:
             raise UsageError("Server.endpoint", found="it was not started", todo="call start()")
         return self._endpoint
+
+    def serve_too(self, model: str) -> None:
+        """Take a model that was loaded meanwhile as one to serve: after a death it is loaded again, with what
+        it needs. This loads nothing by itself; a server of all models takes what its repository holds anyway.
+
+        Raises:
+            UsageError: the repository holds no such model.
+            ServerStartError: its configuration cannot be read, or an ensemble lacks its parts.
+        """
+        read_models(self.repository, [model])
+        with self._lock:
+            if self.models is not None and model not in self.models:
+                self.models = (*self.models, model)
 
     def poll(self) -> bool:
         """Whether it runs, or is about to be started again."""
@@ -249,9 +264,10 @@ class Server(Settings):
             if self._ending.is_set():
                 break
             self.emit(ServeEvent("server_died", self._died(triton).found))
-            if not self._restart(run, ports, backoff):
+            again = self._restart(run, ports, backoff)
+            if again is None:
                 break
-            stubs = self._stub_watch(run)
+            run, stubs = again, self._stub_watch(again)
         if triton is not None and self._ending.is_set():
             triton.ended.wait()
         self._over.set()
@@ -280,28 +296,32 @@ class Server(Settings):
             self._proxies.gauges.stubs = stubs
         return stubs
 
-    def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> bool:
-        """Bring up another process; whether one runs, or `stop` was called meanwhile."""
+    def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> Run | None:
+        """Bring up another process with the models that the repository holds by then.
+
+        Gives the run as it is now, also where `stop` was called meanwhile; None where it is given up.
+        """
         delay_s = backoff.after_death(was_ready=True)
         while delay_s is not None:
             if self._ending.wait(delay_s):
-                return True
+                return run
             started = time.monotonic()
             try:
+                run = self._run = read_again(run)
                 self._start_process(run, ports, started)
-            except ServerStartError as error:
+            except Exception as error:  # of any kind: this thread is all that watches the server
                 if self._triton is not None:
                     self._triton.kill()
-                self.emit(ServeEvent("server_died", error.found))
+                self.emit(ServeEvent("server_died", _reason(error)))
                 delay_s = backoff.after_death(was_ready=False)
                 continue
             if not self._ending.is_set():
                 text = f"it answers again after {time.monotonic() - started:.1f} s"
                 self.emit(ServeEvent("server_back", text))
-            return True
+            return run
         often = f"{backoff.most} starts did not bring it back, " if backoff.most else ""
         self.emit(ServeEvent("server_lost", f"{often}it is not started again"))
-        return False
+        return None
 
     def _died(self, triton: SupervisedProcess) -> ServerDied:
         return ServerDied(
@@ -311,6 +331,13 @@ class Server(Settings):
             todo=f"the whole log is {triton.log}",
             details="\n".join(relevant(read_tail(triton.log))),
         )
+
+
+def _reason(error: Exception) -> str:
+    """Why a start failed, in a line."""
+    if isinstance(error, TritonkitError):
+        return f"{error.where}: {error.found}"
+    return f"{type(error).__name__}: {error}"
 
 
 serve = Server

@@ -6,10 +6,10 @@ import contextlib
 import http.client
 import os
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from tritonkit.errors import ServerStartError
+from tritonkit.errors import ServerStartError, TritonkitError
 from tritonkit.machine import cores
 from tritonkit.publish.integrity import config_name
 from tritonkit.serve import shm
@@ -46,7 +46,7 @@ from tritonkit.serve.values import Endpoint, Ports, ServeEvent, Settings
 from tritonkit.serve.warm import NoSample, warm_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from tritonkit.serve.core.native_backends import NativeBackend
@@ -60,6 +60,7 @@ __all__ = [
     "launch",
     "lost_port",
     "prepare",
+    "read_again",
     "still_answers",
 ]
 
@@ -82,7 +83,7 @@ _ANSWER_S = 30.0
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that is settled before the process starts; `folder` is this run's own.
+    """Everything that is settled before a process starts; `folder` is this run's own.
 
     `key` is the run's admin key, `message_bytes` its largest request, `config` the name of the models'
     configurations for the cores it has; empty: an older server, which knows no such names, and models without them.
@@ -111,33 +112,78 @@ def prepare(settings: Settings) -> Run:
     Raises:
         UsageError, ServerNotFound, ServerStartError: as the parts say.
     """
-    config = str(settings.triton_flags.get(CONFIG_FLAG, config_name(cores())))
-    models = read_models(settings.repository, settings.models, config)
-    for model in models:
-        check_files(model)
+    models, config = _read(settings)
     installation = find_server(settings.project)
-    if installation.native:
-        check_unpadded(models)
-        if not any(config_file(model.folder, config).stem == config for model in models):
-            config = ""
+    config = _usable_config(installation, models, config)
     clear_dead_runs()
-    served_from = installation.backends if installation.native else settings.stand_ins
     compiled = {} if settings.backend == "python" else installation.native_backends()
     compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    # A network that is native needs nothing of /dev/shm; a step keeps its stub.
-    without_stubs = {backend.name for backend in native} - {STEPS}
-    wanted = shm.plan(models, python_run(served_from) - without_stubs)
+    wanted = _shm_plan(settings, installation, native, models)
     shm.check_room(wanted, settings.shared_memory)
     folder = new_run_dir(settings.project)
     backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)
     _announce(settings, installation, models, compiled, native)
-    given = (settings.max_request_mib or 0) * shm.MIB
     return Run(
         settings, installation, {m.name: m for m in models}, backends, native, wanted, folder,
-        new_key(), given or shm.largest_message(models), config,
+        new_key(), _message_bytes(settings, models), config,
     )  # fmt: skip
+
+
+def read_again(run: Run) -> Run:
+    """The same run with the models that its repository holds now: others may have been published since.
+
+    The room in shared memory is not checked: servers beside this one, which had grown since, must not keep it down.
+
+    Raises:
+        UsageError, ServerStartError: a model is not there any more, or cannot be served.
+        OSError: the repository cannot be read.
+    """
+    settings, installation = run.settings, run.installation
+    models, config = _read(settings)
+    return replace(
+        run,
+        models={model.name: model for model in models},
+        shm=_shm_plan(settings, installation, run.native, models),
+        message_bytes=_message_bytes(settings, models),
+        config=_usable_config(installation, models, config),
+    )
+
+
+def _read(settings: Settings) -> tuple[tuple[ServedModel, ...], str]:
+    """The models to serve, and the name of their configurations for the cores there are."""
+    config = str(settings.triton_flags.get(CONFIG_FLAG, config_name(cores())))
+    models = read_models(settings.repository, settings.models, config)
+    for model in models:
+        check_files(model)
+    return models, config
+
+
+def _usable_config(
+    installation: ServerInstallation, models: Sequence[ServedModel], config: str
+) -> str:
+    """The name of the configurations as this server may be told it; empty where it must not be."""
+    if installation.native:
+        check_unpadded(models)
+        if not any(config_file(model.folder, config).stem == config for model in models):
+            return ""
+    return config
+
+
+def _shm_plan(
+    settings: Settings, installation: ServerInstallation, native: Collection[NativeBackend],
+    models: Sequence[ServedModel],
+) -> shm.ShmPlan:  # fmt: skip
+    served_from = installation.backends if installation.native else settings.stand_ins
+    # A network that is native needs nothing of /dev/shm; a step keeps its stub.
+    without_stubs = {backend.name for backend in native} - {STEPS}
+    return shm.plan(models, python_run(served_from) - without_stubs)
+
+
+def _message_bytes(settings: Settings, models: Sequence[ServedModel]) -> int:
+    given = (settings.max_request_mib or 0) * shm.MIB
+    return given or shm.largest_message(models)
 
 
 def _announce(
@@ -242,14 +288,17 @@ def await_ready(run: Run, triton: SupervisedProcess, ports: Ports, begun_at: flo
 
 
 def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
-    """Whether a model that was loaded again answers its warm request; true where it has none."""
-    if name not in run.models:
+    """Whether a model that was loaded again answers its warm request; true where none can be made."""
+    try:
+        # What was loaded is what the repository holds now.
+        found = read_models(run.settings.repository, [name], run.config)
+        models = {model.name: model for model in found}
+        request = warm_request(models[name], models, os.getpid())
+    except (NoSample, TritonkitError, OSError):
         return True
     try:
         with connect(endpoint.grpc, run.key) as service:
-            _ask(run, service, run.models[name], os.getpid(), _ANSWER_S)
-    except NoSample:
-        return True
+            _ask(service, models[name], request, _ANSWER_S)
     except NotAnswered:
         return False
     return True
@@ -276,7 +325,8 @@ def _warm(run: Run, service: Service, model: ServedModel, number: int, deadline:
     timeout_s = max(_POLL_S, deadline - time.monotonic())
     try:
         # Sequences of two runs must not be taken for one: the number is this process's own.
-        _ask(run, service, model, os.getpid() * 1000 + number, timeout_s)
+        request = warm_request(model, run.models, os.getpid() * 1000 + number)
+        _ask(service, model, request, timeout_s)
     except NoSample as reason:
         run.settings.emit(ServeEvent("warm_skipped", str(reason), model.name))
     except NotAnswered as error:
@@ -289,9 +339,8 @@ def _warm(run: Run, service: Service, model: ServedModel, number: int, deadline:
         ) from error
 
 
-def _ask(run: Run, service: Service, model: ServedModel, number: int, timeout_s: float) -> None:
-    """Have a model's warm request answered; NoSample where there is none, NotAnswered where it fails."""
-    request = warm_request(model, run.models, number)
+def _ask(service: Service, model: ServedModel, request: Any, timeout_s: float) -> None:
+    """Have a model's warm request answered; NotAnswered where that fails."""
     decoupled = model.config.model_transaction_policy.decoupled
     service.infer(request, decoupled=decoupled, timeout_s=timeout_s)
 

@@ -77,6 +77,15 @@ class RunningReplica:
         """Whether it is not started again any more."""
         return self._state != "stopping" and not self._server.poll()
 
+    def serve_too(self, model: str) -> None:
+        """Have a model that was loaded meanwhile loaded again after a death, too.
+
+        Raises:
+            UsageError: its repository holds no such model.
+            ServerStartError: its configuration cannot be read, or an ensemble lacks its parts.
+        """
+        self._server.serve_too(model)
+
     def part(self) -> Part:
         """What it is like now."""
         try:
