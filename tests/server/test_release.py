@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -66,7 +67,7 @@ class Project:
     """A project with one model, its stack, and callers."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.said = root, list[str]()
         (root / "models" / "shift").mkdir(parents=True)
         (root / "python_backends").symlink_to(PROJECT / "python_backends")
         (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
@@ -78,7 +79,8 @@ class Project:
         (gateway / "gateway.yaml").write_text("port: 0\n")
         _, self.key = add_key(gateway / "keys.json", "all")
         settings = StackSettings(
-            root, root / "model_repository", replicas=2, gateway=gateway, prometheus=False, redis=False
+            root, root / "model_repository", replicas=2, gateway=gateway, prometheus=False, redis=False,
+            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
         )  # fmt: skip
         self.stack = Stack(settings).__enter__()
         self._thread = threading.Thread(target=self.stack.watch)
@@ -105,6 +107,11 @@ class Project:
         """What the model makes of zero now."""
         with self.client() as client:
             return float(client.model("shift").predict(x=np.zeros(2, np.float32))["y"][0, 0])
+
+    def back(self, name: str, before: int) -> bool:
+        """Whether a part runs as another process."""
+        part = next(part for part in self.stack.parts if part.name == name)
+        return part.state == "ready" and part.pid != before
 
     def published(self) -> str:
         """The newest code in the project's repository."""
@@ -229,6 +236,13 @@ def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
     assert "y = x + 2" in place.published()
     with pytest.raises(UsageError, match="what is served already"):
         release(place.root, "shift", terms())
+    # A replica that dies has what was released.
+    replica = next(part for part in place.stack.parts if part.name == "replica-0")
+    with Load(place) as load:
+        os.kill(replica.pid, signal.SIGKILL)
+        eventually(lambda: place.back(replica.name, replica.pid), "the replica again")
+        assert load.more().keys() == {2.0}
+    assert load.failures == []
     with Load(place) as load:
         assert rollback(place.root, "shift").released == ("shift 2",)
         assert load.more().keys() == {1.0}
@@ -332,6 +346,57 @@ def test_a_repository_that_cannot_be_written_leaves_all_as_it_was(
             release(place.root, "shift", terms())
         assert load.more().keys() == {1.0}
     assert load.failures == []
+
+
+def test_ctrl_c_while_it_is_loaded_is_heard_after_it(place: Project) -> None:
+    """All of it is done then, and can be taken back."""
+    place.write("y = x + 2")
+    command = [
+        sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "0.5s", "--requests", "20", "--steps",
+        "50,100", "--abort-if", "", "--root", str(place.root),
+    ]  # fmt: skip
+    place.said.clear()
+    with Load(place) as load:
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            eventually(lambda: "replica-0: shift was loaded again" in place.said, "the first load")
+            process.send_signal(signal.SIGINT)
+        assert load.more().keys() == {2.0}
+    assert load.failures == []
+    assert "y = x + 2" in place.published()
+    rollback(place.root, "shift")
+
+
+def test_the_first_release_of_a_model_is_served_and_stays(place: Project) -> None:
+    """There is nothing to go back to, and rollback says so; a replica that dies has it, too."""
+    folder = place.root / "models" / "other"
+    folder.mkdir()
+    (folder / "model.yaml").write_text(SPEC.replace("shift", "other"))
+    (folder / "server.py").write_text(CODE.replace("BODY", "y = x + 7"))
+    zeros = np.zeros(2, np.float32)
+    stop = threading.Event()
+
+    def call() -> None:
+        with place.client() as client:
+            while not stop.wait(0.01):
+                with contextlib.suppress(TritonkitError):
+                    client.model("other").predict(x=zeros)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    try:
+        outcome = release(place.root, "other", terms("", 100.0, requests=10))
+        replica = next(part for part in place.stack.parts if part.name == "replica-1")
+        os.kill(replica.pid, signal.SIGKILL)
+        eventually(lambda: place.back(replica.name, replica.pid), "the replica again")
+    finally:
+        stop.set()
+        caller.join()
+    assert outcome.changes == ("other 1",)
+    with place.client() as client:
+        answers = {float(client.model("other").predict(x=zeros)["y"][0, 0]) for _ in range(20)}
+    assert answers == {7.0}
+    with pytest.raises(UsageError, match="nothing was served before"):
+        rollback(place.root, "other")
 
 
 def test_one_at_a_time(place: Project) -> None:

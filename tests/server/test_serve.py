@@ -25,7 +25,7 @@ from tests.server.models import VECTOR, ModelText, ensemble, write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
-from tritonkit.publish import put_models
+from tritonkit.publish import replace_models
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
 from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
 
@@ -392,7 +392,7 @@ def test_a_server_comes_back_with_what_was_loaded_since(
             assert np.array_equal(client.model("changing").predict(z=z)["y"], z)
 
     with server as endpoint:
-        put_models(published, repository, ["changing", "added"])
+        replace_models(published, repository, "changing", ["changing", "added"])
         # The death of its stub has the model loaded again, as the repository has it now.
         os.kill(Traces(endpoint.pid).stubs[0], signal.SIGKILL)
         eventually(lambda: events.of("stub_back"))

@@ -131,6 +131,9 @@ class Releasing:
                 raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
+        for each in self._replicas:
+            if not each.lost:
+                each.serve_too(model)
         self._routing.learn(models)
         return {}
 
@@ -167,7 +170,6 @@ class Releasing:
 
     def _load(self, model: str) -> None:
         for each in self._replicas:
-            each.serve_too(model)
             self._load_in(each, model)
 
     def _load_in(self, replica: RunningReplica, model: str) -> None:
