@@ -144,7 +144,12 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         run = folder / "run"
         run.mkdir(mode=0o700)
         places = Places(
-            folder, folder / "rendered", run / "clusters.json", run / "audit.jsonl", port
+            folder,
+            folder / "rendered",
+            run / "clusters.json",
+            run / "audit.jsonl",
+            port,
+            releases=True,
         )
         config = write_gateway(read_gateway(folder), places, MODELS, replicas, envoy)
         with (run / "log").open("wb") as log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -123,5 +124,10 @@ def test_the_command_writes_the_same(sources: GatewaySources, tmp_path: Path, en
     grpc, rest = json.loads((tmp_path / "out" / "clusters.json").read_text())["resources"]
     assert len(grpc["load_assignment"]["endpoints"][0]["lb_endpoints"]) == 2
     assert len(rest["load_assignment"]["endpoints"][0]["lb_endpoints"]) == 1
+    # Its Envoy may write nowhere: the log of requests is its output.
+    logs = re.findall(
+        r'"path": "([^"]*\.(?:log|jsonl))"', (tmp_path / "out" / "envoy.json").read_text()
+    )
+    assert logs == []
     for wrong in ("a", "a:b", "a:8001,b", ":8001", "a:99999"):
         assert "no address" in failed(tritonkit(*words, "--replica", wrong), 2)

@@ -36,6 +36,7 @@ class Places:
         metrics: `host:port` of the metrics for Prometheus; empty: none.
         admin: the socket of Envoy's own interface, which needs no key: in a folder of its owner alone. A relative path
             is from Envoy's working directory.
+        releases: whether requests that a release judges are written down, beside `clusters`.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class Places:
     port: int
     metrics: str = ""
     admin: str = "admin.sock"
+    releases: bool = False
 
 
 def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     limits = spec.limits
     logs = [
         audit_log(None if places.audit is None else str(places.audit)),
-        release_log(str(places.clusters.with_name(RELEASE_LOG))),
+        *([release_log(str(places.clusters.with_name(RELEASE_LOG)))] if places.releases else []),
         statistics(tokens=spec.jwt is not None),
     ]
     return {

@@ -258,4 +258,6 @@ class Stack:
         folder = self._settings.gateway.resolve()
         audit = (own / "audit.jsonl").resolve() if self._spec.audit == "file" else None
         clusters = (own / CLUSTERS).resolve()
-        return Places(folder, folder / RENDERED, clusters, audit, self._port, metrics)
+        return Places(
+            folder, folder / RENDERED, clusters, audit, self._port, metrics, releases=True
+        )
