@@ -37,7 +37,7 @@ def project(root: Path) -> Path:
 def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Path) -> None:
     """JSON, a page, and model.yaml with the choice; a second search knows what the first found."""
     command = [
-        "tune", "digits", "--slo", "p50=100ms", "--budget", "60s", "--trial", "1s", "--json",
+        "tune", "digits", "--slo", "p50=100ms", "--budget", "120s", "--trial", "1s", "--json",
         "--client-batching", "--root", str(project),
     ]  # fmt: skip
     done = tritonkit(*command, "--report", str(tmp_path / "out"), "--apply")
