@@ -93,12 +93,12 @@ def command(
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
             folder, names or (), target=target.value, out=out, cores=cores, variants=chosen,
-            force=force, dry_run=dry_run, progress=shown, after=_after(folder),
+            force=force, dry_run=dry_run, progress=shown, after=_used_numbers(folder),
         )  # fmt: skip
     _print_built(folder, repository, dry_run, as_json)
 
 
-def _after(root: Path) -> dict[str, int]:
+def _used_numbers(root: Path) -> dict[str, int]:
     """The numbers of versions that were released or rejected: they are given to no other."""
     from tritonkit.operate.release.history import FOLDER
     from tritonkit.operate.release.numbers import used

@@ -20,7 +20,7 @@ from tritonkit.spec import Spec
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
-    from tritonkit.export.runner import Runner
+    from tritonkit.export.runner import Runs
 
 __all__ = ["Reference", "bootstrap_drop", "measure"]
 
@@ -69,7 +69,7 @@ class _Score:
     items: tuple[Any, Any] | None = None
 
 
-def measure(job: Job, runner: Runner, *, lossless: bool) -> Measured:
+def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
     """Run a variant on the held-out samples and compare it with the reference.
 
     BuildError where its outputs differ in kind, or where a metric fails or is no number.

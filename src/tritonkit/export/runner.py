@@ -8,7 +8,7 @@ from typing import Protocol
 from tritonkit.errors import BuildError
 from tritonkit.export.samples import Batch, said_shapes
 
-__all__ = ["OperatorTime", "Runner", "cannot_run"]
+__all__ = ["OperatorTime", "Runner", "Runs", "cannot_run"]
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,16 @@ class OperatorTime:
     ms: float
 
 
-class Runner(Protocol):
-    """An opened network."""
+class Runs(Protocol):
+    """A network that gives outputs, wherever it is."""
 
     def run(self, batch: Batch) -> Batch:
         """Outputs by name, batch axis first."""
         ...
+
+
+class Runner(Runs, Protocol):
+    """An opened network."""
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean time of each operator over `repeats` runs, by the runtime's own profiler."""

@@ -105,7 +105,7 @@ def _measure(
 
 
 class _Served:
-    """A network that a server runs, as `export.runner.Runner` has it."""
+    """A network that a server runs, as `export.runner.Runs` has it."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -123,7 +123,3 @@ class _Served:
             for i in range(0, items, most)
         ]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def profile(self, batch: Batch, repeats: int) -> list[Any]:
-        """A server says nothing of operators."""
-        raise NotImplementedError
