@@ -20,8 +20,9 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
+from tests.server.stacks import Load, Watched
 from tests.waiting import eventually
-from tritonkit.client import TLS, Client
+from tritonkit.client import Client
 from tritonkit.errors import (
     BuildError,
     InferenceError,
@@ -31,10 +32,7 @@ from tritonkit.errors import (
     TritonkitError,
     UsageError,
 )
-from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.keys import add_key
 from tritonkit.operate.release import Status, Terms, parse_rules, release, rollback
-from tritonkit.operate.stack import Stack, StackSettings
 from tritonkit.operate.stack.control import StackSession
 from tritonkit.pipeline import build_repository
 
@@ -60,37 +58,19 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", y)]))
         return answers
 """
-CALLERS = 4
 
 
-class Project:
-    """A project with one model, its stack, and callers."""
+class Project(Watched):
+    """A project with one model, and its stack of two replicas."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.said = root, list[str]()
+        self.root = root
         (root / "models" / "shift").mkdir(parents=True)
         (root / "python_backends").symlink_to(PROJECT / "python_backends")
-        (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
         (root / "models" / "shift" / "model.yaml").write_text(SPEC)
         self.write("y = x + 1")
-        build_repository(root, ["shift"])
-        gateway = root / "deploy" / "gateway"
-        make_certificates(gateway / "tls", ["localhost", "127.0.0.1"])
-        (gateway / "gateway.yaml").write_text("port: 0\n")
-        _, self.key = add_key(gateway / "keys.json", "all")
-        settings = StackSettings(
-            root, root / "model_repository", replicas=2, gateway=gateway, prometheus=False, redis=False,
-            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
-        )  # fmt: skip
-        self.stack = Stack(settings).__enter__()
-        self._thread = threading.Thread(target=self.stack.watch)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End it."""
-        self.stack.ending.set()
-        self._thread.join()
-        self.stack.stop()
+        repository = build_repository(root, ["shift"]).path
+        super().__init__(root, repository, replicas=2, prometheus=False, redis=False)
 
     def write(self, body: str) -> None:
         """What the model's next version does with `x`; after an empty line, what its module does at the end."""
@@ -98,20 +78,10 @@ class Project:
         text = CODE.replace("BODY", inner.replace("\n", "\n            ")) + outer
         (self.root / "models" / "shift" / "server.py").write_text(text)
 
-    def client(self) -> Client:
-        """One with its defaults."""
-        tls = TLS(ca=str(self.root / "deploy" / "gateway" / "tls" / "ca.crt"))
-        return Client(f"grpcs://{self.stack.address}", tls=tls, api_key=self.key)
-
     def answer(self) -> float:
         """What the model makes of zero now."""
         with self.client() as client:
-            return float(client.model("shift").predict(x=np.zeros(2, np.float32))["y"][0, 0])
-
-    def back(self, name: str, before: int) -> bool:
-        """Whether a part runs as another process."""
-        part = next(part for part in self.stack.parts if part.name == name)
-        return part.state == "ready" and part.pid != before
+            return shifted(client)
 
     def published(self) -> str:
         """The newest code in the project's repository."""
@@ -142,51 +112,35 @@ def place(running: Project) -> Iterator[Project]:
     assert "y = x + 1\n" in running.published()
 
 
-class Load:
-    """Callers that call until they are told to stop, and what they were answered; a context manager."""
+def shifted(client: Client) -> float:
+    """What the model makes of zero."""
+    return float(client.model("shift").predict(x=np.zeros(2, np.float32))["y"][0, 0])
+
+
+class Shifts(Load):
+    """Callers of the model, and how often each answer came."""
 
     def __init__(self, place: Project, *, may_fail: bool = False) -> None:
+        super().__init__(place, shifted, pause_s=0.01)
         self._may_fail = may_fail
-        self.answers: Counter[float] = Counter()
-        self.failures: list[str] = []
-        self._client = place.client()
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._call) for _ in range(CALLERS)]
+        self.kinds: Counter[float] = Counter()
 
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        self.more()
-        return self
+    def took(self, answer: Any) -> None:
+        """Count it."""
+        super().took(answer)
+        self.kinds[answer] += 1
 
-    def __exit__(self, *_: object) -> None:
-        # What was done is seen by calls after it.
-        self.more()
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        self._client.close()
-
-    def more(self, count: int = 20 * CALLERS) -> Counter[float]:
+    def more(self, count: int = 100) -> Counter[float]:
         """Answers from now on, once there are some."""
-        known = self.answers.copy()
+        known = self.kinds.copy()
         eventually(
             lambda: (
-                self.answers.total() > known.total() + count
-                or (self.failures and not self._may_fail)
+                self.kinds.total() > known.total() + count or (self.failures and not self._may_fail)
             ),
             "answers",
         )
         assert self._may_fail or self.failures[:3] == []
-        return self.answers - known
-
-    def _call(self) -> None:
-        model = self._client.model("shift")
-        while not self._over.wait(0.005):
-            try:
-                self.answers[float(model.predict(x=np.zeros(2, np.float32))["y"][0, 0])] += 1
-            except TritonkitError as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
+        return self.kinds - known
 
 
 def terms(rules: str = "errors>0.1%", *steps: float, **options: Any) -> Terms:
@@ -212,21 +166,15 @@ def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
     chosen: dict[str, set[float]] = {}
 
     def choose() -> None:
-        tls = TLS(ca=str(place.root / "deploy" / "gateway" / "tls" / "ca.crt"))
         for version in ("candidate", "stable"):
-            with Client(
-                f"grpcs://{place.stack.address}", tls=tls, api_key=place.key,
-                headers={"x-tritonkit-release": version},
-            ) as client:  # fmt: skip
-                model = client.model("shift")
-                zeros = np.zeros(2, np.float32)
-                chosen[version] = {float(model.predict(x=zeros)["y"][0, 0]) for _ in range(20)}
+            with place.client(headers={"x-tritonkit-release": version}) as client:
+                chosen[version] = {shifted(client) for _ in range(20)}
 
-    with Load(place) as load:
+    with Shifts(place) as load:
         outcome = release(place.root, "shift", terms(), tell=at(20.0, choose))
         assert load.more().keys() == {2.0}
     assert load.failures == []
-    assert load.answers.keys() == {1.0, 2.0}
+    assert load.kinds.keys() == {1.0, 2.0}
     assert chosen == {"candidate": {2.0}, "stable": {1.0}}
     assert outcome.changes == ("shift 2",)
     assert [step.percent for step in outcome.steps] == [20.0, 100.0]
@@ -237,13 +185,13 @@ def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
     with pytest.raises(UsageError, match="what is served already"):
         release(place.root, "shift", terms())
     # A replica that dies has what was released.
-    replica = next(part for part in place.stack.parts if part.name == "replica-0")
-    with Load(place) as load:
+    replica = place.part("replica-0")
+    with Shifts(place) as load:
         os.kill(replica.pid, signal.SIGKILL)
-        eventually(lambda: place.back(replica.name, replica.pid), "the replica again")
+        eventually(lambda: place.runs_again(replica), "the replica again")
         assert load.more().keys() == {2.0}
     assert load.failures == []
-    with Load(place) as load:
+    with Shifts(place) as load:
         assert rollback(place.root, "shift").released == ("shift 2",)
         assert load.more().keys() == {1.0}
     assert load.failures == []
@@ -254,7 +202,7 @@ def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
 def test_a_slow_candidate_goes_back(place: Project) -> None:
     """At its first step; no call fails."""
     place.write("time.sleep(0.15)\ny = x + 2")
-    with Load(place) as load:
+    with Shifts(place) as load:
         with pytest.raises(ReleaseAborted, match="p99>100ms"):
             release(place.root, "shift", terms("p99>100ms", 20.0, 100.0, requests=10_000))
         assert load.more().keys() == {1.0}
@@ -267,7 +215,7 @@ def test_a_candidate_that_fails_goes_back(place: Project) -> None:
     place.write(
         "CALLS.append(0)\nif len(CALLS) > 100: raise RuntimeError('no')\ny = x + 2\n\nCALLS = []\n"
     )
-    with Load(place, may_fail=True) as load:
+    with Shifts(place, may_fail=True) as load:
         with pytest.raises(ReleaseAborted, match=r"errors>0\.1%|more errors"):
             release(place.root, "shift", terms("errors>0.1%", 20.0, 100.0, requests=10_000))
         known = len(load.failures)
@@ -284,7 +232,7 @@ def test_a_candidate_that_is_killed_costs_no_call(place: Project) -> None:
         (pid,) = (part.pid for part in place.stack.parts if part.name == "candidate")
         os.kill(pid, signal.SIGKILL)
 
-    with Load(place) as load:
+    with Shifts(place) as load:
         with pytest.raises(ReleaseAborted, match="the candidate is down"):
             release(place.root, "shift", terms(requests=10_000), tell=at(20.0, kill))
         assert load.more().keys() == {1.0}
@@ -294,10 +242,10 @@ def test_a_candidate_that_is_killed_costs_no_call(place: Project) -> None:
 def test_copies_are_compared_before_any_caller_is_sent(place: Project) -> None:
     """What answers otherwise too often ends there."""
     place.write("y = x + 2")
-    with Load(place) as load, pytest.raises(ReleaseAborted, match="most often: y: other values"):
+    with Shifts(place) as load, pytest.raises(ReleaseAborted, match="most often: y: other values"):
         release(place.root, "shift", terms("differ>1%", shadow_percent=50.0))
     assert load.failures == []
-    assert load.answers.keys() == {1.0}
+    assert load.kinds.keys() == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -313,10 +261,10 @@ def test_what_is_wrong_from_the_start_gets_no_request(
 ) -> None:
     """It answers with nonsense, does not load, or is not even built."""
     place.write(body)
-    with Load(place) as load, pytest.raises(error):
+    with Shifts(place) as load, pytest.raises(error):
         release(place.root, "shift", terms())
     assert load.failures == []
-    assert load.answers.keys() == {1.0}
+    assert load.kinds.keys() == {1.0}
 
 
 def test_too_few_requests_are_no_release(place: Project) -> None:
@@ -341,7 +289,7 @@ def test_a_repository_that_cannot_be_written_leaves_all_as_it_was(
 
     place.write("y = x + 2")
     monkeypatch.setattr(releasing, "replace_models", full)
-    with Load(place) as load:
+    with Shifts(place) as load:
         with pytest.raises(PublishError):
             release(place.root, "shift", terms())
         assert load.more().keys() == {1.0}
@@ -356,7 +304,7 @@ def test_ctrl_c_while_it_is_loaded_is_heard_after_it(place: Project) -> None:
         "50,100", "--abort-if", "", "--root", str(place.root),
     ]  # fmt: skip
     place.said.clear()
-    with Load(place) as load:
+    with Shifts(place) as load:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             eventually(lambda: "replica-0: shift was loaded again" in place.said, "the first load")
             process.send_signal(signal.SIGINT)
@@ -385,9 +333,9 @@ def test_the_first_release_of_a_model_is_served_and_stays(place: Project) -> Non
     caller.start()
     try:
         outcome = release(place.root, "other", terms("", 100.0, requests=10))
-        replica = next(part for part in place.stack.parts if part.name == "replica-1")
+        replica = place.part("replica-1")
         os.kill(replica.pid, signal.SIGKILL)
-        eventually(lambda: place.back(replica.name, replica.pid), "the replica again")
+        eventually(lambda: place.runs_again(replica), "the replica again")
     finally:
         stop.set()
         caller.join()
@@ -424,9 +372,9 @@ def test_a_command_that_is_killed_leaves_nothing(place: Project) -> None:
     command = [
         sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "1h", "--root", str(place.root),
     ]  # fmt: skip
-    with Load(place) as load:
+    with Shifts(place) as load:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            eventually(lambda: load.answers[2.0] > 5, "answers of the candidate")
+            eventually(lambda: load.kinds[2.0] > 5, "answers of the candidate")
             process.kill()
         eventually(lambda: place.candidates() == [], "no candidate")
         assert load.more().keys() == {1.0}
@@ -438,7 +386,7 @@ def test_commands_say_what_they_did(place: Project) -> None:
     place.write("y = x + 3")
     root = ("--root", str(place.root))
     quick = ("--hold", "1s", "--requests", "20", "--steps", "50,100")
-    with Load(place) as load:
+    with Shifts(place) as load:
         slow = tritonkit("release", "shift", *quick, "--abort-if", "p99>1us", *root)
         assert "all requests go to the version before" in failed(slow, 6)
         done = tritonkit("release", "shift", *quick, "--json", *root)

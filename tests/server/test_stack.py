@@ -8,10 +8,9 @@ import shutil
 import signal
 import socket
 import ssl
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,13 +21,14 @@ from tests.cli.running import failed, tritonkit
 from tests.client.cache.conftest import RedisServer
 from tests.conftest import PROJECT
 from tests.parts import program
+from tests.server.stacks import IMAGE, Load, Watched
 from tests.waiting import eventually
-from tritonkit.client import TLS, Client
+from tritonkit.client import Client
 from tritonkit.errors import TritonkitError
 from tritonkit.operate.certificates import make_certificates, read_certificate
 from tritonkit.operate.keys import add_key, revoke_key
 from tritonkit.operate.observe import PANELS, Need
-from tritonkit.operate.stack import Part, Stack, StackSettings
+from tritonkit.operate.stack import Part
 from tritonkit.operate.store import back_up, open_store
 from tritonkit.serve.ports import check_free
 from tritonkit.serve.repository import read_models
@@ -36,115 +36,25 @@ from tritonkit.serve.runs import find_key_file
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
 
-IMAGE = (PROJECT / "models" / "digits" / "examples" / "seven.png").read_bytes()
-CALLERS = 8
 
+class Shared(Watched):
+    """Three replicas of digits, whose gateway counts in a Redis that a test may start."""
 
-class Watched:
-    """A stack that a thread watches over, and who may call it."""
-
-    def __init__(
-        self, root: Path, repository: Path, models: Sequence[str] | None = ("digits",)
-    ) -> None:
-        self.root, self.gateway = root, root / "deploy" / "gateway"
-        make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
+    def __init__(self, root: Path, repository: Path) -> None:
         self.redis_port = check_free("127.0.0.1", 0)
         shared = f"{{redis: 'redis://127.0.0.1:{self.redis_port}', timeout_ms: 5000}}"
-        (self.gateway / "gateway.yaml").write_text(
-            f"port: {check_free('127.0.0.1', 0)}\nlimits: {{shared: {shared}}}\n"
-        )
-        _, self.key = add_key(self.gateway / "keys.json", "all")
-        self.said: list[str] = []
-        settings = StackSettings(
-            root, repository, models=models, replicas=3, gateway=self.gateway,
-            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
-        )  # fmt: skip
-        self.stack = Stack(settings).__enter__()
-        self._thread = threading.Thread(target=self.stack.watch)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End it."""
-        self.stack.ending.set()
-        self._thread.join()
-        self.stack.stop()
-
-    def client(self, key: str = "", **options: Any) -> Client:
-        """One with its defaults."""
-        tls = TLS(ca=str(self.gateway / "tls" / "ca.crt"))
-        return Client(f"grpcs://{self.stack.address}", tls=tls, api_key=key or self.key, **options)
-
-    def part(self, name: str) -> Part:
-        """As it is now."""
-        return next(part for part in self.stack.parts if part.name == name)
-
-    def get(self, path: str, data: bytes | None = None) -> tuple[Any, dict[str, str]]:
-        """JSON and headers of an answer over REST."""
-        context = ssl.create_default_context(cafile=str(self.gateway / "tls" / "ca.crt"))
-        headers = {"x-api-key": self.key, "Content-Type": "application/json"}
-        request = urllib.request.Request(f"https://{self.stack.address}{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-            return json.loads(answer.read() or b"null"), dict(answer.headers)
+        spec = f"limits: {{shared: {shared}}}\n"
+        super().__init__(root, repository, spec, models=("digits",), replicas=3)
 
 
 @pytest.fixture(scope="module")
-def watched(
-    shipped_repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Watched]:
+def watched(shipped_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """Three replicas of digits behind a gateway."""
     root = tmp_path_factory.mktemp("stack")
-    (root / "models").mkdir()
-    (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    made = Watched(root, shipped_repository)
+    made = Shared(root, shipped_repository)
     yield made
     made.stop()
     assert not (root / ".tritonkit" / "stack" / "state.json").exists()
-
-
-def seven(client: Client) -> None:
-    """One call with a right answer."""
-    assert client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7"
-
-
-class Load:
-    """Callers that call until they are told to stop; a context manager.
-
-    Args:
-        call: what each does; by default a call of digits.
-        options: of the client that they share.
-    """
-
-    def __init__(
-        self, watched: Watched, call: Callable[[Client], None] = seven, **options: Any
-    ) -> None:
-        self._watched, self._one, self._options = watched, call, options
-        self.answers, self.failures = 0, list[str]()
-        self._over = threading.Event()
-
-    def __enter__(self) -> Load:
-        self._client = self._watched.client(**self._options)
-        self._threads = [threading.Thread(target=self._call) for _ in range(CALLERS)]
-        for thread in self._threads:
-            thread.start()
-        eventually(lambda: self.answers > 2 * CALLERS, "first answers")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # What was done to the stack is seen by calls after it.
-        known = self.answers
-        eventually(lambda: self.answers + len(self.failures) > known + 20 * CALLERS, "more answers")
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        self._client.close()
-
-    def _call(self) -> None:
-        while not self._over.is_set():
-            try:
-                self._one(self._client)
-                self.answers += 1
-            except (TritonkitError, AssertionError) as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
 
 
 def test_digits_through_tls_and_key(watched: Watched) -> None:
@@ -273,7 +183,7 @@ def test_the_gateway_is_started_again(watched: Watched) -> None:
 
 
 @pytest.mark.needs("redis")
-def test_rates_are_shared_where_redis_is(watched: Watched, tmp_path: Path) -> None:
+def test_rates_are_shared_where_redis_is(watched: Shared, tmp_path: Path) -> None:
     """Without it requests pass, and that is said; the service between is started again when it dies."""
     before = watched.part("limiter")
     assert before.state == "ready"

@@ -24,7 +24,7 @@ import pytest
 from tests.conftest import PROJECT
 from tests.parts import program
 from tests.server.models import VECTOR, ModelText, write_repository
-from tests.server.test_stack import Load, Watched
+from tests.server.stacks import Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import TLS, AsyncClient, Cache, Client, Retry
 from tritonkit.errors import TritonkitError
@@ -54,9 +54,7 @@ def echo(client: Client) -> None:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """Three replicas of a model in Python behind a gateway, with Prometheus and Redis where they are."""
     root = tmp_path_factory.mktemp("faults")
-    (root / "models").mkdir()
-    (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    made = Watched(root, write_repository(root / "model_repository", MODELS), models=None)
+    made = Watched(root, write_repository(root / "model_repository", MODELS), replicas=3)
     yield made
     made.stop()
 

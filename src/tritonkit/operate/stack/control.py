@@ -25,6 +25,8 @@ _SOCKET = "control.sock"
 _LONGEST = 1 << 20
 _ANSWER_S = 3600.0
 """Longer than starting or loading a model in all replicas takes: each part of that has limits of its own."""
+_BUSY_S = 3.0
+"""For the session before to be undone: its command may have ended just now."""
 _UNDONE_S = 60.0
 """For a session to be undone while the stack ends."""
 
@@ -97,7 +99,7 @@ class Control:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            if self._busy.acquire(blocking=False):
+            if self._busy.acquire(timeout=_BUSY_S):
                 try:
                     self._hold(connection)
                 finally:

@@ -158,9 +158,9 @@ class Releasing:
             # What goes to a candidate that is gone, the replicas answer.
             self._settings.emit("gateway", f"{error.where}: {error.found}; it is tried again")
         finally:
-            candidate, self._candidate = self._candidate, None
-            if candidate is not None:
-                candidate.stop()
+            if self._candidate is not None:
+                self._candidate.stop()
+                self._candidate = None
         return {}
 
     def _needed(self) -> RunningReplica:
