@@ -19,18 +19,10 @@ from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
+from tritonkit.serve.ready import await_ready, lost_port, still_answers
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.runs import clear, write_run
-from tritonkit.serve.start import (
-    Run,
-    await_ready,
-    chosen,
-    launch,
-    lost_port,
-    prepare,
-    read_again,
-    still_answers,
-)
+from tritonkit.serve.start import Run, chosen, launch, prepare, read_again
 from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent, Settings
 
 __all__ = ["Server", "serve"]

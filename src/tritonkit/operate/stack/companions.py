@@ -22,7 +22,7 @@ from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.core.unix_http import UnixConnection
 from tritonkit.serve.process import SupervisedProcess, describe_exit
-from tritonkit.serve.start import http_answers
+from tritonkit.serve.ready import http_answers
 
 __all__ = ["Companion", "check_limiter", "gateway", "limiter", "no_envoy", "prometheus", "redis"]
 
