@@ -296,8 +296,8 @@ def test_a_repository_that_cannot_be_written_leaves_all_as_it_was(
     assert load.failures == []
 
 
-def test_ctrl_c_while_it_is_loaded_is_heard_after_it(place: Project) -> None:
-    """All of it is done then, and can be taken back."""
+def test_ctrl_c_while_it_is_loaded_changes_nothing(place: Project) -> None:
+    """All of it is done, and can be taken back."""
     place.write("y = x + 2")
     command = [
         sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "0.5s", "--requests", "20", "--steps",

@@ -6,7 +6,8 @@ release(root, "digits", Terms((5.0, 25.0, 100.0), parse_rules("p99>20ms,errors>0
 """
 
 from tritonkit.operate.release.rules import DEFAULT, Rule, parse_percent, parse_rules, parse_steps
-from tritonkit.operate.release.run import Outcome, Status, Step, Terms, release, rollback
+from tritonkit.operate.release.run import Outcome, release, rollback
+from tritonkit.operate.release.steps import Status, Step, Terms
 
 __all__ = [
     "DEFAULT",

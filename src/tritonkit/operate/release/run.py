@@ -6,23 +6,20 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import ReleaseAborted, TritonkitError, UsageError
-from tritonkit.operate.gateway.logs import RELEASE_LOG
+from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.operate.release import history
 from tritonkit.operate.release.candidate import Candidate, build_candidate
 from tritonkit.operate.release.check import Checked, check_candidate
-from tritonkit.operate.release.judge import Finding, Judge, Seen
-from tritonkit.operate.release.log import ReleaseLog
+from tritonkit.operate.release.judge import Finding, Seen
 from tritonkit.operate.release.numbers import newest, remember
-from tritonkit.operate.release.rules import Rule
-from tritonkit.operate.release.shadow import Shadow, ShadowCounts
-from tritonkit.operate.release.shadowed import ShadowJudge
+from tritonkit.operate.release.shadow import ShadowCounts
+from tritonkit.operate.release.steps import Status, Step, Steps, Tell, Terms
 from tritonkit.operate.stack.control import StackSession
 from tritonkit.operate.stack.state import FOLDER, read_state
 from tritonkit.optimize.progress import Progress
@@ -30,63 +27,7 @@ from tritonkit.pipeline import default_out
 from tritonkit.publish import replace_models
 from tritonkit.spec import load
 
-__all__ = ["Outcome", "Status", "Step", "Terms", "release", "rollback"]
-
-_TICK_S = 0.5
-_SETTLE_S = 1.5
-"""Until the gateway has written down what was answered before."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a release goes on.
-
-    Args:
-        steps: percentages of the requests, rising to 100.
-        rules: any of them, once it is broken, ends the release.
-        hold_s: the shortest time of a step. requests: the fewest that the candidate answers in one.
-        wait_s: the longest that a step waits for so many.
-        shadow_percent: of the requests, copied to the candidate before the first step; 0: none.
-        tolerance: of numbers in the answers to copies, as a part of the largest one of an output.
-    """
-
-    steps: Sequence[float]
-    rules: Sequence[Rule]
-    _: KW_ONLY
-    hold_s: float = 60.0
-    requests: int = 200
-    wait_s: float = 600.0
-    shadow_percent: float = 0.0
-    tolerance: float = 0.01
-
-
-@dataclass(frozen=True)
-class Status:
-    """Where a release is.
-
-    Args:
-        doing: in words. percent: of the requests, for the candidate.
-        seconds: of this step. requests: that the candidate answered in it.
-        candidate, stable: all that was seen so far. findings: how the rules stand.
-    """
-
-    doing: str
-    percent: float = 0.0
-    seconds: float = 0.0
-    requests: int = 0
-    candidate: Seen = field(default_factory=Seen)
-    stable: Seen = field(default_factory=Seen)
-    findings: Sequence[Finding] = ()
-    shadow: ShadowCounts | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step that went well."""
-
-    percent: float
-    seconds: float
-    requests: int
+__all__ = ["Outcome", "release", "rollback"]
 
 
 @dataclass(frozen=True)
@@ -122,9 +63,6 @@ class Outcome:
         }  # fmt: skip
 
 
-Tell = Callable[[Status], None]
-
-
 def release(
     root: Path, model: str, terms: Terms, *, progress: Progress | None = None,
     tell: Tell = lambda status: None,
@@ -153,7 +91,7 @@ def release(
             facts = stack.ask("start", **asked, models=candidate.models)
             address = facts["grpc"]
             checked = check_candidate(root, candidate, address, lambda text: tell(Status(text)))
-            run = _Run(root, stack, candidate, facts, terms, tell)
+            run = Steps(root, stack, candidate, facts, terms, tell)
             shadow = run.copies() if terms.shadow_percent else None
             steps = run.steps()
             tell(Status("loading it in all replicas", 100.0))
@@ -220,120 +158,12 @@ def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hear of Ctrl-C after the block: in it the stack does what is not undone by leaving."""
+    """Ctrl-C does nothing in the block: leaving would not undo what the stack does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard: list[int] = []
-    former = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, former)
-
-
-class _Run:
-    """The part of a release in which requests go to the candidate."""
-
-    def __init__(
-        self, root: Path, stack: StackSession, candidate: Candidate, facts: Mapping[str, Any], terms: Terms,
-        tell: Tell,
-    ) -> None:  # fmt: skip
-        self._stack, self._candidate, self._terms, self._tell = stack, candidate, terms, tell
-        self._log, self._address = root / FOLDER / "gateway" / RELEASE_LOG, str(facts["grpc"])
-        self._hosts = (self._address, str(facts["http"]))
-        self.judge = Judge(terms.rules)
-
-    def copies(self) -> ShadowCounts:
-        """Compare both versions' answers to copies for as long as a step takes."""
-        terms = self._terms
-        stable = self._stack.ask("served")["grpc"]
-        judge = ShadowJudge(terms.rules)
-        with Shadow(stable, self._address, terms.tolerance) as shadow, ExitStack() as after:
-            self._stack.ask(
-                "split", percent=0.0, shadow=shadow.address, shadow_percent=terms.shadow_percent
-            )
-            after.callback(self._stack.ask, "split", percent=0.0)
-            began = time.monotonic()
-            while True:
-                time.sleep(_TICK_S)
-                seconds, counts = time.monotonic() - began, shadow.counts
-                judge.look(counts)
-                self._tell(
-                    Status(
-                        "comparing answers to copies", 0.0, seconds, counts.compared, findings=judge.findings,
-                        shadow=counts,
-                    )
-                )  # fmt: skip
-                self._hold_to(judge.findings)
-                if self._enough(seconds, counts.compared, "copies"):
-                    return counts
-
-    def steps(self) -> list[Step]:
-        """All steps, while no rule is broken."""
-        done = []
-        with ReleaseLog(self._log, self._hosts) as log:
-            for percent in self._terms.steps:
-                self._stack.ask("split", percent=percent)
-                began, known = time.monotonic(), self.judge.candidate.requests
-                while True:
-                    time.sleep(_TICK_S)
-                    self.judge.add(log.read())
-                    seconds = time.monotonic() - began
-                    count = self.judge.candidate.requests - known
-                    self._say(percent, seconds, count)
-                    if self._enough(seconds, count, "requests", compared=percent < 100):
-                        break
-                done.append(Step(percent, round(seconds, 3), count))
-            time.sleep(_SETTLE_S)
-            self.judge.add(log.read())
-            self._hold_to(self.judge.findings)
-        return done
-
-    def _say(self, percent: float, seconds: float, count: int) -> None:
-        findings, judge = self.judge.findings, self.judge
-        doing = f"{percent:g} % of the requests"
-        self._tell(Status(doing, percent, seconds, count, judge.candidate, judge.stable, findings))
-        self._hold_to(findings)
-
-    def _enough(self, seconds: float, count: int, what: str, *, compared: bool = False) -> bool:
-        """Whether a step has seen enough, where it is `compared` also of the stable version; ReleaseAborted where it
-        never will."""
-        terms = self._terms
-        missing = self.judge.missing if compared else 0
-        if seconds > max(terms.wait_s, terms.hold_s) and (count < terms.requests or missing):
-            few = count < terms.requests
-            raise self._aborted(
-                f"{count} {what} in {seconds:.0f} s" if few else f"the stable version answered {missing} too few",
-                f"at least {terms.requests} in each step" if few else "enough of them to know what a ratio is to",
-                "release under load, wait longer (--wait), or be content with fewer (--requests)",
-            )  # fmt: skip
-        return seconds >= terms.hold_s and count >= terms.requests and not missing
-
-    def _hold_to(self, findings: Sequence[Finding]) -> None:
-        """ReleaseAborted for a candidate that has died, and for a rule that is broken."""
-        looked = self._stack.ask("look")
-        if looked["state"] != "ready":
-            raise self._aborted(
-                f"the candidate is {looked['state']}: {looked['said']}", "it to answer",
-                "its log: .tritonkit/run/*/server.log",
-            )  # fmt: skip
-        for finding in findings:
-            if finding.broken:
-                raise self._aborted(
-                    f"{finding.rule}: {finding.found}", "a candidate that keeps all rules",
-                    "look at what changed in the model, or set other rules: --abort-if", findings,
-                )  # fmt: skip
-
-    def _aborted(
-        self, found: str, wanted: str, todo: str, findings: Sequence[Finding] = ()
-    ) -> ReleaseAborted:
-        candidate = self._candidate
-        back = (
-            "all requests go to the version before" if candidate.served else "nothing was released"
-        )
-        lines = [f"{each.rule}: {each.found} (evidence {each.evidence:.3g})" for each in findings]
-        return ReleaseAborted(
-            f"the release of {', '.join(candidate.changes)}", found=f"{found}; {back}", wanted=wanted,
-            todo=todo, details="\n".join(lines),
-        )  # fmt: skip
