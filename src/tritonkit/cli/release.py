@@ -10,7 +10,6 @@ import typer
 
 from tritonkit.cli.options import AsJson, Root, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_line, print_table
-from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,35 +81,14 @@ def release(
     Example: tritonkit release digits --steps 5,25,100 --abort-if "p99>20ms,errors>0.1%"
     """  # fmt: skip
     from tritonkit.cli.progress import Announcing
-    from tritonkit.operate.release import (
-        DEFAULT,
-        Terms,
-        parse_percent,
-        parse_rules,
-        parse_steps,
-    )  # fmt: skip
+    from tritonkit.operate.release import Terms, choose_rules, parse_percent, parse_steps
     from tritonkit.operate.release import release as run
 
     percents = parse_steps(steps, canary)
-    # Without a part of the requests for the version before there is nothing to compare with.
-    default = DEFAULT if len(percents) > 1 else DEFAULT.partition(",")[2]
-    rules = parse_rules(default if abort_if is None else abort_if)
-    if len(percents) == 1 and any(rule.kind == "ratio" for rule in rules):
-        raise UsageError(
-            "--abort-if",
-            found="a ratio to the stable version, and one step of 100 %",
-            wanted="p99>20ms, or more steps",
-        )
-    if not shadow and any(rule.kind == "differ" for rule in rules):
-        raise UsageError(
-            "--abort-if",
-            found="`differ` without --shadow",
-            wanted="copies to compare: --shadow 10%",
-        )
+    copied = parse_percent(shadow, "--shadow") if shadow else 0.0
     terms = Terms(
-        percents, rules,
-        hold_s=seconds("--hold", hold), requests=requests, wait_s=seconds("--wait", wait),
-        shadow_percent=parse_percent(shadow, "--shadow") if shadow else 0.0, tolerance=tolerance,
+        percents, choose_rules(abort_if, percents, copies=bool(copied)), hold_s=seconds("--hold", hold),
+        requests=requests, wait_s=seconds("--wait", wait), shadow_percent=copied, tolerance=tolerance,
     )  # fmt: skip
     try:
         with _telling() as tell:

@@ -20,6 +20,7 @@ from tritonkit.operate.stack.releasing import Releasing
         (("--canary", "0"), "above 0 and up to 100"),
         (("--abort-if", "p99<20ms"), "such as p99>20ms"),
         (("--abort-if", "differ>1%"), "--shadow 10%"),
+        (("--steps", "100", "--abort-if", "p99>2x"), "or more steps"),
         (("--hold", "soon"), "--hold"),
         (("--shadow", "200%"), "up to 100"),
         ((), "tritonkit up --detach"),

@@ -5,7 +5,14 @@ from tritonkit.operate.release import Terms, parse_rules, release
 release(root, "digits", Terms((5.0, 25.0, 100.0), parse_rules("p99>20ms,errors>0.1%")))
 """
 
-from tritonkit.operate.release.rules import DEFAULT, Rule, parse_percent, parse_rules, parse_steps
+from tritonkit.operate.release.rules import (
+    DEFAULT,
+    Rule,
+    choose_rules,
+    parse_percent,
+    parse_rules,
+    parse_steps,
+)
 from tritonkit.operate.release.run import Outcome, release, rollback
 from tritonkit.operate.release.steps import Status, Step, Terms
 
@@ -16,6 +23,7 @@ __all__ = [
     "Status",
     "Step",
     "Terms",
+    "choose_rules",
     "parse_percent",
     "parse_rules",
     "parse_steps",

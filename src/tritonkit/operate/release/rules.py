@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -10,9 +11,11 @@ from typing import Literal
 from tritonkit.errors import UsageError
 from tritonkit.spec.units import parse_duration
 
-__all__ = ["DEFAULT", "Rule", "parse_percent", "parse_rules", "parse_steps"]
+__all__ = ["DEFAULT", "Rule", "choose_rules", "parse_percent", "parse_rules", "parse_steps"]
 
 DEFAULT = "p99>2x,errors>0.1%"
+_DEFAULT_ALONE = "errors>0.1%"
+"""Where nothing is left of the stable version to compare with."""
 _WANTED = "such as p99>20ms, p99>2x (of the stable version's), errors>0.1%, differ>1%"
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,2})?)>(.+)")
 _MOST_STEPS = 20
@@ -56,6 +59,31 @@ def parse_rules(text: str, where: str = "--abort-if") -> tuple[Rule, ...]:
             )
         found.append(rule)
     return tuple(found)
+
+
+def choose_rules(text: str | None, steps: Sequence[float], *, copies: bool) -> tuple[Rule, ...]:
+    """Rules that can be judged in these steps.
+
+    Args:
+        text: as `parse_rules` reads it; None: the default.
+        steps: percentages of the requests.
+        copies: whether copies are compared.
+
+    Raises:
+        UsageError: a ratio with one step of all requests, or `differ` without copies.
+    """
+    alone = len(steps) == 1
+    rules = parse_rules((_DEFAULT_ALONE if alone else DEFAULT) if text is None else text)
+    if alone and any(rule.kind == "ratio" for rule in rules):
+        raise UsageError(
+            "--abort-if", found="a ratio to the stable version, and one step of 100 %",
+            wanted="p99>20ms, or more steps",
+        )  # fmt: skip
+    if not copies and any(rule.kind == "differ" for rule in rules):
+        raise UsageError(
+            "--abort-if", found="`differ` without --shadow", wanted="copies to compare: --shadow 10%"
+        )  # fmt: skip
+    return rules
 
 
 def _rule(part: str, where: str) -> Rule:

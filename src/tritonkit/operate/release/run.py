@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.errors import ServerDied, TritonkitError, UsageError
 from tritonkit.operate.release import history
 from tritonkit.operate.release.candidate import Candidate, build_candidate
 from tritonkit.operate.release.check import Checked, check_candidate
@@ -150,6 +150,8 @@ def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path
         try:
             asked = {"repository": str(candidate.repository), "model": candidate.model}
             stack.ask("install", **asked, models=candidate.models)
+        except ServerDied:  # it may have been installed before
+            raise
         except TritonkitError:
             history.forget(former)
             raise

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tritonkit import errors
-from tritonkit.errors import ServerError, TritonkitError, UsageError
+from tritonkit.errors import ServerDied, ServerError, TritonkitError, UsageError
 from tritonkit.operate.stack.state import FOLDER, read_state
 
 __all__ = ["Control", "Session", "StackSession"]
@@ -185,7 +185,7 @@ class StackSession:
 
         Raises:
             TritonkitError: as the stack raised it.
-            ServerError: it ended meanwhile.
+            ServerDied: it ended meanwhile; what it was asked for may be done.
         """
         self._asked += 1
         with contextlib.suppress(OSError):  # who is refused may be answered before it asks
@@ -205,7 +205,7 @@ class StackSession:
         except OSError:
             line = b""
         if not line:
-            raise ServerError("the stack", found="it ended while it was asked", todo="tritonkit up")
+            raise ServerDied("the stack", found="it ended while it was asked", todo="tritonkit up")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
