@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["cores", "process_stat", "process_tree", "processor_s", "tree_processor_s"]
+__all__ = ["cores", "parts_of", "process_stat", "process_tree", "processor_s", "tree_processor_s"]
 
 _PROC = Path("/proc")
 
@@ -17,6 +17,13 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     allowed = len(os.sched_getaffinity(0))
     quota = _quota(cgroup)
     return max(1, min(allowed, int(quota))) if quota is not None else allowed
+
+
+def parts_of(cores: int) -> list[int]:
+    """Numbers of cores, below this one, that configurations are made for: powers of two, and three times those. Between
+    two of them lies at most a half, and of 64 cores they are eleven."""
+    found = {factor << power for factor in (1, 3) for power in range(cores.bit_length())}
+    return sorted(count for count in found if count < cores)
 
 
 def _quota(cgroup: Path) -> float | None:

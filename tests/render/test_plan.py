@@ -50,7 +50,7 @@ def test_largest_batch(serving: dict[str, Any], batched: bool, size: int, tmp_pa
 
 
 def test_fewer_cores_are_planned_where_they_matter(tmp_path: Path) -> None:
-    """For each number below the machine's; what the spec gives is the same everywhere."""
+    """For some numbers below the machine's, few of many; what the spec gives is the same everywhere."""
     (plan,) = net({}, tmp_path / "open", cores=4).plans()
     threads = {n: p.parameters["intra_op_thread_count"] for n, p in plan.fewer_cores.items()}
     assert threads == {1: "1", 2: "2", 3: "3"}
@@ -65,6 +65,8 @@ def test_fewer_cores_are_planned_where_they_matter(tmp_path: Path) -> None:
     off = both | {"parameters": {"tritonkit.threads_alone": "0"}}
     (plan,) = net(off, tmp_path / "off", cores=4).plans()
     assert plan.fewer_cores == {}
+    (plan,) = net({}, tmp_path / "many", cores=64).plans()
+    assert list(plan.fewer_cores) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
 
 
 def test_largest_batch_for_openvino(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tritonkit.errors import PublishError
 from tritonkit.publish.integrity import CONFIG, read_manifest, versions
 
-__all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign"]
+__all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign", "rendered_cores"]
 
 _HEADER = re.compile(
     r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
@@ -33,6 +33,12 @@ def recorded_cores(out: Path, spec: str) -> int | None:
         if header and header["spec"] == spec:
             return int(header["cores"])
     return None
+
+
+def rendered_cores(out: Path) -> int | None:
+    """The most cores that any model of a repository was rendered for; None where tritonkit wrote none."""
+    headers = (_header(path.parent) for path in out.glob(f"*/{CONFIG}"))
+    return max((int(header["cores"]) for header in headers if header), default=None)
 
 
 def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:

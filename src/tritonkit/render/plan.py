@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact
+from tritonkit.machine import parts_of
 from tritonkit.render.batching import (
     pad_parameter,
     plan_dynamic_batching,
@@ -104,7 +105,7 @@ def _on_fewer_cores(
     """Number of cores -> the model as a server with that many of the host's cores has it, where that differs: what the
     spec gives stays, what it leaves open is chosen for them."""
     found = {}
-    for cores in range(1, host.cores):
+    for cores in parts_of(host.cores):
         own = replace(host, cores=cores, part=True)
         groups = plan_instances(part.serving, own)
         parameters = others | plan_threads(part.serving, groups, own)

@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tritonkit.machine import cores
+from tritonkit.machine import cores, parts_of
+from tritonkit.publish.existing import rendered_cores
 from tritonkit.publish.integrity import config_name
 from tritonkit.serve import shm
 from tritonkit.serve.command import (
@@ -47,6 +48,7 @@ __all__ = [
     "UNGUARDED",
     "Run",
     "chosen",
+    "config_for",
     "launch",
     "prepare",
     "read_again",
@@ -138,11 +140,17 @@ def read_again(run: Run) -> Run:
 
 def _read(settings: Settings) -> tuple[tuple[ServedModel, ...], str]:
     """The models to serve, and the name of their configurations for the cores there are."""
-    config = str(settings.triton_flags.get(CONFIG_FLAG, config_name(cores())))
+    config = str(settings.triton_flags.get(CONFIG_FLAG, config_for(settings.repository, cores())))
     models = read_models(settings.repository, settings.models, config)
     for model in models:
         check_files(model)
     return models, config
+
+
+def config_for(repository: Path, own: int) -> str:
+    """The name of the configurations for so many cores, or the next fewer; empty where `config.pbtxt` is for them."""
+    built = rendered_cores(repository)
+    return config_name(parts_of(own + 1)[-1]) if built and own < built else ""
 
 
 def _usable_config(
