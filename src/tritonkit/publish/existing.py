@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from tritonkit.errors import PublishError
@@ -18,27 +18,18 @@ _HEADER = re.compile(
 
 def made_from(out: Path, spec: str) -> list[str]:
     """The models that were rendered from a spec."""
-    found = []
-    for path in sorted(out.glob(f"*/{CONFIG}")):
-        header = _header(path.parent)
-        if header and header["spec"] == spec:
-            found.append(path.parent.name)
-    return found
+    return [folder.name for folder, header in _headers(out) if header["spec"] == spec]
 
 
 def recorded_cores(out: Path, spec: str) -> int | None:
     """The cores for which a spec's tracked configuration was rendered."""
-    for path in sorted(out.glob(f"{spec}*/{CONFIG}")):
-        header = _header(path.parent)
-        if header and header["spec"] == spec:
-            return int(header["cores"])
-    return None
+    cores = (int(header["cores"]) for _, header in _headers(out) if header["spec"] == spec)
+    return next(cores, None)
 
 
 def rendered_cores(out: Path) -> int | None:
     """The most cores that any model of a repository was rendered for; None where tritonkit wrote none."""
-    headers = (_header(path.parent) for path in out.glob(f"*/{CONFIG}"))
-    return max((int(header["cores"]) for header in headers if header), default=None)
+    return max((int(header["cores"]) for _, header in _headers(out)), default=None)
 
 
 def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
@@ -68,14 +59,21 @@ def left_over(
 
     With `all_specs`, also those of specs that are gone; those of the specs `keep` stay.
     """
-    stale = []
+    return [
+        folder.name
+        for folder, header in _headers(out)
+        if folder.name not in planned
+        and header["spec"] not in keep
+        and (all_specs or header["spec"] in specs)
+    ]
+
+
+def _headers(out: Path) -> Iterator[tuple[Path, re.Match[str]]]:
+    """The folders of models that tritonkit rendered, in the order of their names, and what their headers say."""
     for path in sorted(out.glob(f"*/{CONFIG}")):
         header = _header(path.parent)
-        if header is None or path.parent.name in planned or header["spec"] in keep:
-            continue
-        if all_specs or header["spec"] in specs:
-            stale.append(path.parent.name)
-    return stale
+        if header is not None:
+            yield path.parent, header
 
 
 def _header(folder: Path) -> re.Match[str] | None:
