@@ -137,6 +137,7 @@ clean-machine: setup
 check: setup
 	@$(BIN)/python tools/build_repo.py --check
 	@$(BIN)/tritonkit dashboard --check
+	@$(BIN)/tritonkit deploy --check
 
 # Our own code, and known vulnerabilities of what it runs on. Findings of low severity are ruff's (S).
 audit: setup

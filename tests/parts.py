@@ -134,6 +134,10 @@ PARTS = {
     "h2load": Part("h2load", programs("h2load"), "apt-get install nghttp2-client"),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
     "kserve": Part("KServe's Python server", beside("kserve"), "make kserve", demanded=False),
+    "kubectl": Part(
+        "kubectl", programs("kubectl"), "kubectl 1.27 or newer: https://kubernetes.io/docs/tasks/tools/",
+        fixtures=("kustomize",), demanded=False,
+    ),
     "mlserver": Part("MLServer", beside("mlserver"), "make mlserver"),
     "mount": Part(
         "right to mount", may_mount, "run it as root, not in a container",

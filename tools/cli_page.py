@@ -44,7 +44,10 @@ def commands() -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         inner = getattr(command, "commands", None)
-        found += [(name,)] if inner is None else [(name, word) for word in inner]
+        # A group such as `deploy` does something by itself too.
+        alone = inner is None or command.invoke_without_command
+        found += [(name,)] if alone else []
+        found += [(name, word) for word in inner or ()]
     return found
 
 

@@ -25,7 +25,7 @@ LINES = r"\A# Written by .* \(cores (\d+)\)\.\n"
 
 
 def test_the_tracked_figures_are_those_of_the_repository(project: Path, tmp_path: Path) -> None:
-    """deploy/docker/resources.yml is what `tritonkit manifests` writes for a fresh build, for the
+    """deploy/docker/resources.yml and deploy/kubernetes are what is written for a fresh build, for the
     cores that the file names."""
     tracked = project / "deploy/docker/resources.yml"
     cores = re.match(LINES, tracked.read_text())
@@ -36,6 +36,9 @@ def test_the_tracked_figures_are_those_of_the_repository(project: Path, tmp_path
     done = tritonkit("manifests", "--repository", str(out), "--out", str(fresh))
     assert done.returncode == 0, done.stderr
     assert fresh.read_text() == tracked.read_text()
+    tree = str(project / "deploy/kubernetes")
+    done = tritonkit("deploy", "--check", "--repository", str(out), "--out", tree)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_check_tells_drift_and_writes_nothing(project: Path, root: Path) -> None:

@@ -1,0 +1,173 @@
+"""What is rendered from values and a repository, how it is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.cli.running import failed, tritonkit_here
+from tritonkit.deploy import Values, compare, read_facts, read_values, write_tree
+from tritonkit.errors import RenderError, SpecError
+from tritonkit.serve.shm import MIB
+
+Render = Callable[..., dict[str, str]]
+DEPLOYMENT = "base/deployment.yaml"
+
+
+def pod(tree: dict[str, str]) -> dict[str, Any]:
+    """The pod's spec."""
+    spec: dict[str, Any] = yaml.safe_load(tree[DEPLOYMENT])["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_numbers_are_those_of_the_repository(repository: Path, render: Render) -> None:
+    """Memory and /dev/shm as for Docker, cores as in values.yaml, and needs.json for entry.py."""
+    facts = read_facts(repository, Values(cpu=3))
+    tree = render(cpu=3)
+    [triton] = pod(tree)["containers"]
+    memory = f"{facts.needs.memory_bytes // MIB}Mi"
+    assert triton["resources"]["limits"] == {"cpu": "3", "memory": memory}
+    generator = yaml.safe_load(tree["base/kustomization.yaml"])["configMapGenerator"]
+    needs = json.loads(generator[0]["literals"][0].removeprefix("needs.json="))
+    assert needs["shm_bytes"] == facts.needs.shm_bytes
+    probe = triton["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == facts.startup_s
+
+
+@pytest.mark.parametrize(
+    ("source", "mounted"),
+    [
+        ({"image": "registry.example/models:7"}, False),
+        ({"image_volume": "registry.example/models:7"}, True),
+        ({"store": "s3://bucket/models"}, False),
+        ({"claim": "models"}, True),
+    ],
+)
+def test_models_come_from_where_values_say(
+    render: Render, source: dict[str, str], mounted: bool
+) -> None:
+    """Each source gives a deployment that Kubernetes' schema accepts; Triton reads a copy."""
+    tree = render(models=source)
+    kubernetes_validate.validate(yaml.safe_load(tree[DEPLOYMENT]), "1.34", strict=True)
+    spec = pod(tree)
+    mounts = {mount["name"] for mount in spec["initContainers"][0]["volumeMounts"]}
+    assert ("source" in mounts) is mounted
+    assert next(iter(source.values())) in tree[DEPLOYMENT]
+    [models] = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models"]
+    assert models["readOnly"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("replica: 3", "replicas"),
+        ("models: {image: 'a:1', claim: b}", "exactly one of"),
+        ("models: {}", "exactly one of"),
+        ("cpu: 1.5", "cpu"),
+        ("cpu: 0", "cpu"),
+        ("images: {server: tritonkit/server}", "tag other than latest"),
+        ("images: {server: 'tritonkit/server:latest'}", "tag other than latest"),
+        ("models: {store: 's3://user:word@host/x'}", "password"),
+        ("models: {store: 's3://bucket/$(HOME)'}", "such as s3://"),
+        ("namespace: Up_Per", "namespace"),
+        ("hpa: {min: 5, max: 2}", "min of at most max"),
+        ("gpu: {resource: 'a b'}", "gpu"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_with_their_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    """A secret in an address is not repeated."""
+    file = tmp_path / "values.yaml"
+    file.write_text(f"# first line\n{text}\n")
+    with pytest.raises(SpecError) as refusal:
+        read_values(file)
+    assert said in str(refusal.value)
+    assert "values.yaml:2" in str(refusal.value)
+    assert "user:word" not in str(refusal.value)
+
+
+def test_the_file_that_is_written_has_the_defaults(tmp_path: Path, repository: Path) -> None:
+    """values.yaml as a new tree has it changes nothing."""
+    out = tmp_path / "tree"
+    arguments = ("deploy", "--repository", str(repository), "--out", str(out))
+    done = tritonkit_here(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert read_values(out / "values.yaml") == Values()
+    assert tritonkit_here(*arguments, "--check", cwd=tmp_path).returncode == 0
+
+
+def test_a_change_of_hands_is_shown_and_not_lost(tmp_path: Path, repository: Path) -> None:
+    """`--check` prints the difference, a render refuses to write over it, `--force` does."""
+    out = tmp_path / "tree"
+    arguments = ("deploy", "--repository", str(repository), "--out", str(out))
+    assert tritonkit_here(*arguments, cwd=tmp_path).returncode == 0
+    file = out / DEPLOYMENT
+    rendered = file.read_text()
+    file.write_text(rendered.replace("maxSurge: 1", "maxSurge: 2"))
+    drift = tritonkit_here(*arguments, "--check", cwd=tmp_path)
+    assert DEPLOYMENT in failed(drift, 3)
+    assert "-    rollingUpdate: {maxUnavailable: 0, maxSurge: 2}" in drift.stdout
+    assert "edited by hand" in failed(tritonkit_here(*arguments, cwd=tmp_path), 3)
+    assert "maxSurge: 2" in file.read_text()
+    assert tritonkit_here(*arguments, "--force", cwd=tmp_path).returncode == 0
+    assert file.read_text() == rendered
+
+
+def test_values_change_the_files_and_stay(tmp_path: Path, repository: Path) -> None:
+    """Rendered again after a change of values.yaml: only what depends on it is written."""
+    out = tmp_path / "tree"
+    arguments = ("deploy", "--repository", str(repository), "--out", str(out), "--json")
+    assert tritonkit_here(*arguments, "--namespace", "vision", cwd=tmp_path).returncode == 0
+    values = out / "values.yaml"
+    assert read_values(values).namespace == "vision"
+    text = values.read_text().replace("replicas: 2", "replicas: 5")
+    values.write_text(text)
+    done = tritonkit_here(*arguments, cwd=tmp_path)
+    assert [Path(file).name for file in json.loads(done.stdout)["written"]] == ["deployment.yaml"]
+    assert values.read_text() == text
+    refusal = tritonkit_here(*arguments[:-1], "--namespace", "other", cwd=tmp_path)
+    assert "values.yaml says vision" in failed(refusal, 2)
+
+
+def test_files_of_an_older_tree_go(tmp_path: Path, render: Render) -> None:
+    """Those that were written here; a person's own stay."""
+    tree = render()
+    older = tree | {"overlays/old/kustomization.yaml": tree["overlays/cpu/kustomization.yaml"]}
+    write_tree(tmp_path, older)
+    own = tmp_path / "overlays" / "own.yaml"
+    own.write_text("kind: Kustomization\n")
+    assert compare(tmp_path, tree).left == ("overlays/old/kustomization.yaml",)
+    write_tree(tmp_path, tree)
+    assert not compare(tmp_path, tree)
+    assert own.is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, render: Render) -> None:
+    """Here a file is in the way."""
+    (tmp_path / "base").write_text("")
+    with pytest.raises(RenderError, match="base"):
+        write_tree(tmp_path, render())
+
+
+def test_repositories_that_are_none_are_refused(tmp_path: Path, repository: Path) -> None:
+    """Absent, empty, and a model without a version."""
+    for folder in (tmp_path / "absent", tmp_path):
+        done = tritonkit_here(
+            "deploy", "--repository", str(folder), "--out", str(tmp_path / "t"), cwd=tmp_path
+        )
+        assert str(folder) in failed(done, 2)
+    model = tmp_path / "some" / "a"
+    model.mkdir(parents=True)
+    (model / "config.pbtxt").write_bytes((repository / "a" / "config.pbtxt").read_bytes())
+    done = tritonkit_here(
+        "deploy", "--repository", str(model.parent), "--out", str(tmp_path / "t"), cwd=tmp_path
+    )
+    assert "has no version" in failed(done, 3)
+    assert not (tmp_path / "t").exists()
