@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from tests.cli.running import failed, tritonkit_here
+from tests.server.models import ModelText, write_repository
 from tritonkit.deploy import Values, compare, read_facts, read_values, write_tree
+from tritonkit.deploy.values import Gpu
 from tritonkit.errors import RenderError, SpecError
 from tritonkit.serve.shm import MIB
 
@@ -171,3 +173,15 @@ def test_repositories_that_are_none_are_refused(tmp_path: Path, repository: Path
     )
     assert "has no version" in failed(done, 3)
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("suffix", ["", "-SHARED", "-MIG-1g.10gb"])
+def test_a_plan_for_another_gpu_is_refused(tmp_path: Path, suffix: str) -> None:
+    """The manifest of a version says where its plan was made; without a product nobody knows the nodes'."""
+    folder = write_repository(tmp_path / "models", {"net": ModelText()})
+    manifest = {"files": {}, "tools": {"gpu": "NVIDIA H100 80GB HBM3"}}
+    (folder / "net" / "1" / "manifest.json").write_text(json.dumps(manifest))
+    for product in (None, f"NVIDIA-H100-80GB-HBM3{suffix}"):
+        assert read_facts(folder, Values(gpu=Gpu(product=product))).models == 1
+    with pytest.raises(RenderError, match="a plan for NVIDIA H100 80GB HBM3"):
+        read_facts(folder, Values(gpu=Gpu(product=f"NVIDIA-L4{suffix}")))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import RenderError
 from tritonkit.publish.existing import rendered_cores
+from tritonkit.publish.integrity import read_manifest
 from tritonkit.resources import shipped
 from tritonkit.serve.command import python_run
 from tritonkit.serve.manifests import ContainerNeeds, container_needs
@@ -18,6 +20,7 @@ from tritonkit.serve.shm import MIB
 
 if TYPE_CHECKING:
     from tritonkit.deploy.values import Values
+    from tritonkit.serve.repository import ServedModel
 
 __all__ = ["DRAIN_S", "STOP_S", "Facts", "read_facts"]
 
@@ -130,7 +133,7 @@ def read_facts(repository: Path, values: Values) -> Facts:
     Raises:
         UsageError: there is no repository, or no model in it.
         ServerStartError: a configuration cannot be read.
-        RenderError: a model has no version.
+        RenderError: a model has no version, or a plan for another GPU than values.yaml names.
     """
     models = read_models(repository)
     for model in models:
@@ -139,6 +142,7 @@ def read_facts(repository: Path, values: Values) -> Facts:
                 str(model.folder), found="the model has no version that is served",
                 wanted="a built repository: its files' sizes are needed", todo="tritonkit build",
             )  # fmt: skip
+        _check_gpu(model, values.gpu.product)
     rendered = rendered_cores(repository)
     cores = values.cpu or rendered or _CORES
     reason = (
@@ -154,3 +158,19 @@ def read_facts(repository: Path, values: Values) -> Facts:
         cores=cores,
         cores_from=reason,
     )
+
+
+def _check_gpu(model: ServedModel, product: str | None) -> None:
+    """Refuse a plan for another GPU. A node's label is the name that the driver gives, with hyphens for spaces."""
+    for version in model.versions:
+        manifest = read_manifest(model.folder / str(version)) or {}
+        tools = manifest.get("tools")
+        built = tools.get("gpu", "none") if isinstance(tools, dict) else "none"
+        name = str(built).replace(" ", "-")
+        if name == "none" or product is None or re.sub("-(SHARED|MIG-.*)$", "", product) == name:
+            continue
+        raise RenderError(
+            f"{model.folder / str(version)}", found=f"it is a plan for {built}",
+            wanted=f"one for {product}, which gpu.product in values.yaml names",
+            todo="build the model on that GPU, or name the one it was built on",
+        )  # fmt: skip
