@@ -158,3 +158,14 @@ def test_a_gpu_is_asked_for_by_the_gpu_overlay_alone(kustomize: Build) -> None:
     assert gpu["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert gpu["image"] == Images().server_gpu
     assert "nvidia.com/gpu" not in cpu["resources"]["limits"]
+
+
+def test_rest_is_answered_under_the_names_of_the_services(kustomize: Build) -> None:
+    """Other names are refused by the pod's own Envoy."""
+    resources = kustomize("cpu")
+    [triton] = next(pods(resources))["containers"]
+    [hosts] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_HTTP_HOSTS"]
+    for name in of_kind(resources, "Service"):
+        assert {name, f"{name}.tritonkit", f"{name}.tritonkit.svc.cluster.local"} <= set(
+            hosts.split()
+        )

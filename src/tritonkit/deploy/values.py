@@ -149,6 +149,12 @@ class Values(Strict):
     production: tuple[Literal["hpa"], ...] = ("hpa",)
     """Components of the overlay `production`."""
 
+    @property
+    def http_hosts(self) -> tuple[str, ...]:
+        """The Services' names, as pods here and elsewhere write them."""
+        ends = ("", *(f".{self.namespace}{end}" for end in ("", ".svc", ".svc.cluster.local")))
+        return tuple(f"{name}{end}" for name in ("triton", "triton-clusterip") for end in ends)
+
 
 def read_values(file: Path) -> Values:
     """The values of a file; the defaults where there is none.
