@@ -114,6 +114,10 @@ def test_the_end_of_a_pod_has_time_for_all_of_it(kustomize: Build) -> None:
     assert sum(map(float, steps)) == DRAIN_S
     [pod] = pods(kustomize("cpu"))
     assert pod["terminationGracePeriodSeconds"] >= STOP_S + DRAIN_S
+    [triton] = pod["containers"]
+    assert triton["lifecycle"]["preStop"]["exec"]["command"][-1] == str(STOP_S)
+    [age] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_CONNECTION_AGE_S"]
+    assert int(age) * 1.1 < STOP_S
 
 
 def test_nothing_is_lost_by_a_rolling_update_or_a_drain(kustomize: Build) -> None:

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from tritonkit.deploy.values import Values
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["DRAIN_S", "STOP_S", "Facts", "read_facts"]
+__all__ = ["AGE_S", "DRAIN_S", "STOP_S", "Facts", "read_facts"]
 
-STOP_S = 30
-"""For preStop: until the pod has left every endpoint list and its traffic has ended."""
+STOP_S = 15
+"""For preStop: until the pod has left every endpoint list and its callers' connections have ended."""
+AGE_S = 10
+"""After which gRPC asks a connection to end: less than STOP_S by more than the tenth by which gRPC varies it."""
 DRAIN_S = 48
 """What entry.py takes at most after SIGTERM: 20 s for ensembles, 20 s for the rest, 8 s to unload."""
 MARGIN_S = 12
@@ -99,6 +101,11 @@ class Facts:
     def stop_s(self) -> int:
         """For preStop."""
         return STOP_S
+
+    @property
+    def age_s(self) -> int:
+        """The age at which a connection is asked to end."""
+        return AGE_S
 
     @property
     def drain_s(self) -> int:
