@@ -50,7 +50,7 @@ def _fetch(source: Path, target: Path) -> int:
         else:
             old.unlink()
     for model in sorted(path for path in source.iterdir() if path.is_dir()):
-        shutil.copytree(model, target / model.name)
+        shutil.copytree(model, target / model.name, ignore=shutil.ignore_patterns("__pycache__"))
     copied = time.monotonic()
     findings = verify(target)
     if findings:
