@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, fi
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
 from core.unix_http import Admin
-from health import REPLACED, RUN, ready
+from health import REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 
 __all__ = ["command", "ensembles", "main"]
@@ -87,6 +88,7 @@ def main() -> int:
 def _make_run_folder() -> None:
     try:
         RUN.mkdir(mode=0o700, exist_ok=True)
+        (RUN / STOPPING).unlink(missing_ok=True)
     except OSError as error:
         raise Refused(RUN, f"it cannot be made: {error}", "docker run --tmpfs /tmp") from None
 
@@ -125,7 +127,11 @@ def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[byte
 def command(options: argparse.Namespace, extra: list[str]) -> Launch:
     """What to start. Refused where the repository, the key or /dev/shm will not do."""
     models = check_repository(options.repository)
-    key = check_key(options.key_file)
+    key = (
+        own_key()
+        if options.own_key and not options.key_file.exists()
+        else check_key(options.key_file)
+    )
     needs = read_needs(options.needs)
     check_memory(needs, SHARED_MEMORY)
     guard = guard_in(VENV)
@@ -166,7 +172,25 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         grpc_port=GRPC_PORT,
         shared_memory=options.shared_memory,
     )
-    return [*common, *flags, *_trace_flags(options)]
+    return [*common, *flags, *_age_flags(options), *_trace_flags(options)]
+
+
+@cache
+def own_key() -> str:
+    """One that nobody else knows."""
+    return secrets.token_urlsafe(32)
+
+
+def _age_flags(options: argparse.Namespace) -> list[str]:
+    """gRPC asks connections of that age to end (GOAWAY): calls on them are answered, later ones go to a new one."""
+    age = options.connection_age_s
+    if not age:
+        return []
+    if not age.isdecimal() or not int(age):
+        raise Refused(
+            Path("TRITON_CONNECTION_AGE_S"), f"it is {age}", "whole seconds from 1, or leave it out"
+        )
+    return [f"--grpc-max-connection-age={int(age) * 1000}"]
 
 
 def _trace_flags(options: argparse.Namespace) -> list[str]:
@@ -332,6 +356,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-verify", action="store_true", help="do not hold the files against their manifests"
     )
+    parser.add_argument(
+        "--own-key", action="store_true", help="where there is no key file, a key that nobody knows"
+    )
+    parser.add_argument(
+        "--connection-age-s", default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
+        help="callers are asked to connect anew after so many seconds; never without it",
+    )  # fmt: skip
     parser.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
     parser.add_argument(
         "--http-hosts", default=os.environ.get("TRITON_HTTP_HOSTS", ""),

@@ -1,5 +1,10 @@
 """Whether the server in this container can answer: exit code 0 or 1, with the reason in one line.
 
+    health.py [--alive]
+
+With `--alive` it fails only for a server that takes a call and gives no answer: one that loads, is busy, or is being
+started again by entry.py, is alive.
+
 Triton's own readiness is not enough: it calls a model ready whose Python stub has died
 (triton-inference-server/server#8604). Triton waits for the stubs that it ends itself; one that died
 stays a zombie below it, also when entry.py has had its model loaded again.
@@ -12,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["REPLACED", "RUN", "dead_stubs", "main", "ready"]
+__all__ = ["REPLACED", "RUN", "STOPPING", "alive", "dead_stubs", "main", "ready"]
 
 RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs of the container's own)
 """Where entry.py has Triton make its sockets; this user's alone."""
@@ -20,9 +25,13 @@ RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs of the container's own)
 REPLACED = "replaced-stubs"
 """The file there with the process ids of stubs whose models were loaded again and answer."""
 
+STOPPING = "stopping"
+"""The file there that stop.py writes."""
+
 # The kernel keeps 15 characters of triton_python_backend_stub (proc(5), comm).
 _STUB = "(triton_python_b)"
 _AGAIN_S = 0.4
+_ALIVE_S = 8.0
 
 
 def dead_stubs(proc: Path = Path("/proc"), folder: Path = RUN) -> set[int]:
@@ -41,21 +50,43 @@ def dead_stubs(proc: Path = Path("/proc"), folder: Path = RUN) -> set[int]:
         return found
 
 
+def alive(folder: Path = RUN, timeout_s: float = _ALIVE_S) -> bool:
+    """Whether Triton answers, or is not there to be asked."""
+    try:
+        return _asked("live", folder, timeout_s)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
 def ready(folder: Path = RUN, timeout_s: float = 3.0) -> bool:
     """Whether Triton says that it and all its models take requests."""
-    request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(timeout_s)
-            connection.connect(str(folder / "http.sock"))
-            connection.sendall(request)
-            return connection.recv(64).startswith(b"HTTP/1.1 200")
+        return _asked("ready", folder, timeout_s)
     except OSError:
         return False
 
 
-def main() -> int:
+def _asked(what: str, folder: Path, timeout_s: float) -> bool:
+    request = f"GET /v2/health/{what} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(str(folder / "http.sock"))
+        connection.sendall(request.encode())
+        return connection.recv(64).startswith(b"HTTP/1.1 200")
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Look once."""
+    if (arguments or sys.argv[1:]) == ["--alive"]:
+        if alive():
+            return 0
+        sys.stdout.write(f"Triton takes calls and has not answered in {_ALIVE_S:.0f} s\n")
+        return 1
+    if (RUN / STOPPING).exists():
+        sys.stdout.write("it is about to end\n")
+        return 1
     dead = dead_stubs()
     if dead:
         # Unloading a model leaves a zombie for a moment.

@@ -42,6 +42,7 @@ __all__ = [
     "InferenceError",
     "InvalidInput",
     "ModelNotFound",
+    "ModelNotReady",
     "Overloaded",
     "PublishError",
     "ReleaseAborted",
@@ -50,6 +51,7 @@ __all__ = [
     "ServerError",
     "ServerNotFound",
     "ServerStartError",
+    "ServerStopping",
     "ServerUnavailable",
     "SpecError",
     "StoreBusy",
@@ -211,6 +213,10 @@ class ModelNotFound(ClientError):
     """The server does not serve that model or version."""
 
 
+class ModelNotReady(ModelNotFound):
+    """The server knows the model and serves no version of it now: it loads one, or is about to end."""
+
+
 class InferenceError(ClientError):
     """The server took the request and answered with an error."""
 
@@ -229,6 +235,10 @@ class DeadlineExceeded(ClientError):
 
 class ServerUnavailable(ClientError):
     """There is no answer at that address."""
+
+
+class ServerStopping(ServerUnavailable):
+    """The server is about to end: a call on another connection may reach one that is not."""
 
 
 class CircuitOpen(ServerUnavailable):

@@ -12,7 +12,14 @@ import pytest
 
 from tests.wire.http2.conftest import Peer, play
 from tritonkit.client import Adaptive, AsyncClient, Client, Hedge
-from tritonkit.errors import ClientError, InferenceError, Overloaded, ServerUnavailable
+from tritonkit.errors import (
+    ClientError,
+    InferenceError,
+    ModelNotFound,
+    ModelNotReady,
+    Overloaded,
+    ServerUnavailable,
+)
 from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
 from tritonkit.testing.fake import FakeServer
 from tritonkit.wire.http2 import frames
@@ -91,18 +98,19 @@ def gone_away(_: Peer, stream: int) -> bytes:
     return frames.frame(frames.GOAWAY, 0, 0, (stream - 2).to_bytes(4) + bytes(4))
 
 
-def in_threads(address: str, client: dict[str, Any], call: dict[str, Any]) -> Any:
-    """One call of a blocking client."""
+def in_threads(address: str, client: dict[str, Any], call: dict[str, Any], times: int = 1) -> Any:
+    """Calls of a blocking client, one after the other; the last one's answer."""
     with Client(address, timeout_s=20.0, **client) as made:
-        return made.model("m").predict(x=X, **call)
+        return [made.model("m").predict(x=X, **call) for _ in range(times)][-1]
 
 
-def in_tasks(address: str, client: dict[str, Any], call: dict[str, Any]) -> Any:
-    """One call of an asyncio client."""
+def in_tasks(address: str, client: dict[str, Any], call: dict[str, Any], times: int = 1) -> Any:
+    """Calls of an asyncio client, one after the other; the last one's answer."""
 
     async def story() -> Any:
         async with AsyncClient(address, timeout_s=20.0, **client) as made:
-            return await (await made.model("m")).predict(x=X, **call)
+            model = await made.model("m")
+            return [await model.predict(x=X, **call) for _ in range(times)][-1]
 
     return asyncio.run(story())
 
@@ -126,6 +134,9 @@ SURELY_NOT = {
     "queue full": said(14, QUEUE_FULL),
     "a gateway without a replica": said(14, "no healthy upstream"),
     "expired in the queue": said(14, "Request timeout expired"),
+    "stopping": said(
+        14, "Server is stopping, scheduler for model has stopped accepting new inference requests"
+    ),
     "not loaded yet": said(14, "Request for unknown model: 'm' version 1 is not at ready state"),
 }
 
@@ -161,13 +172,68 @@ def test_work_that_was_surely_not_begun_is_asked_for_again(
     assert server.work == 2
 
 
-def _first(server: Wilful, act: Any, peer: Peer, stream: int) -> Any:
-    if server.work == 1:
-        return act(peer, stream)
+NO_VERSION = "Request for unknown model: 'm' has no available versions"
+
+
+class Ending:
+    """Servers behind one address: the first connection's answers once, and then has unloaded its models."""
+
+    def __init__(self, others_answer: bool) -> None:
+        self.connections = 0
+        self.others_answer = others_answer
+
+    def __call__(self, peer: Peer, number: int) -> None:
+        """One connection."""
+        self.connections += 1
+        ends = self.connections == 1
+        server = Wilful(lambda peer, stream: act(peer, stream))
+
+        def act(peer: Peer, stream: int) -> bytes:
+            goes_on = server.work == 1 if ends else self.others_answer
+            return _answered(peer, stream) if goes_on else said(5, NO_VERSION)(peer, stream)
+
+        server(peer, number)
+
+
+@KINDS
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_server_that_ends_is_left_for_another_connection(
+    play: Any, predict: Any, idempotent: bool
+) -> None:
+    """Behind a virtual address a connection stays with its server: a new one leads to another."""
+    servers = Ending(others_answer=True)
+    reply = predict(play(servers), {}, {"idempotent": idempotent}, times=2)
+    assert reply["y"].tolist() == [X]
+    assert servers.connections == 2
+
+
+@KINDS
+def test_a_model_that_stays_away_is_not_found(play: Any, predict: Any) -> None:
+    """The error is the server's word, after the attempts that the settings allow."""
+    servers = Ending(others_answer=False)
+    with pytest.raises(ModelNotReady, match="no available versions"):
+        predict(play(servers), {}, {}, times=2)
+    assert servers.connections == 2
+
+
+@KINDS
+def test_a_model_that_was_never_there_is_not_asked_for_again(play: Any, predict: Any) -> None:
+    """No answer came before: the first word of a single server is final."""
+    server = Wilful(said(5, NO_VERSION))
+    with pytest.raises(ModelNotFound):
+        predict(play(server), {}, {})
+    assert server.work == 1
+
+
+def _answered(peer: Peer, stream: int) -> bytes:
     response = schema().ModelInferResponse(model_name="m", model_version="1")
     response.outputs.add(name="y", datatype="FP32", shape=[1, 2])
     response.raw_output_contents.append(np.array(X, np.float32).tobytes())
     return peer.answer(stream, response.SerializeToString())
+
+
+def _first(server: Wilful, act: Any, peer: Peer, stream: int) -> Any:
+    return act(peer, stream) if server.work == 1 else _answered(peer, stream)
 
 
 @KINDS

@@ -61,6 +61,9 @@ class _Memory:
         if self._closed:
             raise UsageError("client of memory", found="it was closed", todo="make a new Client")
 
+    def renew(self) -> None:
+        """See `Transport.renew`; there is no connection."""
+
     def _shut(self) -> None:
         self._closed = True
         if os.getpid() == self._pid:  # a fork has copies of its locks, and none of its threads

@@ -195,6 +195,9 @@ class GrpcioTransport(_Threads):
         awaits = AsyncGrpcioTransport(address, **settings)
         super().__init__(awaits, awaits._config, _loop(os.getpid()))
 
+    def renew(self) -> None:
+        """See `Transport.renew`; gRPC's library keeps its connections to itself."""
+
     def stream(self, *asked: Any, **named: Any) -> _Stream:
         """See `Transport.stream`."""
         return _Stream(self._wait("stream", *asked, **named), self._config, self._loop)

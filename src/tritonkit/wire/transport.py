@@ -129,6 +129,9 @@ class Transport(Protocol):
             ClientError: as `send`.
         """
 
+    def renew(self) -> None:
+        """Give the next call a connection of its own, which may lead to another server; calls under way stay."""
+
     def close(self) -> None:
         """Free the connection; closing twice is closing once."""
 
@@ -165,6 +168,9 @@ class AsyncTransport(Protocol):
         self, headers: Headers = (), timeout_s: float | None = None
     ) -> AsyncMessageStream:
         """See `Transport.stream`."""
+
+    def renew(self) -> None:
+        """See `Transport.renew`."""
 
     async def close(self) -> None:
         """Free the connection; closing twice is closing once."""

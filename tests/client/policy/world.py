@@ -36,7 +36,7 @@ class Server:
         self.script = script
         self.calls: list[float] = []
         self.timeouts: list[float] = []
-        self.closed = 0
+        self.closed = self.renewed = 0
         self.server_name: str | None = None
 
     def outcome(self, timeout_s: float) -> tuple[float, BaseException | None]:
@@ -55,6 +55,10 @@ class Server:
         if error is not None:
             raise error
         return memoryview(self.address.encode())
+
+    def renew(self) -> None:
+        """Counted."""
+        self.renewed += 1
 
     def close(self) -> None:
         """Counted."""

@@ -14,7 +14,9 @@ from tritonkit.errors import (
     ClientError,
     DeadlineExceeded,
     ModelNotFound,
+    ModelNotReady,
     Overloaded,
+    ServerStopping,
     ServerUnavailable,
 )
 from tritonkit.wire.transport import Body, Headers, Method
@@ -89,6 +91,7 @@ class Attempts:
                 took_s = now - attempt.started
                 if not self.tried and self.method == "ModelInfer":
                     policy.budget.earn(now)
+                    policy.answered.add(self.where)
                     if latencies is not None:
                         latencies.add(self.where, took_s)
                 endpoint = winner.replica.address
@@ -166,7 +169,11 @@ class Attempts:
         self._end(attempt, now, error)
         policy = self.policy
         elsewhere = self.only is None and policy.pool.has_other(now, self.tried)
-        if isinstance(error, ServerUnavailable):
+        # Of a model that has answered this is the word of a server that ends, or loads it again.
+        left = isinstance(error, ModelNotReady) and self.where in policy.answered
+        if left or isinstance(error, ServerStopping):
+            attempt.replica.renew(now)
+        if left or isinstance(error, ServerUnavailable):
             for resolver in policy.resolvers:
                 resolver.hurry(now)
         # A server that has just started says so of models it is still loading: another may have it.

@@ -74,6 +74,8 @@ class Policy:
         """None: nothing is hedged."""
         self.helpers = ThreadPoolExecutor(_HELPERS, "tritonkit-hedge")  # starts when it is used
         self.limiter = ConcurrencyLimiter(limit) if limit is not None else None
+        self.answered: set[str] = set()
+        """The models of which there was an answer."""
         self.pool = ReplicaPool(connect, breaker, self.rng)
         names = {address: parse_name(address) for address in self.addresses}
         self._fixed: dict[str, str | None] = {at: None for at in names if names[at] is None}

@@ -21,6 +21,7 @@ __all__ = ["Attempt", "Replica"]
 _WEIGHT = 0.2  # of the newest answer in the moving average
 _STALE_S = 10.0  # what was measured longer ago than this counts little
 _PAUSE_S = (0.1, 2.0)  # first and longest of one that does not answer; doubled at each failure
+_RENEW_S = 0.5  # between two connections that are left because the server seems to end
 _FULL_S = 0.05  # pause of a server that said it has no room
 _NOT_COUNTED = -1  # no breaker's generation: the attempt's end says nothing more to it
 
@@ -39,6 +40,7 @@ class Replica:
     answered_at: float = -math.inf
     rest_until: float = 0.0  # others are preferred until then; 0: nothing speaks against it
     pause_s: float = 0.0
+    renewed_at: float = -math.inf
 
     def __repr__(self) -> str:
         return f"<Replica {self.address}: {self.breaker.state}, {self.in_flight} in flight>"
@@ -51,6 +53,13 @@ class Replica:
         breaker = self.breaker
         closed = breaker.state == "closed"
         return Attempt(self, breaker.generation if closed else breaker.enter(now), now)
+
+    def renew(self, now: float) -> None:
+        """Have calls take a new connection, at most every half a second: behind a virtual address it may
+        lead to another server."""
+        if now - self.renewed_at >= _RENEW_S:
+            self.renewed_at = now
+            self.transport.renew()
 
     def aged_latency_s(self, now: float, least: float) -> float:
         """Its latency, trusted less the older it is: it shrinks towards `least`, so it is tried again."""

@@ -114,6 +114,11 @@ class BaseTransport(Generic[C]):
         for old in past:
             old.retire()
 
+    def renew(self) -> None:
+        """See `Transport.renew`."""
+        if self._connection is not None and not self._connection.core.draining:
+            self._connection.core.draining = "the server is about to end"
+
     def _not_connected(self, timeout_s: float) -> DeadlineExceeded:
         return not_in_time(self.address, timeout_s, "no connection")
 

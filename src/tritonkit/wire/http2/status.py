@@ -11,7 +11,9 @@ from tritonkit.errors import (
     InferenceError,
     InvalidInput,
     ModelNotFound,
+    ModelNotReady,
     Overloaded,
+    ServerStopping,
     ServerUnavailable,
     Unsupported,
 )
@@ -73,6 +75,15 @@ _UNPROCESSED: Final = re.compile(
 )
 """What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
 refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
+
+_NO_VERSION: Final = re.compile(
+    r"(.*[, ])?Request for unknown model: '[^']*' has no available versions"
+)
+"""What Triton says of a model that it knows and has not: it is being loaded or unloaded, as at the server's end."""
+
+_STOPPING: Final = re.compile(
+    r"(.*[, ])?(Server not ready|Server is stopping, scheduler for model has stopped accepting new inference requests)"
+)
 
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
@@ -210,8 +221,18 @@ def _error(name: str, details: str, where: str) -> ClientError:
             where, found=f"{name}: {details}", wanted="a Python process of the model",
             todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
         )  # fmt: skip
+    if name == "UNAVAILABLE" and _STOPPING.fullmatch(details):
+        return ServerStopping(
+            where, found=f"{name}: {details}", wanted="a server that goes on",
+            todo="call again: another server, or this one once it is back, will answer",
+            unprocessed=bool(_UNPROCESSED.fullmatch(details)),
+        )  # fmt: skip
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
-    unprocessed = kind in (Overloaded, ModelNotFound) and bool(_UNPROCESSED.fullmatch(details))
+    if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
+        kind = ModelNotReady
+    unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(
+        _UNPROCESSED.fullmatch(details)
+    )
     # How gRPC servers refuse a message above their own limit: sending it again cannot help.
     if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
         kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
