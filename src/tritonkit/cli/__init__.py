@@ -22,6 +22,7 @@ from tritonkit.cli import (
     dash,
     dashboard,
     demo,
+    deploy,
     diagnose,
     doctor,
     gateway,
@@ -82,6 +83,7 @@ app.command("sign")(sign.command)
 app.command("backup")(backup.command)
 app.command("restore")(restore.command)
 app.command("prune")(prune.command)
+app.add_typer(deploy.app, name="deploy")
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 app.command("schema")(new.schema)

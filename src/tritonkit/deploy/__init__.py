@@ -1,0 +1,5 @@
+"""The same repository on Kubernetes."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
