@@ -37,7 +37,7 @@ def command(
 
     Example: tritonkit deploy logs --since 10m --model digits
     """
-    from tritonkit.deploy.cluster import PART_OF, connect
+    from tritonkit.deploy.cluster import connect, pods_of
 
     options: dict[str, Any] = {"previous": previous}
     if since is not None:
@@ -45,7 +45,7 @@ def command(
     wanted = re.compile(rf"(?<![\w-]){re.escape(model)}(?![\w-])") if model else None
     cluster = connect(context, namespace)
     threads = []
-    for pod in cluster.items("pods", PART_OF):
+    for pod in pods_of(cluster):
         spec = pod["spec"]
         for each in spec.get("initContainers", []) + spec["containers"]:
             words = (cluster, pod["metadata"]["name"], each["name"], follow, options, wanted)

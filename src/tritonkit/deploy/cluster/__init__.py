@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tritonkit.deploy.cluster.causes import Cause, causes_of
 from tritonkit.deploy.cluster.client import Cluster, connect
-from tritonkit.deploy.cluster.look import PART_OF, Seen, logs_of, look, served_by
+from tritonkit.deploy.cluster.look import PART_OF, Seen, logs_of, look, pods_of, served_by
 from tritonkit.deploy.cluster.state import autoscaler_rows, budget_rows, pod_rows, rollout_rows
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "logs_of",
     "look",
     "pod_rows",
+    "pods_of",
     "rollout_rows",
     "served_by",
 ]

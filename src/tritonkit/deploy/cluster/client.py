@@ -18,6 +18,7 @@ __all__ = ["EXTRA", "Cluster", "Forbidden", "NotThere", "connect"]
 
 EXTRA = "tritonkit[kubernetes]"
 _CONNECT_S, _READ_S = 5.0, 15.0
+_SILENT_S = 7 * 86400.0
 _KINDS = {
     "pods": ("", "CoreV1Api", "list_namespaced_pod"),
     "events": ("", "CoreV1Api", "list_namespaced_event"),
@@ -96,7 +97,8 @@ class Cluster:
         """The lines of a container's log; with `follow` until the container ends."""
         client = need_package("kubernetes.client", EXTRA)
 
-        waits = (_CONNECT_S, None if follow else _READ_S)
+        # The library takes no None in the pair: a follower waits as long as a pod may be silent.
+        waits = (_CONNECT_S, _SILENT_S if follow else _READ_S)
         with self.translated("get", "", "pods/log"):
             response = client.CoreV1Api(self.api).read_namespaced_pod_log(
                 pod, self.namespace, container=container, follow=follow, **options,

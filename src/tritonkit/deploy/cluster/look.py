@@ -11,7 +11,7 @@ from tritonkit.deploy.cluster.client import EXTRA, Cluster, Forbidden, NotThere
 from tritonkit.errors import ClientError, UsageError
 from tritonkit.extras import need_package
 
-__all__ = ["PART_OF", "Seen", "logs_of", "look", "served_by", "served_in"]
+__all__ = ["PART_OF", "Seen", "logs_of", "look", "pods_of", "served_by", "served_in"]
 
 PART_OF = "app.kubernetes.io/part-of=tritonkit"
 _METRICS_PORT = 8002
@@ -64,6 +64,18 @@ def look(cluster: Cluster) -> Seen:
     seen.claims = _optional(cluster, seen, "persistentvolumeclaims")
     seen.nodes = _optional(cluster, seen, "nodes")
     return seen
+
+
+def pods_of(cluster: Cluster) -> list[Object]:
+    """The pods alone.
+
+    Raises:
+        UsageError: the namespace is missing, or no pod of tritonkit is in it.
+        ClientError: the API server cannot be asked, or gives no right to it.
+    """
+    if pods := cluster.items("pods", PART_OF):
+        return pods
+    raise _nothing(cluster)
 
 
 def _optional(cluster: Cluster, seen: Seen, resource: str, selector: str = "") -> list[Object]:
