@@ -19,7 +19,7 @@ import tritonkit
 ROOMS = [
     "spec", "wire", "export", "optimize", "report", "render", "publish", "pipeline", "inspection",
     "scaffold", "serve", "client", "testing", "measure", "simulation", "tune", "plan", "diagnose",
-    "operate",
+    "operate", "deploy",
 ]  # fmt: skip
 """From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""
 GROUND = ["errors", "datatypes", "disk", "extras", "machine", "resources", "text"]

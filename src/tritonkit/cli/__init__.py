@@ -22,6 +22,7 @@ from tritonkit.cli import (
     dash,
     dashboard,
     demo,
+    deploy,
     diagnose,
     doctor,
     gateway,
@@ -75,6 +76,7 @@ app.command("certs")(certs.command)
 app.command("dash")(dash.command)
 app.command("dashboard")(dashboard.command)
 app.command("compose")(compose.command)
+app.add_typer(deploy.app, name="deploy")
 app.command("manifests")(manifests.command)
 app.command("new")(new.command)
 app.command("verify")(verify.command)

@@ -1,0 +1,86 @@
+"""`tritonkit deploy`: the repository on Kubernetes, as a Kustomize tree."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
+from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.errors import RenderError
+
+__all__ = ["DeployTarget", "app", "deploy"]
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+class DeployTarget(StrEnum):
+    """What runs it."""
+
+    kubernetes = "kubernetes"
+
+
+@app.callback()
+def deploy(
+    context: typer.Context,
+    target: Annotated[DeployTarget, typer.Option(help="What runs it.")] = DeployTarget.kubernetes,
+    repository: Repository = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write; deploy/kubernetes by default.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="For a new values.yaml; an older one must say the same.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Fail, with a diff, if a file differs; write nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over files that were edited by hand.")
+    ] = False,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Render what Kubernetes needs to serve the repository; `kubectl apply -k` takes each overlay.
+
+    What you decide is in OUT/values.yaml, which is written once.
+
+    Example: tritonkit deploy --target kubernetes --out deploy/kubernetes
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from tritonkit.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
+    from tritonkit.deploy.values import with_namespace, write_values
+
+    project = project_or_here(root)
+    folder = out or project / "deploy" / target.value
+    values = with_namespace(read_values(folder / FILE), namespace, folder / FILE)
+    facts = read_facts((repository or project / "model_repository").resolve(), values)
+    tree = render_tree(values, facts)
+    if check:
+        changes = compare(folder, tree)
+        if changes:
+            if not as_json:
+                print_line("\n".join(changes.differing.values()))
+            raise RenderError(
+                str(folder), found=f"not as rendered: {', '.join([*changes.differing, *changes.left])}",
+                todo="tritonkit deploy --target kubernetes, and commit what it wrote",
+            )  # fmt: skip
+    written = [] if check else write_tree(folder, tree, force=force)
+    if not check:
+        written += write_values(folder / FILE, values.namespace)
+    if as_json:
+        print_json(
+            {
+                "files": sorted(tree),
+                "written": [str(file) for file in written],
+                "facts": facts.to_dict(),
+            }
+        )
+        return
+    for file in written:
+        note(f"wrote {file}")
+    if not written:
+        note(f"{folder}: nothing to change")

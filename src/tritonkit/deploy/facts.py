@@ -1,0 +1,156 @@
+"""What a pod needs, computed from the repository it serves."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import RenderError
+from tritonkit.publish.existing import rendered_cores
+from tritonkit.resources import shipped
+from tritonkit.serve.command import python_run
+from tritonkit.serve.manifests import ContainerNeeds, container_needs
+from tritonkit.serve.repository import read_models
+from tritonkit.serve.shm import MIB
+
+if TYPE_CHECKING:
+    from tritonkit.deploy.values import Values
+
+__all__ = ["DRAIN_S", "STOP_S", "Facts", "read_facts"]
+
+STOP_S = 30
+"""For preStop: until the pod has left every endpoint list and its traffic has ended."""
+DRAIN_S = 48
+"""What entry.py takes at most after SIGTERM: 20 s for ensembles, 20 s for the rest, 8 s to unload."""
+MARGIN_S = 12
+PERIOD_S = 5
+"""Between two startup probes."""
+_START_S, _MODEL_S, _BYTES_PER_S = 60, 10, 10 * MIB
+_FETCH_MIB = 256
+_CORES = 2
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Figures of a repository.
+
+    Args:
+        needs: memory and shared memory, as for a container of Docker.
+        models: how many it holds.
+        file_bytes: the size of its files.
+        cores: whole cores of a pod.
+        cores_from: why so many.
+    """
+
+    needs: ContainerNeeds
+    models: int
+    file_bytes: int
+    cores: int
+    cores_from: str
+
+    @property
+    def memory_mib(self) -> int:
+        """Request and limit of a pod's memory."""
+        return self.needs.memory_bytes // MIB
+
+    @property
+    def shm_mib(self) -> int:
+        """The size of /dev/shm."""
+        return math.ceil(self.needs.shm_bytes / MIB)
+
+    @property
+    def fetch_mib(self) -> int:
+        """Request and limit of the init container's memory: it reads files in pieces."""
+        return _FETCH_MIB
+
+    @property
+    def file_mib(self) -> int:
+        """The size of the repository's files."""
+        return math.ceil(self.file_bytes / MIB)
+
+    @property
+    def volume_mib(self) -> int:
+        """Room for the repository: its files twice, because a new version comes beside the old one."""
+        return max(64, 2 * self.file_mib)
+
+    @property
+    def startup_s(self) -> int:
+        """What a start may take."""
+        least = _START_S + _MODEL_S * self.models + self.file_bytes / _BYTES_PER_S
+        return math.ceil(least / 30) * 30
+
+    @property
+    def startup_failures(self) -> int:
+        """Startup probes that may fail."""
+        return self.startup_s // PERIOD_S
+
+    @property
+    def period_s(self) -> int:
+        """Between two startup probes."""
+        return PERIOD_S
+
+    @property
+    def stop_s(self) -> int:
+        """For preStop."""
+        return STOP_S
+
+    @property
+    def drain_s(self) -> int:
+        """For entry.py after SIGTERM."""
+        return DRAIN_S
+
+    @property
+    def grace_s(self) -> int:
+        """From the order to end until the kubelet kills."""
+        return STOP_S + DRAIN_S + MARGIN_S
+
+    @property
+    def progress_s(self) -> int:
+        """What one step of a rolling update may take: fetching, starting, and the end of an old pod."""
+        return 2 * self.startup_s + self.grace_s
+
+    @property
+    def needs_json(self) -> str:
+        """What entry.py reads at /handover/needs.json, in one line."""
+        return json.dumps(asdict(self.needs), sort_keys=True)
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures for programs."""
+        names = [name for name, value in vars(Facts).items() if isinstance(value, property)]
+        computed = {name: getattr(self, name) for name in names if name != "needs_json"}
+        return {**asdict(self), **computed}
+
+
+def read_facts(repository: Path, values: Values) -> Facts:
+    """The facts of a repository.
+
+    Raises:
+        UsageError: there is no repository, or no model in it.
+        ServerStartError: a configuration cannot be read.
+        RenderError: a model has no version.
+    """
+    models = read_models(repository)
+    for model in models:
+        if not model.versions:
+            raise RenderError(
+                str(model.folder), found="the model has no version that is served",
+                wanted="a built repository: its files' sizes are needed", todo="tritonkit build",
+            )  # fmt: skip
+    rendered = rendered_cores(repository)
+    cores = values.cpu or rendered or _CORES
+    reason = (
+        "cpu in values.yaml" if values.cpu else "the cores that the repository was rendered for"
+    )
+    if not values.cpu and not rendered:
+        reason = "the repository says none"
+    files = [file for model in models for file in model.folder.rglob("*") if file.is_file()]
+    return Facts(
+        needs=container_needs(models, python_run(shipped("python_backends/backends"))),
+        models=len(models),
+        file_bytes=sum(file.stat().st_size for file in files),
+        cores=cores,
+        cores_from=reason,
+    )

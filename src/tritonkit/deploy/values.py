@@ -1,0 +1,204 @@
+"""`values.yaml` of a rendered tree: what a person decides. All of it has defaults."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tritonkit.disk import unwritable
+from tritonkit.errors import RenderError, SpecError, UsageError
+from tritonkit.spec.base import Strict
+from tritonkit.spec.document import read_document
+
+__all__ = [
+    "FILE",
+    "Gpu",
+    "Hpa",
+    "Images",
+    "Models",
+    "Values",
+    "read_values",
+    "with_namespace",
+    "write_values",
+]
+
+FILE = "values.yaml"
+
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+Label = Annotated[str, Field(pattern=f"^{_LABEL}$")]
+"""A name as RFC 1123 has it, which namespaces and claims go by."""
+Name = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$", max_length=253)]
+Cores = Annotated[int, Field(ge=1, le=1024, strict=True)]
+Replicas = Annotated[int, Field(ge=1, le=10_000, strict=True)]
+
+
+def _pinned(image: str) -> str:
+    """Refuse an image that may be another one tomorrow."""
+    name, _, tag = image.rpartition("/")[2].partition(":")
+    _, _, digest = image.partition("@")
+    if digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
+        return image
+    if not name or not tag or tag == "latest" or "@" in image or any(c.isspace() for c in image):
+        raise ValueError(
+            f"{image!r}; wanted NAME:TAG with a tag other than latest, or NAME@sha256:..."
+        )
+    return image
+
+
+def _store(url: str) -> str:
+    """Refuse what is no address of a store, and a password where it could be read."""
+    scheme, found, rest = url.partition("://")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("a password in the address (not shown); wanted it in the environment")
+    # `$` would be taken for a variable by the kubelet.
+    if (
+        not found
+        or not scheme.isalnum()
+        or not rest
+        or any(c.isspace() or c in "$\"'" for c in url)
+    ):
+        raise ValueError(f"{url!r}; wanted such as s3://bucket/models")
+    return url
+
+
+Image = Annotated[str, AfterValidator(_pinned)]
+
+
+class Images(Strict):
+    """The images of the pods, each pinned."""
+
+    server: Image = "tritonkit/server:0.1.0"
+    server_gpu: Image = "tritonkit/server-gpu:0.1.0"
+    tools: Image = "tritonkit/tools:0.1.0"
+
+
+class Models(Strict):
+    """Where pods take the repository from: exactly one of these."""
+
+    image: Image | None = None
+    """A model image, whose files an init container copies."""
+    image_volume: Image | None = None
+    """A model image that the cluster itself mounts (image volumes: Kubernetes 1.33 and newer by default)."""
+    store: Annotated[str, AfterValidator(_store)] | None = None
+    """A store that `tritonkit backup` wrote."""
+    claim: Name | None = None
+    """A PersistentVolumeClaim of the namespace with the repository in it, mounted read-only."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{' and '.join(given) or 'none'} given; wanted exactly one of image, image_volume, store, claim"
+            )
+        return self
+
+    @property
+    def source(self) -> str:
+        """The name of the one that is given."""
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+
+
+class Gpu(Strict):
+    """What a pod of the overlay `gpu` asks for."""
+
+    resource: Annotated[str, Field(pattern=r"^nvidia\.com/[a-z0-9][a-z0-9.-]*$")] = "nvidia.com/gpu"
+    """A resource of NVIDIA's device plugin: `nvidia.com/mig-1g.10gb` for a part of a GPU."""
+    count: Annotated[int, Field(ge=1, le=16, strict=True)] = 1
+    product: (
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")] | None
+    ) = None
+    """The node label `nvidia.com/gpu.product` that pods are held to."""
+
+
+class Hpa(Strict):
+    """Of the HorizontalPodAutoscaler."""
+
+    min: Replicas = 2
+    max: Replicas = 6
+    cpu_percent: Annotated[int, Field(ge=10, le=95, strict=True)] = 70
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min}, max is {self.max}; wanted min of at most max")
+        return self
+
+
+class Values(Strict):
+    """The file."""
+
+    namespace: Label = "tritonkit"
+    images: Images = Images()
+    models: Models = Models(image="tritonkit/models:1")
+    replicas: Replicas = 2
+    cpu: Cores | None = None
+    """Whole cores of a pod; those that the repository was rendered for by default."""
+    priority_class: Name | None = None
+    """A PriorityClass of the cluster."""
+    client_namespaces: tuple[Label, ...] = ()
+    """Namespaces whose pods may call, beside this one's."""
+    monitoring_namespace: Label = "monitoring"
+    """The namespace whose pods may read metrics."""
+    gpu: Gpu = Gpu()
+    hpa: Hpa = Hpa()
+    production: tuple[Literal["hpa"], ...] = ("hpa",)
+    """Components of the overlay `production`."""
+
+
+def read_values(file: Path) -> Values:
+    """The values of a file; the defaults where there is none.
+
+    Raises:
+        SpecError: it cannot be read, or has an unknown key or a value out of range.
+    """
+    if not file.exists():
+        return Values()
+    try:
+        return read_document(file, Values)
+    except SpecError as error:
+        raise SpecError(
+            error.where, found=error.found, wanted=error.wanted,
+            todo="correct it; docs/kubernetes.md says what may stand there", details=error.details,
+        ) from None  # fmt: skip
+
+
+def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
+    """The values with the namespace that a command line names; None leaves them.
+
+    Raises:
+        UsageError: the file names another one, or it is no name.
+    """
+    if namespace is None or namespace == values.namespace:
+        return values
+    if file.exists():
+        raise UsageError(
+            f"--namespace {namespace}", found=f"{file} says {values.namespace}",
+            todo="change it there",
+        )  # fmt: skip
+    if not re.fullmatch(_LABEL, namespace):
+        raise UsageError(
+            f"--namespace {namespace}", found="no namespace's name",
+            wanted="at most 63 small letters, digits and hyphens",
+        )  # fmt: skip
+    return values.model_copy(update={"namespace": namespace})
+
+
+def write_values(file: Path, namespace: str) -> list[Path]:
+    """Write the file with comments where there is none; gives it if it was written.
+
+    Raises:
+        RenderError: the folder cannot be written.
+    """
+    if file.exists():
+        return []
+    text = files("tritonkit.deploy").joinpath(FILE).read_text()
+    try:
+        file.write_text(text.replace("NAMESPACE", namespace))
+    except OSError as error:
+        raise unwritable(file.parent, error, RenderError) from error
+    return [file]
