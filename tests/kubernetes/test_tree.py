@@ -132,7 +132,8 @@ def test_values_change_the_files_and_stay(tmp_path: Path, repository: Path) -> N
     text = values.read_text().replace("replicas: 2", "replicas: 5")
     values.write_text(text)
     done = tritonkit_here(*arguments, cwd=tmp_path)
-    assert [Path(file).name for file in json.loads(done.stdout)["written"]] == ["deployment.yaml"]
+    written = [Path(file).name for file in json.loads(done.stdout)["written"]]
+    assert written == ["deployment.yaml", "scaledobject.yaml"]
     assert values.read_text() == text
     refusal = tritonkit_here(*arguments[:-1], "--namespace", "other", cwd=tmp_path)
     assert "values.yaml says vision" in failed(refusal, 2)

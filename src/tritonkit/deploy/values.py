@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from tritonkit.deploy.pinned import Image
+from tritonkit.deploy.scaling_values import Keda, Monitoring
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.spec.base import Strict
@@ -36,19 +38,6 @@ Cores = Annotated[int, Field(ge=1, le=1024, strict=True)]
 Replicas = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 
 
-def _pinned(image: str) -> str:
-    """Refuse an image that may be another one tomorrow."""
-    name, _, tag = image.rpartition("/")[2].partition(":")
-    _, _, digest = image.partition("@")
-    if digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
-        return image
-    if not name or not tag or tag == "latest" or "@" in image or any(c.isspace() for c in image):
-        raise ValueError(
-            f"{image!r}; wanted NAME:TAG with a tag other than latest, or NAME@sha256:..."
-        )
-    return image
-
-
 def _store(url: str) -> str:
     """Refuse what is no address of a store, and a password where it could be read."""
     scheme, found, rest = url.partition("://")
@@ -63,9 +52,6 @@ def _store(url: str) -> str:
     ):
         raise ValueError(f"{url!r}; wanted such as s3://bucket/models")
     return url
-
-
-Image = Annotated[str, AfterValidator(_pinned)]
 
 
 class Images(Strict):
@@ -146,7 +132,9 @@ class Values(Strict):
     """The namespace whose pods may read metrics."""
     gpu: Gpu = Gpu()
     hpa: Hpa = Hpa()
-    production: tuple[Literal["hpa"], ...] = ("hpa",)
+    keda: Keda = Keda()
+    monitoring: Monitoring = Monitoring()
+    production: tuple[Literal["hpa", "keda", "monitoring", "prometheus"], ...] = ("hpa",)
     """Components of the overlay `production`."""
 
     @property
@@ -154,6 +142,19 @@ class Values(Strict):
         """The Services' names, as pods here and elsewhere write them."""
         ends = ("", *(f".{self.namespace}{end}" for end in ("", ".svc", ".svc.cluster.local")))
         return tuple(f"{name}{end}" for name in ("triton", "triton-clusterip") for end in ends)
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.keda.window_s < 4 * self.monitoring.scrape_s:
+            raise ValueError(
+                f"keda.window_s is {self.keda.window_s}, monitoring.scrape_s is {self.monitoring.scrape_s};"
+                " wanted a window of at least four scrapes"
+            )
+        if {"hpa", "keda"} <= set(self.production):
+            raise ValueError(
+                "production has hpa and keda; wanted one of them: each sets the replicas"
+            )
+        return self
 
 
 def read_values(file: Path) -> Values:

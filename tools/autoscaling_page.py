@@ -1,0 +1,139 @@
+"""Write docs/autoscaling.svg and the table of docs/autoscaling.md: rules of autoscaling on one day of traffic.
+
+python tools/autoscaling_page.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tritonkit.measure.openloop import Slo
+from tritonkit.plan import Fleet, curve, read_traffic
+from tritonkit.plan.autoscaled import AutoscaledDay, Lag, Replica, Targets, autoscaled_day
+from tritonkit.plan.autoscaler import Behavior, Direction, Policy
+from tritonkit.plan.traffic import STEP_S
+from tritonkit.report.charts import Line, lines
+from tritonkit.report.page import environment
+from tritonkit.simulation import Batcher, Costs
+
+__all__ = ["days", "main", "texts"]
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAFFIC = ROOT / "examples" / "traffic" / "day-with-bursts.csv"
+PAGE, PLOT = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "autoscaling.svg"
+START, END = "<!-- rules -->\n", "<!-- /rules -->\n"
+TARGET_MS = 100.0
+LEAST, PEAK, MOST = 2, 8, 16
+"""Replicas: always, that the day's highest rate needs, and at most."""
+RULES = {
+    "CPU 70 %": (Targets(cpu=0.7), 300),
+    "CPU 80 %": (Targets(cpu=0.8), 300),
+    "queue over compute 0.5": (Targets(queue=0.5), 300),
+    "pending 8": (Targets(pending=8), 300),
+    "both": (Targets(queue=0.5, pending=8), 300),
+    "both, 600 s": (Targets(queue=0.5, pending=8), 600),
+    "both and CPU 80 %, 60 s": (Targets(cpu=0.8, queue=0.5, pending=8), 60),
+    "both and CPU 80 %, 300 s": (Targets(cpu=0.8, queue=0.5, pending=8), 300),
+    "both and CPU 80 %, 600 s": (Targets(cpu=0.8, queue=0.5, pending=8), 600),
+}
+"""What is held, and the stabilization window of scaling in, in seconds. The last is what the component `keda` has."""
+SHOWN = "both and CPU 80 %, 600 s"
+_POINTS = 36
+"""Steps for each point of the plot."""
+
+
+def days() -> dict[str, AutoscaledDay]:
+    """The day under each rule."""
+    fleet = Fleet(Batcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
+    one = curve(fleet)
+    held = one.highest_rate(Slo({99.0: TARGET_MS}))
+    traffic, replica = read_traffic(TRAFFIC, PEAK * held), Replica(fleet, one)
+    return {
+        name: autoscaled_day(
+            traffic, replica, targets, behavior=_behavior(down_s), lag=Lag(),
+            target_ms=TARGET_MS, held_per_s=held, least=LEAST, most=MOST,
+        )
+        for name, (targets, down_s) in RULES.items()
+    }  # fmt: skip
+
+
+def texts() -> dict[Path, str]:
+    """What the files have to say."""
+    found = days()
+    page = PAGE.read_text()
+    before, rest = page.split(START)
+    after = rest.split(END)[1]
+    return {PAGE: before + START + _table(found) + END + after, PLOT: _plot(found)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or check; 1 where a file is not as it would be written."""
+    parser = argparse.ArgumentParser(description="Rules of autoscaling on one day, as docs/.")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(arguments).check
+    differ = 0
+    for file, text in texts().items():
+        if file.exists() and file.read_text() == text:
+            continue
+        differ += 1
+        print(f"{file}: not current" if check else f"wrote {file}")
+        if not check:
+            file.write_text(text)
+    return 1 if check and differ else 0
+
+
+def _behavior(down_s: float) -> Behavior:
+    """Of the component `keda`, with a window of scaling in."""
+    down = Direction(down_s, (Policy("Percent", 10, 60), Policy("Pods", 1, 60)))
+    return Behavior(down=down)
+
+
+def _table(found: dict[str, AutoscaledDay]) -> str:
+    rows = [
+        "| rule, window of scaling in | p99 over the target | requests late | replica hours | changes | flaps | lag |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, day in found.items():
+        shown = name if " s" in name else f"{name}, {RULES[name][1]} s"
+        rows.append(
+            f"| {shown} | {day.p99_ms / TARGET_MS:.1f} | {day.late:.1%} | {day.replica_hours:.0f} |"
+            f" {day.changes} | {day.flaps} | {day.lag_s:.0f} s |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _plot(found: dict[str, AutoscaledDay]) -> str:
+    chosen = ("CPU 70 %", "pending 8", SHOWN)
+    plot = lines([Line(name, _points(found[name])) for name in chosen], width=960, height=320)
+    loader = environment(ROOT / "src/tritonkit/plan/templates")
+    template = loader.from_string(
+        '{% import "charts.svg.j2" as svg %}'
+        '{{ svg.lines(plot, "day", "Replicas", "Replicas that answer over the day.", "hour", "replicas") }}'
+    )
+    style = (
+        "svg{font-family:sans-serif;background:#fff}text{fill:#333}.grid{stroke:#ddd}.axis{stroke:#333}"
+        ".line{fill:none;stroke-width:1.5}.line-0{stroke:#888}.line-1{stroke:#d55e00}.line-2{stroke:#0072b2}"
+    )
+    text = template.render(plot=plot).strip()
+    head, _, body = text.partition(">")
+    lines_of = [line for line in body.splitlines() if line.strip()]
+    return (
+        f'{head} xmlns="http://www.w3.org/2000/svg"><style>{style}</style>\n'
+        + "\n".join(lines_of)
+        + "\n"
+    )
+
+
+def _points(day: AutoscaledDay) -> list[tuple[float, float | None]]:
+    steps = range(0, len(day.replicas), _POINTS)
+    return [
+        (step * STEP_S / 3600, sum(part) / len(part))
+        for step in steps
+        if (part := day.replicas[step : step + _POINTS])
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
