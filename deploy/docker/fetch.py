@@ -3,7 +3,7 @@
     fetch.py [--source DIR] [--to DIR]
 
 The source is /source where something is mounted there (an image volume, a claim), else the /repository of this image
-(`tritonkit deploy image`). What is in the target before goes. Exit code 4: refused, with the reason in one line.
+(docs/kubernetes.md). What is in the target before goes. Exit code 4: refused, with the reason in one line.
 Standard library only.
 """
 
@@ -41,7 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _fetch(source: Path, target: Path) -> int:
     if not any(source.glob("*/config.pbtxt")):
         return _refuse(
-            source, "no NAME/config.pbtxt in it", "tritonkit deploy image, or mount a repository"
+            source,
+            "no NAME/config.pbtxt in it",
+            "make the image with a repository in it, or mount one (docs/kubernetes.md)",
         )
     began = time.monotonic()
     for old in target.iterdir():
