@@ -1,0 +1,112 @@
+"""The small programs of the server's image that Kubernetes runs: fetch.py, health.py, stop.py."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+
+
+def fetch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program as the image has it: beside integrity.py, without tritonkit."""
+    image = tmp_path / "image"
+    image.mkdir(exist_ok=True)
+    shutil.copy(CLONE / "deploy/docker/fetch.py", image)
+    shutil.copy(CLONE / "src/tritonkit/publish/integrity.py", image)
+    command = [sys.executable, "-IS", str(image / "fetch.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A repository with one published model, and what Python wrote beside it."""
+    version = tmp_path / "source" / "m" / "1"
+    version.mkdir(parents=True)
+    (version / "model.onnx").write_bytes(b"weights")
+    config = "# Rendered by tritonkit from models/m/model.yaml (target cpu, cores 2)."
+    (version.parent / "config.pbtxt").write_text(f'{config}\nname: "m"\n')
+    for folder, name in ((version, "model.onnx"), (version.parent, "config.pbtxt")):
+        content = (folder / name).read_bytes()
+        files, sizes = {name: sha256(content).hexdigest()}, {name: len(content)}
+        manifest = {"model": "m", "files": files, "sizes": sizes}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    (version / "__pycache__").mkdir()
+    return version.parents[1]
+
+
+def test_a_repository_is_copied_in_place_of_the_old_one(tmp_path: Path, source: Path) -> None:
+    """What was there goes, and what Python wrote beside a model does not come."""
+    target = tmp_path / "models"
+    (target / "old" / "1").mkdir(parents=True)
+    done = fetch(tmp_path, "--source", str(source), "--to", str(target))
+    assert done.returncode == 0, done.stderr
+    assert "verified in" in done.stdout
+    found = sorted(str(file.relative_to(target)) for file in target.rglob("*") if file.is_file())
+    assert found == ["m/1/manifest.json", "m/1/model.onnx", "m/config.pbtxt", "m/manifest.json"]
+    assert not (target / "old").exists()
+    assert not (target / "m/1/__pycache__").exists()
+
+
+def test_a_file_that_is_not_as_published_is_named(tmp_path: Path, source: Path) -> None:
+    """The pod does not start with it."""
+    (source / "m/1/model.onnx").write_bytes(b"weighty")
+    (tmp_path / "models").mkdir()
+    done = fetch(tmp_path, "--source", str(source), "--to", str(tmp_path / "models"))
+    assert (done.returncode, "model.onnx" in done.stderr) == (4, True)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
+    """As is one that is not there."""
+    done = fetch(tmp_path, "--source", str(tmp_path / "nothing"), "--to", str(tmp_path))
+    assert (done.returncode, "config.pbtxt" in done.stderr) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "alive"),
+    [(b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.1 400 Bad\r\n\r\n", False), (b"", False)],
+    ids=["answers", "is not live", "says nothing"],
+)
+def test_alive_is_who_answers(tmp_path: Path, answer: bytes, alive: bool) -> None:
+    """And who is not there to be asked is being started: that is not for the kubelet to end."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import health; from pathlib import Path\n"
+        "print(health.alive(Path(sys.argv[2]), 0.5))"
+    )
+    command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(tmp_path)]
+
+    def asked() -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert asked() == "True"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(tmp_path / "http.sock"))
+        listening.listen()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1024)
+                if answer:
+                    connection.sendall(answer)
+                else:
+                    connection.recv(1024)
+
+        threading.Thread(target=serve, daemon=True).start()
+        assert asked() == str(alive)
+
+
+def test_stop_wants_a_server_that_runs() -> None:
+    """Outside a container that serves there is nothing to leave."""
+    command = [sys.executable, "-IS", str(CLONE / "deploy/docker/stop.py"), "soon"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
