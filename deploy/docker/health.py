@@ -37,9 +37,9 @@ _ALIVE_S = 8.0
 def dead_stubs(proc: Path = Path("/proc"), folder: Path = RUN) -> set[int]:
     """The stubs that ended, that no process has waited for, and whose models were not loaded again."""
     found = set()
-    for folder in proc.glob("[0-9]*"):
+    for process in proc.glob("[0-9]*"):
         try:
-            head, name, rest = (folder / "stat").read_text().partition(_STUB)
+            head, name, rest = (process / "stat").read_text().partition(_STUB)
         except OSError:
             continue
         if name and rest.split()[0] == "Z":

@@ -110,3 +110,18 @@ def test_stop_wants_a_server_that_runs() -> None:
     command = [sys.executable, "-IS", str(CLONE / "deploy/docker/stop.py"), "soon"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
+def test_a_stub_whose_model_was_loaded_again_is_not_dead(tmp_path: Path) -> None:
+    """It stays a zombie below Triton, which does not wait for it."""
+    for number, state in ((77, "Z"), (78, "Z"), (79, "S")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "stat").write_text(f"{number} (triton_python_b) {state} 1 1")
+    (tmp_path / "replaced-stubs").write_text("77")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import health; from pathlib import Path\n"
+        "print(health.dead_stubs(Path(sys.argv[2]), Path(sys.argv[2])))"
+    )
+    command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{78}"
