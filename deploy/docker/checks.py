@@ -12,7 +12,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MIB", "Refused", "check_key", "check_memory", "check_repository", "read_needs"]
+__all__ = [
+    "MIB", "Refused", "check_key", "check_memory", "check_repository", "printable", "read_needs",
+]  # fmt: skip
 
 MIB = 1 << 20
 _KEY = re.compile(r"[A-Za-z0-9._~-]{16,256}")
@@ -22,10 +24,10 @@ class Refused(Exception):
     """A mistake to mend before the next start: where, what was found, what to do."""
 
     def __init__(self, where: Path, found: str, todo: str) -> None:
-        super().__init__(f"error: {_printable(where)}: {_printable(found)}\n  do: {todo}")
+        super().__init__(f"error: {printable(where)}: {printable(found)}\n  do: {todo}")
 
 
-def _printable(text: object) -> str:
+def printable(text: object) -> str:
     """What a terminal would act on is written out: names come from a repository, which may be anyone's."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 

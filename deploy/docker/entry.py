@@ -12,6 +12,7 @@ started again. Standard library only: `core` is a copy of src/tritonkit/serve/co
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import re
@@ -25,7 +26,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
+from checks import (
+    MIB,
+    Refused,
+    check_key,
+    check_memory,
+    check_repository,
+    printable,
+    read_needs,
+)
 from core.backoff import Backoff
 from core.drain import finish_ensembles
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
@@ -37,10 +46,10 @@ from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, fi
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
 from core.unix_http import Admin
-from health import REPLACED, RUN, STOPPING, ready
+from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 
-__all__ = ["command", "ensembles", "main"]
+__all__ = ["command", "ensembles", "main", "not_loaded"]
 
 HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
@@ -250,7 +259,7 @@ def _supervise(
     while True:
         # Made anew each time: models may have been published since the last start.
         process = launch()
-        for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED):
+        for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED, LOADED):
             (RUN / name).unlink(missing_ok=True)
         server = process.start()
         verifier = Verifier(repository)
@@ -294,6 +303,22 @@ def ensembles(repository: Path) -> list[str]:
     return ordered
 
 
+def not_loaded(admin: Admin) -> list[str]:
+    """The models without a version that answers, each with Triton's reason."""
+    try:
+        entries = admin.index()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return [f"Triton does not say which models it has: {error}"]
+    there = {entry.get("name") for entry in entries if entry.get("state") == "READY"}
+    # One that Triton never tried to load, because it came after the start, has no state.
+    tried = [entry for entry in entries if entry.get("state") and entry.get("reason") != "unloaded"]
+    return [
+        printable(f"model {entry['name']}: {entry.get('reason') or entry['state'].lower()}")
+        for entry in tried
+        if entry.get("name") not in there
+    ]
+
+
 def _watch(
     server: subprocess.Popen[bytes], asked: list[int], rest: Restarting[Any] | None,
     verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges,
@@ -301,6 +326,7 @@ def _watch(
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     stubs: StubWatch | None = None
     lost: list[str] = []
+    missing: list[str] = []
 
     def tell(kind: str, text: str, model: str) -> None:
         _say(f"{'error' if kind == 'stub_lost' else 'warning'}: model {model}: {text}")
@@ -323,7 +349,12 @@ def _watch(
             stubs.scan()
             (RUN / REPLACED).write_text(" ".join(map(str, sorted(stubs.replaced))))
         elif ready():
-            stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell)
+            before, missing = missing, not_loaded(admin)
+            if not missing:
+                stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell)
+                (RUN / LOADED).write_text("")
+            elif missing != before:
+                _say("error: not ready: " + "; ".join(missing))
     return "", stubs is not None
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["REPLACED", "RUN", "STOPPING", "alive", "dead_stubs", "main", "ready"]
+__all__ = ["LOADED", "REPLACED", "RUN", "STOPPING", "alive", "dead_stubs", "main", "ready"]
 
 RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs of the container's own)
 """Where entry.py has Triton make its sockets; this user's alone."""
@@ -27,6 +27,9 @@ REPLACED = "replaced-stubs"
 
 STOPPING = "stopping"
 """The file there that stop.py writes."""
+
+LOADED = "loaded"
+"""The file there that entry.py writes once every model has a version that answers; Triton is ready without."""
 
 # The kernel keeps 15 characters of triton_python_backend_stub (proc(5), comm).
 _STUB = "(triton_python_b)"
@@ -95,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     if dead:
         sys.stdout.write(f"{len(dead)} Python stubs have died\n")
         return 1
-    if not ready():
+    if not (RUN / LOADED).exists() or not ready():
         sys.stdout.write("not ready: a model loads or did not, or the server does not answer\n")
         return 1
     return 0

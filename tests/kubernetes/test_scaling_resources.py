@@ -121,7 +121,9 @@ def test_prometheus_is_restricted_and_sees_pods_of_its_namespace_only() -> None:
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
         "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert container["resources"]["limits"].keys() == {"cpu", "memory"}
     role = resource("components/prometheus/role.yaml")
@@ -195,7 +197,7 @@ def test_what_triggers_say_of_two_replicas(
     for model, figures in series.items():
         for instance in "ab":
             found += _of_model(query, model, instance, figures)
-    assert _holds(tmp_path, query, found, [{"labels": "{}", "value": value}])
+    _check(tmp_path, query, found, [{"labels": "{}", "value": value}])
 
 
 @PROMETHEUS
@@ -203,7 +205,7 @@ def test_what_triggers_say_of_two_replicas(
 def test_without_replicas_triggers_say_nothing(tmp_path: Path, query: str) -> None:
     """So that KEDA falls back: 0 would scale in."""
     other = [{"series": 'up{job="other"}', "values": "1x40"}]
-    assert _holds(tmp_path, query, other, [])
+    _check(tmp_path, query, other, [])
 
 
 def _of_model(query: str, model: str, instance: str, figures: Any) -> list[dict[str, str]]:
@@ -219,8 +221,8 @@ def _of_model(query: str, model: str, instance: str, figures: Any) -> list[dict[
     ]
 
 
-def _holds(folder: Path, query: str, series: list[Any], wanted: list[Any]) -> bool:
-    """Whether Prometheus' own test of a query gives this after five minutes."""
+def _check(folder: Path, query: str, series: list[Any], wanted: list[Any]) -> None:
+    """Prometheus' own test of a query: what it gives after five minutes."""
     keda = Keda()
     expr = keda.queue_query("n") if query == "queue" else keda.pending_query("n")
     case = {
@@ -232,4 +234,3 @@ def _holds(folder: Path, query: str, series: list[Any], wanted: list[Any]) -> bo
     file.write_text(yaml.safe_dump({"tests": [case]}))
     run = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True)  # noqa: S607
     assert run.returncode == 0, run.stdout + run.stderr
-    return True

@@ -13,7 +13,7 @@ import yaml
 
 from tests.cli.running import failed, tritonkit_here
 from tests.server.models import ModelText, write_repository
-from tritonkit.deploy import Values, compare, read_facts, read_values, write_tree
+from tritonkit.deploy import Values, compare, read_facts, read_values, render_tree, write_tree
 from tritonkit.deploy.values import Gpu
 from tritonkit.errors import RenderError, SpecError
 from tritonkit.serve.shm import MIB
@@ -40,6 +40,19 @@ def test_the_numbers_are_those_of_the_repository(repository: Path, render: Rende
     assert needs["shm_bytes"] == facts.needs.shm_bytes
     probe = triton["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == facts.startup_s
+
+
+def test_fewer_cores_than_were_rendered_for_have_their_configuration(tmp_path: Path) -> None:
+    """A pod of one core does not take what was computed for four."""
+    header = "# Rendered by tritonkit from models/net/model.yaml (target cpu, cores 4)."
+    folder = write_repository(tmp_path / "models", {"net": ModelText()})
+    config = folder / "net" / "config.pbtxt"
+    config.write_text(f"{header}\n{config.read_text()}")
+    for cores, wanted in ((1, "--model-config-name=cores-1"), (3, "--model-config-name=cores-3")):
+        tree = render_tree(Values(), read_facts(folder, Values(cpu=cores)))
+        assert pod(tree)["containers"][0]["args"] == ["--own-key", wanted]
+    tree = render_tree(Values(), read_facts(folder, Values()))
+    assert pod(tree)["containers"][0]["args"] == ["--own-key"]
 
 
 @pytest.mark.parametrize(

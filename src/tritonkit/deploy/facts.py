@@ -17,6 +17,7 @@ from tritonkit.serve.command import python_run
 from tritonkit.serve.manifests import ContainerNeeds, container_needs
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB
+from tritonkit.serve.start import config_for
 
 if TYPE_CHECKING:
     from tritonkit.deploy.values import Values
@@ -48,6 +49,7 @@ class Facts:
         file_bytes: the size of its files.
         cores: whole cores of a pod.
         cores_from: why so many.
+        config: the name of the models' configurations for so many cores; empty where `config.pbtxt` is for them.
     """
 
     needs: ContainerNeeds
@@ -55,6 +57,7 @@ class Facts:
     file_bytes: int
     cores: int
     cores_from: str
+    config: str = ""
 
     @property
     def memory_mib(self) -> int:
@@ -164,6 +167,7 @@ def read_facts(repository: Path, values: Values) -> Facts:
         file_bytes=sum(file.stat().st_size for file in files),
         cores=cores,
         cores_from=reason,
+        config=config_for(repository, cores),
     )
 
 

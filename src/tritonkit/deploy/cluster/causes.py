@@ -60,7 +60,7 @@ def _not_created(deployment: Object, _: Seen) -> Cause | None:
         return Cause(
             "quota exceeded", where, text.partition("forbidden: ")[2] or text,
             wanted="a quota with room for all replicas and one more while it rolls",
-            todo="kubectl describe quota; raise it, or lower replicas or resources in values.yaml", owner=name,
+            todo="kubectl describe quota; raise it, or lower replicas or cpu in values.yaml", owner=name,
         )  # fmt: skip
     if "violates PodSecurity" in text:
         return Cause(

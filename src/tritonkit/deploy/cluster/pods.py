@@ -105,7 +105,7 @@ def _evicted(it: Subject) -> Cause | None:
     return it.cause(
         "evicted", "", str(status.get("message", "the node took it away")),
         "a node with enough ephemeral storage and memory",
-        "set requests and limits of ephemeral-storage in values.yaml; kubectl describe node",
+        "kubectl describe node says what it lacks; models and /tmp are the pod's volumes, whose sizes are rendered",
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def _unschedulable(it: Subject) -> Cause | None:
         todo = (
             "add a GPU node and its device plugin, or use the overlay cpu"
             if gpu
-            else "add nodes, or lower resources or replicas in values.yaml"
+            else "add nodes, or lower `cpu` or `replicas` in values.yaml"
         )
         asked = [
             f"{each['name']} asks for {value} of {key}"
@@ -155,7 +155,7 @@ def _unschedulable(it: Subject) -> Cause | None:
     return it.cause(
         "no node fits", "", text or "the scheduler has not said why",
         "a node that meets selector, affinity, taints and spread",
-        "kubectl describe nodes; change nodeSelector or tolerations in values.yaml",
+        "kubectl describe nodes; a nodeSelector or tolerations belong into an overlay of your own",
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def _image(it: Subject) -> Cause | None:
             return it.cause(
                 "image absent", each["name"], f"{image} is not on the node, and the policy is {policy}",
                 "the image on every node", "load it there (kind load, ctr -n k8s.io images import), or push it to a"
-                " registry and set pullPolicy: IfNotPresent",
+                " registry; the rendered policy is IfNotPresent",
             )  # fmt: skip
         if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}:
             said = [text for text in it.events("Failed") if "pull image" in text]
@@ -187,7 +187,7 @@ def _image(it: Subject) -> Cause | None:
                 "image cannot be pulled", each["name"],
                 said[-1] if said else f"{image}: {waiting.get('message', reason)}",
                 f"{image} in a registry that the node reaches, or on the node (policy {policy})",
-                "push it, correct images: in values.yaml, or add an imagePullSecret; or load it on each node",
+                "push it, correct `images` or `models` in values.yaml, or load it on each node",
             )  # fmt: skip
         if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
             return it.cause(
@@ -206,7 +206,7 @@ def _memory(it: Subject) -> Cause | None:
                 "out of memory", each["name"],
                 f"OOMKilled at its limit of {limit}, {each.get('restartCount', 0)} restarts",
                 "a limit above what models, Python stubs, arena and /dev/shm take together",
-                "raise memory in values.yaml; render again with a measured profile, which computes it",
+                "tritonkit deploy --check: the limit is computed from the repository that it was rendered for",
             )  # fmt: skip
     return None
 
@@ -220,7 +220,7 @@ def _init(it: Subject) -> Cause | None:
         if damaged := _DAMAGED.search(log):
             return it.cause(
                 "damaged repository", name, damaged[0].strip(), "every file as its manifest says",
-                "build and push the repository again: tritonkit build, tritonkit deploy image", last,
+                "tritonkit build, and make the models' image (or copy) again", last,
             )  # fmt: skip
         if store := _STORE.search(log):
             return it.cause(
@@ -326,12 +326,12 @@ POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
     _init,
     partial(
         _said, pattern=_SHM, name="shared memory too small", wanted="room for the Python stubs",
-        todo="raise shm in values.yaml, or render again: tritonkit deploy computes it",
+        todo="tritonkit deploy --check: /dev/shm is computed from the repository that it was rendered for",
     ),
     _model,
     _stub,
-    partial(_probe, kind="Liveness", todo="raise the probe's timeout and the CPU limit in values.yaml"),
-    partial(_probe, kind="Startup", todo="raise the startup budget in values.yaml; tritonkit deploy logs"),
+    partial(_probe, kind="Liveness", todo="raise `cpu` in values.yaml; tritonkit deploy logs --previous"),
+    partial(_probe, kind="Startup", todo="tritonkit deploy logs --previous says what it waits for"),
     _crash,
     partial(_probe, kind="Readiness", todo="tritonkit deploy logs; the text above is the probe's own"),
     _starting,
