@@ -58,7 +58,7 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701  # nosec B701 (YAML, from checked values)
+        autoescape=False,  # noqa: S701 (YAML, from checked values)  # nosec B701
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
