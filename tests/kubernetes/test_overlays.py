@@ -17,8 +17,11 @@ Resource = dict[str, Any]
 Build = Callable[[str], list[Resource]]
 VERSIONS = ("1.32", "1.34", "1.36")
 """Minor versions of Kubernetes whose schemas everything is held against."""
-OVERLAYS = ("cpu", "gpu", "hpa", "keda", "monitoring", "prometheus", "production")
-CUSTOM = ("keda.sh/v1alpha1", "monitoring.coreos.com/v1")
+OVERLAYS = (
+    "cpu", "gpu", "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus",
+    "production",
+)  # fmt: skip
+CUSTOM = ("keda.sh/v1alpha1", "http.keda.sh/v1beta1", "monitoring.coreos.com/v1")
 """APIs that Kubernetes' own schemas lack."""
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 

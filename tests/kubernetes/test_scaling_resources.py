@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tritonkit.deploy.facts import Facts
-from tritonkit.deploy.scaling_values import Keda, Monitoring
+from tritonkit.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
 from tritonkit.deploy.tree import render_tree
-from tritonkit.deploy.values import Values
+from tritonkit.deploy.values import AUTOSCALERS, Values
 from tritonkit.operate.observe import ALERTS
 from tritonkit.serve.manifests import ContainerNeeds
 
@@ -69,15 +69,50 @@ def test_keda_scales_by_what_waits_and_has_cpu_as_the_floor() -> None:
 def test_an_outage_of_prometheus_never_scales_in() -> None:
     """Fallback: those that there are, and never out of bounds."""
     assert scaled_object()["fallback"]["behavior"] == "currentReplicasIfHigher"
-    values = Values(replicas=50, keda=Keda(min=3, max=9))
+    values = Values(replicas=50, scaling=Scaling(min=3, max=9))
     found = yaml.safe_load(render(values)["components/keda/scaledobject.yaml"])["spec"]
     assert found["fallback"]["replicas"] == 9
 
 
-def test_the_deployment_leaves_its_number_to_keda() -> None:
+@pytest.mark.parametrize("component", AUTOSCALERS)
+def test_the_deployment_leaves_its_number_to_the_autoscaler(component: str) -> None:
     """Else every `kubectl apply` would set it back."""
-    patch = resource("components/keda/kustomization.yaml")["patches"][0]["patch"]
+    patch = resource(f"components/{component}/kustomization.yaml")["patches"][0]["patch"]
     assert yaml.safe_load(patch) == [{"op": "remove", "path": "/spec/replicas"}]
+
+
+def test_prometheus_adapter_asks_what_keda_asks() -> None:
+    """Each metric that the autoscaler reads has a rule, with the query of KEDA's trigger and the same target."""
+    rules = yaml.safe_load(
+        resource("components/prometheus-adapter/rules.yaml")["data"]["config.yaml"]
+    )
+    queries = {rule["name"]["as"]: rule["metricsQuery"] for rule in rules["externalRules"]}
+    spec = resource("components/prometheus-adapter/horizontalpodautoscaler.yaml")["spec"]
+    external = [one["external"] for one in spec["metrics"] if one["type"] == "External"]
+    triggers = scaled_object()["triggers"]
+    assert len(external) == 2
+    for metric, trigger in zip(external, triggers[:2], strict=True):
+        assert queries[metric["metric"]["name"]] == trigger["metadata"]["query"]
+        assert metric["target"] == {
+            "type": "AverageValue",
+            "averageValue": trigger["metadata"]["threshold"],
+        }
+
+
+def test_requests_that_wait_for_a_pod_come_by_a_name_that_rest_answers() -> None:
+    """The interceptor hands on the caller's Host, and the pod's Envoy refuses names it does not know."""
+    tree = render(Values(to_zero=ToZero(hosts=("models.example.org",))))
+    routes = list(yaml.safe_load_all(tree["components/scale-to-zero/interceptorroutes.yaml"]))
+    deployment = yaml.safe_load(tree["base/deployment.yaml"])
+    [triton] = deployment["spec"]["template"]["spec"]["containers"]
+    [known] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_HTTP_HOSTS"]
+    for route in routes:
+        [rule] = route["spec"]["rules"]
+        assert {"triton-waking", "models.example.org"} <= set(rule["hosts"]) <= set(known.split())
+    scaled = yaml.safe_load(tree["components/scale-to-zero/scaledobject.yaml"])["spec"]
+    assert scaled["minReplicaCount"] == 0
+    asked = [trigger["metadata"]["interceptorRoute"] for trigger in scaled["triggers"]]
+    assert asked == [route["metadata"]["name"] for route in routes]
 
 
 def test_a_prometheus_of_ones_own_is_asked_instead() -> None:
@@ -98,7 +133,7 @@ def test_jobs_are_called_as_alerts_and_triggers_ask_for_them() -> None:
     data = resource("components/prometheus/configmap.yaml")["data"]
     job = yaml.safe_load(data["prometheus.yml"])["scrape_configs"][0]
     assert job["job_name"] == "triton"
-    assert 'job="triton"' in Keda().queue_query("n")
+    assert 'job="triton"' in Scaling().queue_query("n")
 
 
 def test_alerts_and_dashboard_are_those_of_observe() -> None:
@@ -134,12 +169,19 @@ def test_prometheus_is_restricted_and_sees_pods_of_its_namespace_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"min": 5, "max": 2}, {"queue_ratio": 0}, {"window_s": 30}, {"prometheus": "a b"}]
+    "wrong",
+    [
+        {"scaling": {"min": 5, "max": 2}},
+        {"scaling": {"queue_ratio": 0}},
+        {"scaling": {"window_s": 30}},
+        {"keda": {"prometheus": "a b"}},
+        {"to_zero": {"hosts": ["a b"]}},
+    ],
 )
 def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
     """Out of range."""
-    with pytest.raises(ValueError, match=r"min is 5|queue_ratio|window_s|prometheus"):
-        Keda(**wrong)
+    with pytest.raises(ValueError, match=r"min is 5|queue_ratio|window_s|prometheus|hosts"):
+        Values(**wrong)
 
 
 def test_values_that_do_not_go_together_are_refused() -> None:
@@ -223,8 +265,8 @@ def _of_model(query: str, model: str, instance: str, figures: Any) -> list[dict[
 
 def _check(folder: Path, query: str, series: list[Any], wanted: list[Any]) -> None:
     """Prometheus' own test of a query: what it gives after five minutes."""
-    keda = Keda()
-    expr = keda.queue_query("n") if query == "queue" else keda.pending_query("n")
+    scaling = Scaling()
+    expr = scaling.queue_query("n") if query == "queue" else scaling.pending_query("n")
     case = {
         "interval": "15s",
         "input_series": series,

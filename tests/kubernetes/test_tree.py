@@ -91,7 +91,7 @@ def test_models_come_from_where_values_say(
         ("models: {store: 's3://user:word@host/x'}", "password"),
         ("models: {store: 's3://bucket/$(HOME)'}", "such as s3://"),
         ("namespace: Up_Per", "namespace"),
-        ("hpa: {min: 5, max: 2}", "min of at most max"),
+        ("scaling: {min: 5, max: 2}", "min of at most max"),
         ("gpu: {resource: 'a b'}", "gpu"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from tritonkit.deploy.pinned import Image
-from tritonkit.deploy.scaling_values import Keda, Monitoring
+from tritonkit.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.spec.base import Strict
@@ -19,7 +19,6 @@ from tritonkit.spec.document import read_document
 __all__ = [
     "FILE",
     "Gpu",
-    "Hpa",
     "Images",
     "Models",
     "Values",
@@ -101,18 +100,11 @@ class Gpu(Strict):
     """The node label `nvidia.com/gpu.product` that pods are held to."""
 
 
-class Hpa(Strict):
-    """Of the HorizontalPodAutoscaler."""
-
-    min: Replicas = 2
-    max: Replicas = 6
-    cpu_percent: Annotated[int, Field(ge=10, le=95, strict=True)] = 70
-
-    @model_validator(mode="after")
-    def _order(self) -> Self:
-        if self.min > self.max:
-            raise ValueError(f"min is {self.min}, max is {self.max}; wanted min of at most max")
-        return self
+Component = Literal[
+    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus"
+]
+AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
+"""Those that set the number of replicas."""
 
 
 class Values(Strict):
@@ -131,28 +123,41 @@ class Values(Strict):
     monitoring_namespace: Label = "monitoring"
     """The namespace whose pods may read metrics."""
     gpu: Gpu = Gpu()
-    hpa: Hpa = Hpa()
+    scaling: Scaling = Scaling()
     keda: Keda = Keda()
+    to_zero: ToZero = ToZero()
     monitoring: Monitoring = Monitoring()
-    production: tuple[Literal["hpa", "keda", "monitoring", "prometheus"], ...] = ("hpa",)
+    production: tuple[Component, ...] = ("hpa",)
     """Components of the overlay `production`."""
 
     @property
     def http_hosts(self) -> tuple[str, ...]:
-        """The Services' names, as pods here and elsewhere write them."""
+        """The names under which REST is called: the Services', as pods write them, and those of `to_zero`."""
+        return (
+            *self.names_of("triton"), *self.names_of("triton-clusterip"), *self.to_zero_hosts
+        )  # fmt: skip
+
+    @property
+    def to_zero_hosts(self) -> tuple[str, ...]:
+        """The names for which KEDA's interceptor wakes the server."""
+        return (*self.names_of("triton-waking"), *self.to_zero.hosts)
+
+    def names_of(self, service: str) -> tuple[str, ...]:
+        """A Service's name as pods of this namespace and of others write it."""
         ends = ("", *(f".{self.namespace}{end}" for end in ("", ".svc", ".svc.cluster.local")))
-        return tuple(f"{name}{end}" for name in ("triton", "triton-clusterip") for end in ends)
+        return tuple(f"{service}{end}" for end in ends)
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        if self.keda.window_s < 4 * self.monitoring.scrape_s:
+        if self.scaling.window_s < 4 * self.monitoring.scrape_s:
             raise ValueError(
-                f"keda.window_s is {self.keda.window_s}, monitoring.scrape_s is {self.monitoring.scrape_s};"
+                f"scaling.window_s is {self.scaling.window_s}, monitoring.scrape_s is {self.monitoring.scrape_s};"
                 " wanted a window of at least four scrapes"
             )
-        if {"hpa", "keda"} <= set(self.production):
+        autoscalers = [name for name in AUTOSCALERS if name in self.production]
+        if len(autoscalers) > 1:
             raise ValueError(
-                "production has hpa and keda; wanted one of them: each sets the replicas"
+                f"production has {' and '.join(autoscalers)}; wanted one of them: each sets the replicas"
             )
         return self
 
