@@ -18,6 +18,7 @@ from tritonkit.errors import (
     ModelNotFound,
     ModelNotReady,
     Overloaded,
+    ServerStopping,
     ServerUnavailable,
 )
 from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
@@ -93,6 +94,11 @@ def calmed(_: Peer, stream: int) -> bytes:
     return frames.rst_stream(stream, frames.ENHANCE_YOUR_CALM)
 
 
+def reset(_: Peer, stream: int) -> bytes:
+    """By a server, or a proxy of it, that ends."""
+    return frames.rst_stream(stream, frames.CANCEL)
+
+
 def gone_away(_: Peer, stream: int) -> bytes:
     """The last call looked at is an earlier one."""
     return frames.frame(frames.GOAWAY, 0, 0, (stream - 2).to_bytes(4) + bytes(4))
@@ -127,6 +133,9 @@ MAYBE = {
         ServerUnavailable,
     ),
     "calmed": (calmed, Overloaded),
+    "cancelled there": (said(1, "CANCELLED"), ServerStopping),
+    "reset there": (reset, ServerStopping),
+    "a model's own cancellation": (said(1, "the user left"), InferenceError),
 }
 SURELY_NOT = {
     "refused": refused,
@@ -178,9 +187,10 @@ NO_VERSION = "Request for unknown model: 'm' has no available versions"
 class Ending:
     """Servers behind one address: the first connection's answers once, and then has unloaded its models."""
 
-    def __init__(self, others_answer: bool) -> None:
+    def __init__(self, others_answer: bool, last: Any = None) -> None:
         self.connections = 0
         self.others_answer = others_answer
+        self.last = last or said(5, NO_VERSION)
 
     def __call__(self, peer: Peer, number: int) -> None:
         """One connection."""
@@ -190,7 +200,7 @@ class Ending:
 
         def act(peer: Peer, stream: int) -> bytes:
             goes_on = server.work == 1 if ends else self.others_answer
-            return _answered(peer, stream) if goes_on else said(5, NO_VERSION)(peer, stream)
+            return _answered(peer, stream) if goes_on else self.last(peer, stream)
 
         server(peer, number)
 
@@ -203,6 +213,18 @@ def test_a_server_that_ends_is_left_for_another_connection(
     """Behind a virtual address a connection stays with its server: a new one leads to another."""
     servers = Ending(others_answer=True)
     reply = predict(play(servers), {}, {"idempotent": idempotent}, times=2)
+    assert reply["y"].tolist() == [X]
+    assert servers.connections == 2
+
+
+@KINDS
+@pytest.mark.parametrize("how", [said(1, "CANCELLED"), reset], ids=["status", "reset"])
+def test_a_call_that_the_server_cancelled_is_made_again_if_it_may_run_twice(
+    play: Any, predict: Any, how: Any
+) -> None:
+    """A server whose time to end is over drops what it has: another connection, another server."""
+    servers = Ending(others_answer=True, last=how)
+    reply = predict(play(servers), {}, {"idempotent": True}, times=2)
     assert reply["y"].tolist() == [X]
     assert servers.connections == 2
 

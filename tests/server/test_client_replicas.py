@@ -131,6 +131,21 @@ def test_killed_under_load_no_work_is_done_twice(
     assert len(work) >= seen["endpoints"].total() > 100
 
 
+def test_one_of_two_ends_amid_calls_and_none_fails(echo: Path, project: Path) -> None:
+    """What it refuses, and what it cancels once its time to end is over, is done by the other."""
+    slow = np.array([0.2, 1, 2, 3], np.float32)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server(echo, project)) for _ in range(2)]
+        addresses = [each.grpc for each in servers]
+        client = stack.enter_context(Client(addresses, timeout_s=PATIENCE_S, idempotent=True))
+        model = client.model("echo")
+        with callers(8, lambda: model.predict(x=slow)) as seen:
+            eventually(lambda: len(seen["endpoints"]) == 2, "answers of both")
+            os.kill(servers[0].pid, signal.SIGTERM)
+            eventually(lambda: not Path(f"/proc/{servers[0].pid}").exists(), "its end")
+    assert seen["failures"] == []
+
+
 def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
     """While it is away calls fail with what is the matter; when it is back they go through."""
     with server(echo, project) as first:

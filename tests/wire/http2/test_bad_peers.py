@@ -17,6 +17,7 @@ from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
     Overloaded,
+    ServerStopping,
     ServerUnavailable,
 )
 from tritonkit.wire.http2 import frames
@@ -121,7 +122,7 @@ def test_a_peer_that_says_nothing_after_the_request(connect: Connect, play: Play
 @pytest.mark.parametrize(
     ("code", "error", "match"),
     [
-        (frames.CANCEL, InferenceError, r"reset the call \(CANCEL\)"),
+        (frames.CANCEL, ServerStopping, r"reset the call \(CANCEL\)"),
         (2, InferenceError, r"reset the call \(INTERNAL_ERROR\)"),
         (99, InferenceError, r"reset the call \(99\)"),
         (frames.ENHANCE_YOUR_CALM, Overloaded, "ENHANCE_YOUR_CALM"),

@@ -85,6 +85,9 @@ _STOPPING: Final = re.compile(
     r"(.*[, ])?(Server not ready|Server is stopping, scheduler for model has stopped accepting new inference requests)"
 )
 
+_CANCELLED_THERE: Final = frozenset({"", "CANCELLED", "Cancelled on the server side"})
+"""What gRPC's library says where a server that ends has cancelled a call itself; a model's own words are others."""
+
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
 
@@ -206,8 +209,18 @@ def _reset(code: int, where: str) -> ClientError:
     said = f"the server reset the call ({error_name(code)})"
     if code == REFUSED_STREAM:
         return unreachable(where, f"{said} before looking at it", "try again", True)
-    known = {ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED", CANCEL: "CANCELLED"}
+    if code == CANCEL:  # none of ours: those are not asked for their end
+        return _stopping(f"CANCELLED: {said}", where)
+    known = {ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED"}
     return _error(known.get(code, "INTERNAL"), said, where)
+
+
+def _stopping(found: str, where: str, unprocessed: bool = False) -> ServerStopping:
+    return ServerStopping(
+        where, found=found, wanted="a server that goes on",
+        todo="call again: another server, or this one once it is back, will answer",
+        unprocessed=unprocessed,
+    )  # fmt: skip
 
 
 def _error(name: str, details: str, where: str) -> ClientError:
@@ -221,12 +234,10 @@ def _error(name: str, details: str, where: str) -> ClientError:
             where, found=f"{name}: {details}", wanted="a Python process of the model",
             todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
         )  # fmt: skip
+    if name == "CANCELLED" and details in _CANCELLED_THERE:
+        return _stopping(f"{name}: the server has cancelled the call itself", where)
     if name == "UNAVAILABLE" and _STOPPING.fullmatch(details):
-        return ServerStopping(
-            where, found=f"{name}: {details}", wanted="a server that goes on",
-            todo="call again: another server, or this one once it is back, will answer",
-            unprocessed=bool(_UNPROCESSED.fullmatch(details)),
-        )  # fmt: skip
+        return _stopping(f"{name}: {details}", where, bool(_UNPROCESSED.fullmatch(details)))
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
     if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
         kind = ModelNotReady
