@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from allowed import config_flag, cores_line
 from checks import (
     MIB,
     Refused,
@@ -42,12 +43,21 @@ from core.gauges import Gauges
 from core.launch import Launch, guard_in
 from core.metrics import MetricsProxy
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
-from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, find_envoy
+from core.rest import (
+    CONTAINER_MIB,
+    RestLimits,
+    envoy_command,
+    envoy_config,
+    envoy_threads,
+    find_envoy,
+)
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
+from core.threads import thread_variables
 from core.unix_http import Admin
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
+from machine import cores
 
 __all__ = ["command", "ensembles", "main", "not_loaded"]
 
@@ -80,15 +90,13 @@ def main() -> int:
     options, extra = _parser().parse_known_args()
     try:
         command(options, extra)  # refused before anything listens
+        _say(cores_line(options.repository, extra))
         _make_run_folder()
         gauges = Gauges(RUN, options.repository)
         metrics = MetricsProxy(HOST, METRICS_PORT, RUN, gauges)
         metrics.start()
         rest = None if options.no_http else _rest_proxy(options)
-        return _supervise(
-            lambda: command(options, extra), options.repository, options.needs, rest, gauges,
-            verify=not options.no_verify,
-        )  # fmt: skip
+        return _supervise(lambda: command(options, extra), options, rest, gauges)
     except Refused as refusal:
         _say(str(refusal))
         return 4
@@ -124,7 +132,8 @@ def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[byte
     if envoy is None:
         raise Refused(VENV, "there is no envoy for HTTP", "build the image again, or --no-http")
     (RUN / "envoy.json").write_text(json.dumps(config))
-    process = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(RUN))
+    words = envoy_command(envoy, "envoy.json", envoy_threads(cores=cores()))
+    process = Launch(argv=words, env={}, cwd=str(RUN))
 
     def died(code: int, again: bool) -> None:
         end = "starting again" if again else "it is not started again"
@@ -147,8 +156,12 @@ def command(options: argparse.Namespace, extra: list[str]) -> Launch:
     if guard is None:
         _say("warning: the native guard is missing: requests may have up to 2 GiB")
     return Launch(
-        argv=[*_arguments(options, models, needs), *extra],
-        env=dict(os.environ),
+        argv=[
+            *_arguments(options, models, needs),
+            *config_flag(options.repository, extra),
+            *extra,
+        ],
+        env=os.environ | thread_variables(cores(), os.environ),
         cwd=str(RUN),
         key=key,
         grpc_port=GRPC_PORT,
@@ -249,9 +262,9 @@ def _has_stand_ins() -> bool:
 
 
 def _supervise(
-    launch: Callable[[], Launch], repository: Path, needs: Path, rest: Restarting[Any] | None,
-    gauges: Gauges, *, verify: bool,
+    launch: Callable[[], Launch], options: argparse.Namespace, rest: Restarting[Any] | None, gauges: Gauges
 ) -> int:  # fmt: skip
+    repository: Path = options.repository
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
@@ -263,10 +276,10 @@ def _supervise(
             (RUN / name).unlink(missing_ok=True)
         server = process.start()
         verifier = Verifier(repository)
-        if verify:
+        if not options.no_verify:
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
-        planned = read_needs(needs).get("stub_bytes", {})
+        planned = read_needs(options.needs).get("stub_bytes", {})
         reason, was_ready = _watch(server, asked, rest, verifier, admin, planned, gauges)
         verifier.stop()
         if asked:

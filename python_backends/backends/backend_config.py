@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,19 @@ def configured_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
     """The dims a network sees: those of `reshape` where there is one."""
     dims = entry["reshape"].get("shape", []) if "reshape" in entry else entry["dims"]
     return tuple(int(dim) for dim in dims)
+
+
+def cores_of_quota() -> int:
+    """Cores of a container's quota, which does not show in the affinity, as whoever started the server says; 0 where it
+    says nothing."""
+    told = os.environ.get("TRITONKIT_CORES", "")
+    return int(told) if told.isdecimal() else 0
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    there = len(os.sched_getaffinity(0))
+    return min(there, cores_of_quota() or there)
 
 
 def is_batched(config: Mapping[str, Any]) -> bool:

@@ -7,13 +7,12 @@ such packages from 26.03 on (platform torch_aoti), and does not batch them.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from backend_batch import Network
-from backend_config import ModelError, check_served_here, is_batched
+from backend_config import ModelError, check_served_here, cores, is_batched
 from backend_model import StandIn
 from pytorch_config import model_file, positions, read_options, tensor_specs
 from pytorch_engine import Function, load_torch
@@ -44,7 +43,7 @@ def open_network(args: dict[str, str]) -> Network:
 def _share(config: dict[str, Any]) -> int:
     """Threads of one instance: its part of the cores."""
     instances = sum(int(group.get("count", 1)) for group in config.get("instance_group", []))
-    return max(1, len(os.sched_getaffinity(0)) // max(1, instances))
+    return max(1, cores() // max(1, instances))
 
 
 class TritonPythonModel(StandIn):

@@ -1,4 +1,7 @@
-"""What this machine has for a server to use, and what processes take of it."""
+"""What this machine has for a server to use, and what processes take of it.
+
+The standard library only: the server's image has this file without tritonkit.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,31 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["cores", "parts_of", "process_stat", "process_tree", "processor_s", "tree_processor_s"]
+__all__ = [
+    "cores",
+    "cores_within",
+    "parts_of",
+    "process_stat",
+    "process_tree",
+    "processor_s",
+    "tree_processor_s",
+]
 
 _PROC = Path("/proc")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
-def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores this process may use: its affinity, and the CPU quota of its container (cgroup v2
-    `cpu.max`, v1 `cpu.cfs_quota_us`), rounded down, at least 1."""
+def cores(cgroup: Path = _CGROUP, groups: Path = _PROC / "self" / "cgroup") -> int:
+    """Cores this process may use: its affinity, and the CPU quota of its container or of any group above it (cgroup
+    v2 `cpu.max`, v1 `cpu.cfs_quota_us`), rounded down, at least 1."""
     allowed = len(os.sched_getaffinity(0))
-    quota = _quota(cgroup)
+    quota = _quota(cgroup, groups)
     return max(1, min(allowed, int(quota))) if quota is not None else allowed
+
+
+def cores_within(cores: int) -> int:
+    """Of the numbers that configurations are made for the largest that has no more cores than these."""
+    return parts_of(cores + 1)[-1]
 
 
 def parts_of(cores: int) -> list[int]:
@@ -26,14 +43,37 @@ def parts_of(cores: int) -> list[int]:
     return sorted(count for count in found if count < cores)
 
 
-def _quota(cgroup: Path) -> float | None:
-    """Cores the container may use, or None without a limit."""
+def _quota(cgroup: Path, groups: Path) -> float | None:
+    """Cores that the groups of this process may use, None without a limit."""
+    found = [_quota_of(folder) for folder in _cpu_folders(cgroup, groups)]
+    return min((quota for quota in found if quota is not None), default=None)
+
+
+def _cpu_folders(cgroup: Path, groups: Path) -> set[Path]:
+    """Where limits may be: in a container its own group is the root; else the process's group and those above it."""
+    found = {cgroup, cgroup / "cpu"}
     try:
-        limit, period = (cgroup / "cpu.max").read_text().split()
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = cgroup / "cpu" if controllers else cgroup
+        own = root / path.lstrip("/")
+        found |= {own, *(above for above in own.parents if above.is_relative_to(root))}
+    return found
+
+
+def _quota_of(folder: Path) -> float | None:
+    """Cores by the limit in this folder; None where there is none."""
+    try:
+        limit, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            limit = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text().strip()
+            limit = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return None
     if limit in ("max", "-1"):

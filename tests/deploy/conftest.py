@@ -20,7 +20,7 @@ from tests.parts import program
 from tritonkit.client import TLS, Secret
 
 SERVER_USER = 10001
-SERVER_IMAGE = "tritonkit/server:0.1.0"
+SERVER_IMAGE = os.environ.get("TRITONKIT_SERVER_IMAGE") or "tritonkit/server:0.1.0"
 BUILDER_IMAGE = "tritonkit/builder:0.1.0"
 HOST = "triton"
 """A name under which a replica's REST is called from outside of its container."""
@@ -93,10 +93,20 @@ def settings(daemon: None, project: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def images(settings: str, project: Path) -> None:
-    """The images of the builder and the server, built from this checkout (docker caches layers)."""
+def server_image(settings: str, project: Path) -> None:
+    """The server's image, built from this checkout (docker caches layers)."""
+    _build(settings, project, "triton")
+
+
+@pytest.fixture(scope="session")
+def images(server_image: None, settings: str, project: Path) -> None:
+    """The builder's image too."""
+    _build(settings, project, "builder")
+
+
+def _build(settings: str, project: Path, service: str) -> None:
     variables = dict(line.split("=", 1) for line in settings.splitlines())
-    done = run(*compose_command(), "build", "builder", "triton", cwd=project, **variables)
+    done = run(*compose_command(), "build", service, cwd=project, **variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 

@@ -18,7 +18,7 @@ BROKEN = "import nothing_of_that_name\n"
 
 
 @pytest.fixture
-def server(images: None, tmp_path: Path) -> Iterator[str]:
+def server(server_image: None, tmp_path: Path) -> Iterator[str]:
     """A container as a pod has it, with a model that loads and one that does not."""
     models = {"good": ModelText(), "bad": ModelText(code=BROKEN)}
     repository = write_repository(tmp_path / "models", models)

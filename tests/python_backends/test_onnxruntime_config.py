@@ -41,6 +41,15 @@ def test_defaults_are_those_of_the_native_backend() -> None:
     assert run_options({}) is None
 
 
+def test_a_quota_counts_where_the_configuration_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ONNX Runtime would take a thread for each core that it sees."""
+    monkeypatch.setenv("TRITONKIT_CORES", "3")
+    assert session_options({}).intra_op_num_threads == 3
+    assert session_options(parameters(intra_op_thread_count="1")).intra_op_num_threads == 1
+
+
 @pytest.mark.parametrize(
     ("version", "entries"),
     [

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.serve.start import config_for
+from tritonkit.machine import cores_within
+from tritonkit.publish.configurations import config_for
 
 
 @pytest.mark.parametrize(
@@ -18,11 +19,11 @@ def test_those_for_the_next_fewer(tmp_path: Path, own: int, name: str) -> None:
     for model, cores in (("net", 8), ("other", 2)):
         (tmp_path / model).mkdir()
         (tmp_path / model / "config.pbtxt").write_text(header.format(model, cores))
-    assert config_for(tmp_path, own) == name
+    assert config_for(tmp_path, own, cores_within(own)) == name
 
 
 def test_a_repository_of_others_is_served_as_it_is(tmp_path: Path) -> None:
     """There is no such configuration."""
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "config.pbtxt").write_text('name: "net"\n')
-    assert config_for(tmp_path, 1) == ""
+    assert config_for(tmp_path, 1, 1) == ""

@@ -15,6 +15,7 @@ from backend_config import (
     ModelError,
     TensorSpec,
     configured_dims,
+    cores_of_quota,
     is_batched,
     text_parameter,
     triton_dtype,
@@ -90,13 +91,13 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     """ONNX Runtime's session options for the `parameters` and graph level of a configuration."""
     options = ort.SessionOptions()
     options.logid = config.get("name", "")
-    threads, alone = _integer(config, "intra_op_thread_count"), _integer(config, ALONE)
+    threads, alone = _threads(config, "intra_op_thread_count"), _integer(config, ALONE)
     # A stub does not see the others' runs: it takes up to twice its share, and leaves it while it waits.
-    options.intra_op_num_threads = max(0, threads, min(alone, 2 * threads))
+    options.intra_op_num_threads = max(threads, min(alone, 2 * threads))
     version = ort.__version__ if options.intra_op_num_threads == threads else ""
     for key, value in idle_workers(version).items():
         options.add_session_config_entry(key, value)
-    options.inter_op_num_threads = max(0, _integer(config, "inter_op_thread_count"))
+    options.inter_op_num_threads = _threads(config, "inter_op_thread_count")
     mode = _integer(config, "execution_mode")
     if mode not in (0, 1):
         raise ModelError(f"parameter execution_mode: found {mode}, wanted 0 or 1")
@@ -110,6 +111,11 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     if entry := text_parameter(config, SESSION_ENTRY):
         options.add_session_config_entry(SESSION_ENTRY, entry)
     return options
+
+
+def _threads(config: Mapping[str, Any], key: str) -> int:
+    """Those of a parameter; 0, one for each core by ONNX Runtime's own count, where there is no quota either."""
+    return max(0, _integer(config, key)) or cores_of_quota()
 
 
 def run_options(config: Mapping[str, Any]) -> ort.RunOptions | None:

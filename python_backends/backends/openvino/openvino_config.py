@@ -8,10 +8,9 @@ here too; parameters it does not know it passes over, and so does this.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from backend_config import ModelError, is_batched, text_parameter
+from backend_config import ModelError, cores, is_batched, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +69,7 @@ def properties(config: Mapping[str, Any]) -> dict[str, Any]:
     all, because a process does not see the runs of others.
     """
     instances = _instances(config)
-    threads = _number(config, "INFERENCE_NUM_THREADS") or len(os.sched_getaffinity(0))
+    threads = _number(config, "INFERENCE_NUM_THREADS") or cores()
     share = max(1, threads // instances)
     found: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": max(share, min(_number(config, ALONE), 2 * share)),

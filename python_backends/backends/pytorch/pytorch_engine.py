@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backend_batch import RequestError, joined
-from backend_config import ModelError
+from backend_config import ModelError, cores
 from pytorch_config import NO_TORCH
 
 if TYPE_CHECKING:
@@ -29,11 +29,10 @@ def load_torch(options: Options) -> Any:
         if error.name != "torch":
             raise
         raise ModelError(NO_TORCH) from None
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(options.intra_op or cores)
+    torch.set_num_threads(options.intra_op or cores())
     # It may be set once only; an instance is a process of its own, so this is the first time.
     with contextlib.suppress(RuntimeError):
-        torch.set_num_interop_threads(options.inter_op or cores)
+        torch.set_num_interop_threads(options.inter_op or cores())
     return torch
 
 

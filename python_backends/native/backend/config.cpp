@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <memory>
 
 namespace tritonkit {
@@ -95,10 +96,17 @@ int thread_count(const std::string& setting, const std::string& found) {
   return static_cast<int>(count);
 }
 
+int cores_of_quota() {
+  const char* told = std::getenv("TRITONKIT_CORES");
+  return told == nullptr ? 0 : std::clamp(std::atoi(told), 0, kMostThreads);
+}
+
 int cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+  const int there = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+  const int quota = cores_of_quota();
+  return quota == 0 || (there > 0 && there < quota) ? there : quota;
 }
 
 void warn_of_threads(const std::string& where, const std::string& what, int64_t threads) {

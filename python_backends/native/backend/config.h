@@ -48,6 +48,9 @@ Json read_message(TRITONSERVER_Message* message);
 // than kMostThreads.
 int thread_count(const std::string& setting, const std::string& found);
 constexpr int kMostThreads = 4096;
+// Cores of a container's quota, which does not show in the affinity, as whoever started the server says; 0 where it
+// says nothing.
+int cores_of_quota();
 // Cores that this process may use.
 int cores();
 // Says in the log where more threads are asked for than there are cores. `where` names the model, `what` the setting.

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import RenderError
-from tritonkit.publish.existing import rendered_cores
+from tritonkit.machine import cores_within
+from tritonkit.publish.configurations import config_for, rendered_cores
 from tritonkit.publish.integrity import read_manifest
 from tritonkit.resources import shipped
 from tritonkit.serve.command import python_run
 from tritonkit.serve.manifests import ContainerNeeds, container_needs
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB
-from tritonkit.serve.start import config_for
 
 if TYPE_CHECKING:
     from tritonkit.deploy.values import Values
@@ -167,7 +167,7 @@ def read_facts(repository: Path, values: Values) -> Facts:
         file_bytes=sum(file.stat().st_size for file in files),
         cores=cores,
         cores_from=reason,
-        config=config_for(repository, cores),
+        config=config_for(repository, cores, cores_within(cores)),
     )
 
 

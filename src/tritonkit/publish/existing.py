@@ -7,13 +7,10 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 
 from tritonkit.errors import PublishError
+from tritonkit.publish.configurations import HEADER
 from tritonkit.publish.integrity import CONFIG, read_manifest, versions
 
-__all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign", "rendered_cores"]
-
-_HEADER = re.compile(
-    r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
-)
+__all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign"]
 
 
 def made_from(out: Path, spec: str) -> list[str]:
@@ -25,11 +22,6 @@ def recorded_cores(out: Path, spec: str) -> int | None:
     """The cores for which a spec's tracked configuration was rendered."""
     cores = (int(header["cores"]) for _, header in _headers(out) if header["spec"] == spec)
     return next(cores, None)
-
-
-def rendered_cores(out: Path) -> int | None:
-    """The most cores that any model of a repository was rendered for; None where tritonkit wrote none."""
-    return max((int(header["cores"]) for _, header in _headers(out)), default=None)
 
 
 def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
@@ -79,6 +71,6 @@ def _headers(out: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 def _header(folder: Path) -> re.Match[str] | None:
     """What the header of a config.pbtxt says about its origin; None without one."""
     try:
-        return _HEADER.match((folder / CONFIG).read_text(encoding="utf-8", errors="replace"))
+        return HEADER.match((folder / CONFIG).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None

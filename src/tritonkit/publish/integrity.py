@@ -23,9 +23,7 @@ __all__ = [
     "Finding",
     "Totals",
     "Verifier",
-    "config_name",
     "foreign",
-    "named_config",
     "read_manifest",
     "verify",
     "versions",
@@ -119,16 +117,6 @@ def verify(
         if stop():
             break
     return findings
-
-
-def config_name(cores: int) -> str:
-    """What a model's configuration for a server with so many cores is called (Triton's `--model-config-name`)."""
-    return f"cores-{cores}"
-
-
-def named_config(name: str) -> str:
-    """Where Triton looks in a model's folder for the configuration of a name, before it takes `config.pbtxt`."""
-    return f"configs/{name}.pbtxt"
 
 
 def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:

@@ -17,12 +17,11 @@ from tritonkit.disk import sync
 from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, sha256_file
 from tritonkit.publish import manifest, staging
+from tritonkit.publish.configurations import config_name, named_config
 from tritonkit.publish.existing import left_over, refuse_foreign
 from tritonkit.publish.integrity import (
     CONFIG,
     MANIFEST,
-    config_name,
-    named_config,
     versions,
 )
 from tritonkit.publish.staging import Staging

@@ -6,12 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound, UsageError
+from tritonkit.machine import cores
 from tritonkit.serve.core.flags import HTTP_SOCKET
 from tritonkit.serve.core.gauges import Gauges
 from tritonkit.serve.core.keys import write_private
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.metrics import MetricsProxy
-from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config
+from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, envoy_threads
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.install import how_to_install
 from tritonkit.serve.ports import refusal
@@ -84,7 +85,8 @@ def _rest_proxy(run: Run, port: int) -> Restarting[SupervisedProcess]:
             wanted="an address, names, and origins such as https://app.example.org",
         ) from error  # fmt: skip
     write_private(run.folder / "envoy.json", json.dumps(config))
-    process = Launch(argv=envoy_command(envoy, "envoy.json"), env={}, cwd=str(run.folder))
+    command = envoy_command(envoy, "envoy.json", envoy_threads(cores=cores()))
+    process = Launch(argv=command, env={}, cwd=str(run.folder))
     log = run.folder / "server.log.envoy"
 
     def died(code: int, again: bool) -> None:

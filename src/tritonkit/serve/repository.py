@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, UsageError
-from tritonkit.publish.integrity import CONFIG, named_config
+from tritonkit.publish.configurations import named_config
+from tritonkit.publish.integrity import CONFIG
 from tritonkit.serve.core.native_backends import PAD
 from tritonkit.wire.protos import schema
 

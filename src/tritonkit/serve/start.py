@@ -7,9 +7,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tritonkit.machine import cores, parts_of
-from tritonkit.publish.existing import rendered_cores
-from tritonkit.publish.integrity import config_name
+from tritonkit.machine import cores, cores_within
+from tritonkit.publish.configurations import config_for
 from tritonkit.serve import shm
 from tritonkit.serve.command import (
     CONFIG_FLAG,
@@ -26,6 +25,7 @@ from tritonkit.serve.core.native_backends import STEPS, why_not
 from tritonkit.serve.core.rest import envoy_threads
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
+from tritonkit.serve.core.threads import thread_variables
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.process import SupervisedProcess
 from tritonkit.serve.repository import (
@@ -48,7 +48,6 @@ __all__ = [
     "UNGUARDED",
     "Run",
     "chosen",
-    "config_for",
     "launch",
     "prepare",
     "read_again",
@@ -140,17 +139,13 @@ def read_again(run: Run) -> Run:
 
 def _read(settings: Settings) -> tuple[tuple[ServedModel, ...], str]:
     """The models to serve, and the name of their configurations for the cores there are."""
-    config = str(settings.triton_flags.get(CONFIG_FLAG, config_for(settings.repository, cores())))
+    own = cores()
+    usual = config_for(settings.repository, own, cores_within(own))
+    config = str(settings.triton_flags.get(CONFIG_FLAG, usual))
     models = read_models(settings.repository, settings.models, config)
     for model in models:
         check_files(model)
     return models, config
-
-
-def config_for(repository: Path, own: int) -> str:
-    """The name of the configurations for so many cores, or the next fewer; empty where `config.pbtxt` is for them."""
-    built = rendered_cores(repository)
-    return config_name(parts_of(own + 1)[-1]) if built and own < built else ""
 
 
 def _usable_config(
@@ -200,6 +195,7 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     """Start the process."""
     models = tuple(run.models.values())
     guard = run.installation.guard
+    environment = run.installation.environment()
     process = Launch(
         argv=arguments(
             run.installation,
@@ -211,7 +207,7 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
             run.native,
             run.config,
         ),
-        env=run.installation.environment(),
+        env=environment | thread_variables(cores(), environment),
         cwd=str(run.folder),
         key=run.key,
         grpc_port=grpc_port,
@@ -234,7 +230,7 @@ def chosen(run: Run, pid: int) -> str:
         policy = _POLICIES.get(os.sched_getscheduler(pid), "kept")
         parts = [f"cores {len(os.sched_getaffinity(pid))}", f"scheduling {policy}"]
     if run.settings.http:
-        parts.append(f"HTTP threads {envoy_threads()}")
+        parts.append(f"HTTP threads {envoy_threads(cores=cores())}")
     named = " ".join(f"--{name}" for name in run.settings.triton_flags)
     parts.append(f"Triton's own defaults but for {named}" if named else "Triton's own defaults")
     return ", ".join(parts)

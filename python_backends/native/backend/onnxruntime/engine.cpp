@@ -167,6 +167,9 @@ int threads_asked(const Config& config, const std::string& key) {
   return thread_count(text("parameter ", key), config.parameter(key));
 }
 
+// ONNX Runtime's own default, 0, is one thread for each core, and knows nothing of a quota.
+int threads_or_quota(int asked) { return asked == 0 ? cores_of_quota() : asked; }
+
 int64_t execution_mode(const Config& config) {
   int64_t mode = config.whole_number("execution_mode");
   if (mode != 0 && mode != 1) throw Error(text("parameter execution_mode: found ", mode, ", wanted 0 or 1"));
@@ -203,8 +206,8 @@ ort::OptionsPtr session_options(const Config& config, int threads) {
   if (ort::shares_threads()) {
     ort::check(api().disable_session_threads(options));
   } else {
-    ort::check(api().set_intra_op_threads(options, threads));
-    ort::check(api().set_inter_op_threads(options, threads_asked(config, kInterOp)));
+    ort::check(api().set_intra_op_threads(options, threads_or_quota(threads)));
+    ort::check(api().set_inter_op_threads(options, threads_or_quota(threads_asked(config, kInterOp))));
   }
   ort::check(api().set_execution_mode(options, static_cast<int>(execution_mode(config))));
   ort::check(config.is_on("enable_mem_arena", true) ? api().enable_arena(options) : api().disable_arena(options));
@@ -417,8 +420,8 @@ std::string load_engine(const std::string& library, const Json& settings) {
     throw Error(text("--backend-config=", kBackend, ",", kShared, ": found '", shared, "', wanted 0 or 1"));
   }
   if (threads.on) {
-    threads.intra_op = thread_count(kIntraOp, settings[kIntraOp].text());
-    threads.inter_op = thread_count(kInterOp, settings[kInterOp].text());
+    threads.intra_op = threads_or_quota(thread_count(kIntraOp, settings[kIntraOp].text()));
+    threads.inter_op = threads_or_quota(thread_count(kInterOp, settings[kInterOp].text()));
     warn_of_threads(text(kBackend, " backend: "), kIntraOp, threads.intra_op);
   }
   ort::load(library, threads);

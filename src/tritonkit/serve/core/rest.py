@@ -87,9 +87,14 @@ def find_envoy(venv: Path | None) -> Path | None:
     return packaged or (Path(on_path) if on_path else None)
 
 
-def envoy_threads(cores_each: int = 1) -> int:
-    """Those that carry requests: one for so many cores, few in all, since Triton wants them too."""
-    return max(1, min(len(os.sched_getaffinity(0)) // cores_each, _MOST_THREADS))
+def envoy_threads(cores_each: int = 1, cores: int | None = None) -> int:
+    """Those that carry requests: one for so many cores, few in all, since Triton wants them too.
+
+    Args:
+        cores: how many may be used; where it is not given, as many as this process may run on.
+    """
+    there = len(os.sched_getaffinity(0)) if cores is None else cores
+    return max(1, min(there // cores_each, _MOST_THREADS))
 
 
 def envoy_command(

@@ -1,0 +1,50 @@
+"""Which configurations a repository holds: each model's `config.pbtxt`, and those for servers with fewer cores.
+
+The standard library only: the server's image has this file without tritonkit.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["HEADER", "config_for", "config_name", "named_config", "rendered_cores"]
+
+HEADER = re.compile(
+    r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
+)
+"""The first line of a `config.pbtxt` that tritonkit wrote."""
+
+
+def config_name(cores: int) -> str:
+    """What a model's configuration for a server with so many cores is called (Triton's `--model-config-name`)."""
+    return f"cores-{cores}"
+
+
+def named_config(name: str) -> str:
+    """Where Triton looks in a model's folder for the configuration of a name, before it takes `config.pbtxt`."""
+    return f"configs/{name}.pbtxt"
+
+
+def rendered_cores(repository: Path) -> int | None:
+    """The most cores that any model of a repository was rendered for; None where tritonkit wrote none."""
+    found = [HEADER.match(_text(file)) for file in repository.glob("*/config.pbtxt")]
+    return max((int(header["cores"]) for header in found if header), default=None)
+
+
+def config_for(repository: Path, cores: int, part: int) -> str:
+    """The name of the configurations for so many cores, or the next fewer; empty where `config.pbtxt` is for them.
+
+    Args:
+        part: of the numbers that configurations are made for (`machine.parts_of`) the largest within these cores.
+    """
+    built = rendered_cores(repository)
+    # A model without a file of that name has the same configuration for so many cores as for all.
+    return config_name(part) if built and cores < built else ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,18 @@
+"""What libraries are told of cores."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tritonkit.serve.core.threads import CORES_VARIABLE, thread_variables
+
+
+def test_only_a_quota_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an affinity libraries know themselves; what the user has set stays."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert thread_variables(64, {}) == {}
+    told = thread_variables(2, {"OMP_NUM_THREADS": "8"})
+    assert (told[CORES_VARIABLE], told["OPENBLAS_NUM_THREADS"]) == ("2", "2")
+    assert "OMP_NUM_THREADS" not in told
