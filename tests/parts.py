@@ -115,6 +115,9 @@ def beside(name: str) -> Callable[[], bool]:
 
 
 PARTS = {
+    "buildah": Part(
+        "buildah", programs("buildah"), "apt-get install buildah", demanded=False
+    ),
     "chromium": Part(
         "Chromium", programs("chromium", "chromedriver"), "apt-get install chromium chromium-driver",
         fixtures=("browser",),

@@ -22,6 +22,7 @@ from tritonkit.client import TLS, Secret
 SERVER_USER = 10001
 SERVER_IMAGE = os.environ.get("TRITONKIT_SERVER_IMAGE") or "tritonkit/server:0.1.0"
 BUILDER_IMAGE = "tritonkit/builder:0.1.0"
+TOOLS_IMAGE = "tritonkit/tools:0.1.0"
 HOST = "triton"
 """A name under which a replica's REST is called from outside of its container."""
 OWNER = 12345
@@ -93,19 +94,28 @@ def settings(daemon: None, project: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def server_image(settings: str, project: Path) -> None:
+def server_image(settings: str, project: Path) -> str:
     """The server's image, built from this checkout (docker caches layers)."""
     _build(settings, project, "triton")
+    return SERVER_IMAGE
 
 
 @pytest.fixture(scope="session")
-def images(server_image: None, settings: str, project: Path) -> None:
+def images(server_image: str, settings: str, project: Path) -> None:
     """The builder's image too."""
     _build(settings, project, "builder")
 
 
+@pytest.fixture(scope="session")
+def tools_image(settings: str, project: Path) -> str:
+    """The image that fetches models out of a store."""
+    _build(settings, project, "store-tools")
+    return TOOLS_IMAGE
+
+
 def _build(settings: str, project: Path, service: str) -> None:
     variables = dict(line.split("=", 1) for line in settings.splitlines())
+    variables["COMPOSE_PROFILES"] = "kubernetes"
     done = run(*compose_command(), "build", service, cwd=project, **variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 

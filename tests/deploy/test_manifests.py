@@ -20,7 +20,7 @@ from tritonkit.serve.command import python_run
 from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs
 from tritonkit.serve.shm import MIB
 
-PROFILES = ("gpu", "limits", "load", "tools", "tracing")
+PROFILES = ("gpu", "kubernetes", "limits", "load", "tools", "tracing")
 LINES = r"\A# Written by .* \(cores (\d+)\)\.\n"
 
 
@@ -78,7 +78,7 @@ def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
     services = yaml.safe_load(done.stdout)["services"]
     assert set(services) == {
         "builder", "triton", "gateway-config", "gateway", "redis", "prometheus", "alertmanager", "grafana",
-        "collector", "limiter", "reload", "locust", "builder-gpu", "triton-gpu",
+        "collector", "limiter", "reload", "locust", "builder-gpu", "triton-gpu", "store-tools",
     }  # fmt: skip
     assert {"shm_size", "mem_limit"} <= services["triton"].keys() & services["triton-gpu"].keys()
     devices = services["triton-gpu"]["deploy"]["resources"]["reservations"]["devices"]
@@ -120,6 +120,6 @@ def test_every_image_has_a_pinned_default(project: Path) -> None:
     """No image without a tag, none called latest, and each can be changed by a variable."""
     text = (project / "docker-compose.yml").read_text()
     images = re.findall(r"^\s+(?:image|BASE|GPU_BASE): (.+)$", text, re.MULTILINE)
-    assert len(images) == 14
+    assert len(images) == 15
     for image in images:
         assert re.fullmatch(r"\$\{TRITONKIT_\w+:-[\w./-]+:[\w.-]*\d[\w.-]*\}", image), image

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli import deploy_diagnose, deploy_logs, deploy_status
+from tritonkit.cli import deploy_diagnose, deploy_image, deploy_logs, deploy_status
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.errors import RenderError
@@ -16,6 +16,7 @@ from tritonkit.errors import RenderError
 __all__ = ["DeployTarget", "app", "deploy"]
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app.command("image")(deploy_image.command)
 app.command("status")(deploy_status.command)
 app.command("logs")(deploy_logs.command)
 app.command("diagnose")(deploy_diagnose.command)

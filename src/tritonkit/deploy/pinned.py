@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-__all__ = ["Image"]
+__all__ = ["Image", "require_pinned"]
 
 
-def _pinned(image: str) -> str:
-    """Refuse an image that may be another one tomorrow."""
+def require_pinned(image: str) -> str:
+    """Refuse an image that may be another one tomorrow; ValueError."""
     name, _, tag = image.rpartition("/")[2].partition(":")
     _, _, digest = image.partition("@")
     if digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
@@ -22,4 +22,4 @@ def _pinned(image: str) -> str:
     return image
 
 
-Image = Annotated[str, AfterValidator(_pinned)]
+Image = Annotated[str, AfterValidator(require_pinned)]
