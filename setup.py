@@ -22,7 +22,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CARRIED = (
-    "deploy/alertmanager", "deploy/collector", "deploy/docker", "deploy/grafana", "deploy/prometheus",
+    "deploy/alertmanager", "deploy/collector", "deploy/docker", "deploy/grafana", "deploy/lambda", "deploy/prometheus",
     "docker-compose.yml", "docker-compose.direct.yml", "loadtest", "python_backends", "pyproject.toml", "README.md",
     "LICENSE",
 )  # fmt: skip

@@ -33,6 +33,7 @@ from tritonkit.spec import Spec, load_all, load_every
 
 __all__ = [
     "Repository",
+    "build_artifact",
     "build_repository",
     "check_repository",
     "default_out",
@@ -125,6 +126,17 @@ def check_repository(
             rendered += render_models(spec, artifact, root, target, count)
     _refuse_duplicates(rendered)
     return drift(out, rendered, all_specs=not names, keep=_not_default(root))
+
+
+def build_artifact(root: Path, spec: Spec, progress: Progress | None = None) -> Artifact:
+    """What a spec serves, made or from the cache, and held to the quality gate; nothing is published.
+
+    Raises:
+        GateError: it is not good enough.
+    """
+    progress = progress or Progress()
+    with _build_lock(root, progress):
+        return choose(spec, _make_variants(spec, root, (), progress))
 
 
 def default_out(root: Path, target: Target) -> Path:

@@ -31,6 +31,7 @@ TOP_LEVEL = (
     "deploy/collector/",
     "deploy/docker/",
     "deploy/grafana/",
+    "deploy/lambda/",
     "deploy/prometheus/",
 )
 

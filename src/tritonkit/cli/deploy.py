@@ -1,4 +1,4 @@
-"""`tritonkit deploy`: the repository on Kubernetes, as a Kustomize tree."""
+"""`tritonkit deploy`: the repository on Kubernetes, as a Kustomize tree; a model as a function of AWS Lambda."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli import deploy_diagnose, deploy_image, deploy_logs, deploy_status
+from tritonkit.cli import (
+    deploy_diagnose,
+    deploy_image,
+    deploy_lambda,
+    deploy_logs,
+    deploy_status,
+)
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.errors import RenderError
@@ -26,6 +32,7 @@ class DeployTarget(StrEnum):
     """What runs it."""
 
     kubernetes = "kubernetes"
+    aws_lambda = "lambda"
 
 
 @app.callback()
@@ -34,7 +41,10 @@ def deploy(
     target: Annotated[DeployTarget, typer.Option(help="What runs it.")] = DeployTarget.kubernetes,
     repository: Repository = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write; deploy/kubernetes by default.")
+        Path | None,
+        typer.Option(
+            help="The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default."
+        ),
     ] = None,
     namespace: Annotated[
         str | None, typer.Option(help="For a new values.yaml; an older one must say the same.")
@@ -45,17 +55,40 @@ def deploy(
     force: Annotated[
         bool, typer.Option("--force", help="Write over files that were edited by hand.")
     ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="For lambda: the model; needed where there are several.")
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="For lambda: fp32, int8 or a variant that ONNX Runtime runs; else as it is served."
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME==VERSION",
+            help="For lambda: a package that a step of yours imports. May be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Render what Kubernetes needs to serve the repository; `kubectl apply -k` takes each overlay.
 
-    What you decide is in OUT/values.yaml, which is written once.
+    What you decide is in OUT/values.yaml, which is written once. With --target lambda: a folder from which docker
+    builds the image of a function of AWS Lambda that has one model in process.
 
     Example: tritonkit deploy --target kubernetes --out deploy/kubernetes
     """
     if context.invoked_subcommand is not None:
         return
+    if target is DeployTarget.aws_lambda:
+        options = {"--repository": repository, "--namespace": namespace}
+        deploy_lambda.refuse(options, "kubernetes")
+        deploy_lambda.deploy_lambda(root, out, model, variant, require or [], check, force, as_json)
+        return
+    deploy_lambda.refuse({"--model": model, "--variant": variant, "--require": require}, "lambda")
     from tritonkit.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
     from tritonkit.deploy.values import with_namespace, write_values
 

@@ -26,6 +26,7 @@ __all__ = [
     "foreign",
     "read_manifest",
     "verify",
+    "verify_folder",
     "versions",
 ]
 
@@ -117,6 +118,16 @@ def verify(
         if stop():
             break
     return findings
+
+
+def verify_folder(folder: Path) -> list[Finding]:
+    """The same of one folder that is no model and has a manifest of its own, of all that lies below it."""
+    check = _ModelCheck(folder.name)
+    try:
+        _compare(check, folder, set())
+    except OSError as error:
+        check.findings.append(_unreadable("", folder, error))
+    return [*check.findings, *_hashed(check, lambda size: False)]
 
 
 def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:

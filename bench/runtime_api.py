@@ -1,0 +1,219 @@
+"""AWS Lambda's side of a function, on this machine: the Runtime API over HTTP, and the function's process.
+
+The protocol: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html. The client is the real `awslambdaric`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Function", "Outcome", "RuntimeApi", "function", "http_event"]
+
+_ROOT = "/2018-06-01/runtime"
+_ARN = "arn:aws:lambda:eu-central-1:123456789012:function:model"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an event: `failed` where it was posted as an error."""
+
+    body: Any
+    failed: bool
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A function that is killed leaves its connection."""
+
+
+class RuntimeApi:
+    """The server, as a context manager; events are handed out one at a time, as Lambda does."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._events: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._outcomes: queue.Queue[tuple[str, Outcome]] = queue.Queue()
+        self.asked = threading.Event()
+        """Set once the function asks for its first event: its start is over."""
+        self.asked_at = 0.0
+        self.init_error: Any = None
+        """What the function posted instead."""
+        self._server = _Server((host, 0), self._handler())
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> RuntimeApi:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def invoke(self, event: Any, timeout_s: float = 60) -> Outcome:
+        """Hand an event out and wait for what comes of it; `queue.Empty` where nothing does."""
+        identity = str(uuid.uuid4())
+        self._events.put(
+            (identity, event if isinstance(event, bytes) else json.dumps(event).encode())
+        )
+        found, outcome = self._outcomes.get(timeout=timeout_s)
+        if found != identity:
+            raise RuntimeError(f"an answer to {found}, not to {identity}")
+        return outcome
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            # Headers and body leave together, and at once: in two parts the second waits for an acknowledgement.
+            wbufsize = -1
+            disable_nagle_algorithm = True
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+            def do_GET(self) -> None:
+                """The next event, when there is one."""
+                if self.path != f"{_ROOT}/invocation/next":
+                    return self._answer(404, b"{}")
+                if not api.asked.is_set():
+                    api.asked_at = time.monotonic()
+                    api.asked.set()
+                identity, event = api._events.get()
+                headers = {
+                    "Lambda-Runtime-Aws-Request-Id": identity,
+                    "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000),
+                    "Lambda-Runtime-Invoked-Function-Arn": _ARN,
+                    "Lambda-Runtime-Trace-Id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700",
+                }
+                return self._answer(200, event, headers)
+
+            def do_POST(self) -> None:
+                """An answer, an error, or the end of a start that failed."""
+                size = int(self.headers.get("Content-Length") or 0)
+                text = self.rfile.read(size) if size else self._chunks()
+                body = json.loads(text)
+                if self.path == f"{_ROOT}/init/error":
+                    api.init_error = body
+                    api.asked.set()
+                else:
+                    identity, what = self.path.removeprefix(f"{_ROOT}/invocation/").split("/")
+                    api._outcomes.put((identity, Outcome(body, what == "error")))
+                self._answer(202, b'{"status":"OK"}')
+
+            def _chunks(self) -> bytes:
+                text = b""
+                while size := int(self.rfile.readline(), 16):
+                    text += self.rfile.read(size)
+                    self.rfile.readline()
+                self.rfile.readline()
+                return text
+
+            def _answer(
+                self, status: int, body: bytes, headers: Mapping[str, str] | None = None
+            ) -> None:
+                self.send_response(status)
+                for name, value in (headers or {}).items():
+                    self.send_header(name, value)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                self.wfile.flush()
+
+        return Handler
+
+
+@dataclass
+class Function:
+    """A function that runs: `start_s` from the start of its process until it asked for an event."""
+
+    api: RuntimeApi
+    process: subprocess.Popen[str]
+    start_s: float
+
+    def invoke(self, event: Any) -> Outcome:
+        """What comes of an event."""
+        return self.api.invoke(event)
+
+    def stop(self) -> str:
+        """End it; its log."""
+        self.process.kill()
+        return self.process.communicate()[0]
+
+
+@contextmanager
+def function(
+    folder: Path, *, memory_mib: int = 1769, python: str = sys.executable, words: Sequence[str] = ()
+) -> Iterator[Function]:
+    """The function in a folder, in a process of its own that is told nothing but what Lambda would tell it.
+
+    Args:
+        folder: with handler.py.
+        memory_mib: the function's memory, by which it takes threads.
+        python: with awslambdaric and what the function imports.
+        words: a command that runs it in place of `python`; `{port}` is the Runtime API's.
+    """
+    with RuntimeApi() as api:
+        variables = {
+            "PATH": os.environ["PATH"],
+            "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api.port}",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(memory_mib),
+            "LAMBDA_TASK_ROOT": str(folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        command = [word.format(port=api.port) for word in words]
+        began = time.monotonic()
+        with subprocess.Popen(
+            command or [python, "-m", "awslambdaric", "handler.handler"],
+            cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as process:  # fmt: skip
+            try:
+                while not api.asked.wait(0.1):
+                    if process.poll() is not None:
+                        raise RuntimeError(f"the function ended: {process.communicate()[0]}")
+                yield Function(api, process, api.asked_at - began)
+            finally:
+                process.kill()
+
+
+def http_event(
+    path: str, body: bytes = b"", *, method: str = "POST", headers: Mapping[str, str] | None = None,
+    stage: str = "$default",
+) -> dict[str, Any]:  # fmt: skip
+    """HTTP as a function's URL and API Gateway hand it on: payload format 2.0, the body in base64."""
+    import base64
+
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path if stage == "$default" else f"/{stage}{path}",
+        "rawQueryString": "",
+        "headers": {"content-type": "application/json", **(headers or {})},
+        "requestContext": {
+            "accountId": "anonymous",
+            "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1"},
+            "requestId": "7c1f", "stage": stage, "timeEpoch": 0,
+        },
+        "body": base64.b64encode(body).decode(),
+        "isBase64Encoded": True,
+    }  # fmt: skip

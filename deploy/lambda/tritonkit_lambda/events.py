@@ -1,0 +1,159 @@
+"""Events of AWS Lambda: a request of the protocol itself, or HTTP as a function's URL and API Gateway hand it on.
+
+HTTP comes as payload format 2.0: https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from tritonkit_lambda.errors import Failed, Refused
+from tritonkit_lambda.protocol import parse, read_request, write_response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tritonkit_lambda.start import Function
+
+JSON_LENGTH = "inference-header-content-length"
+_MODEL = re.compile(
+    r"/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/(?P<what>infer|ready))?"
+)
+_HEALTH = ("/v2/health/live", "/v2/health/ready")
+
+
+def answer(function: Function, event: Any) -> dict[str, Any]:
+    """What the function returns for an event.
+
+    Raises:
+        Failed: the model has failed, and the event was no HTTP.
+    """
+    http = event.get("requestContext", {}) if isinstance(event, dict) else {}
+    if isinstance(http, dict) and "http" in http and event.get("version") == "2.0":
+        return _answer_http(function, event)
+    try:
+        if not isinstance(event, dict) or "inputs" not in event:
+            raise Refused(_unknown(event))
+        request = read_request(event, b"", function.signature)
+        if any(request.outputs.values()):
+            raise Refused(
+                "binary_data: bytes behind the JSON are for HTTP; wanted an answer in JSON"
+            )
+        return write_response(request, function.run(request), function.signature)[0]
+    except Refused as refused:
+        return {"error": str(refused)}
+
+
+def _unknown(event: Any) -> str:
+    if isinstance(event, dict) and "httpMethod" in event:
+        return "the event: payload format 1.0 of API Gateway; wanted 2.0 (HTTP API, function URL)"
+    return (
+        "the event: wanted a request of the Open Inference Protocol, an object with `inputs`, or HTTP in payload"
+        " format 2.0"
+    )
+
+
+def _answer_http(function: Function, event: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return _routed(function, event)
+    except Refused as refused:
+        return _json(refused.status, {"error": str(refused)})
+    except Failed as failed:
+        return _json(500, {"error": str(failed)})
+
+
+def _routed(function: Function, event: dict[str, Any]) -> dict[str, Any]:
+    method, path = str(event["requestContext"]["http"].get("method")), _path(event)
+    signature = function.signature
+    if path in _HEALTH:
+        _need(method, "GET")
+        return _json(200, {"live" if path.endswith("live") else "ready": True})
+    if path == "/v2":
+        _need(method, "GET")
+        about = {
+            "name": "tritonkit",
+            "version": function.about,
+            "extensions": ["binary_tensor_data"],
+        }
+        return _json(200, about)
+    match = _MODEL.fullmatch(path)
+    if not match:
+        raise Refused(f"{path[:200]}: there is no such path", 404)
+    name, version = unquote(match["name"]), match["version"]
+    if name != signature.name or version not in (None, signature.version):
+        found = name if version is None else f"{name}, version {version}"
+        raise Refused(
+            f"model {found[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404
+        )
+    if match["what"] == "infer":
+        _need(method, "POST")
+        return _infer(function, event)
+    _need(method, "GET")
+    ready = {"name": name, "ready": True}
+    return _json(200, ready if match["what"] else signature.metadata())
+
+
+def _infer(function: Function, event: dict[str, Any]) -> dict[str, Any]:
+    body, headers = _body(event), _headers(event)
+    if headers.get("content-encoding", "identity") != "identity":
+        raise Refused("content-encoding: wanted none", 415)
+    length = headers.get(JSON_LENGTH)
+    size = len(body) if length is None else _length(length, len(body))
+    request = read_request(parse(body[:size]), body[size:], function.signature)
+    message, behind = write_response(request, function.run(request), function.signature)
+    if not behind:
+        return _json(200, message)
+    text = json.dumps(message).encode()
+    return {
+        "statusCode": 200,
+        "headers": {"content-type": "application/octet-stream", JSON_LENGTH: str(len(text))},
+        "isBase64Encoded": True,
+        "body": base64.b64encode(text + behind).decode(),
+    }
+
+
+def _path(event: dict[str, Any]) -> str:
+    """Without the stage that API Gateway may put before it."""
+    path = str(event.get("rawPath", ""))
+    stage = event["requestContext"].get("stage", "$default")
+    path = path.removeprefix(f"/{stage}") if stage != "$default" else path
+    return path.rstrip("/") or "/"
+
+
+def _headers(event: dict[str, Any]) -> Mapping[str, str]:
+    given = event.get("headers") or {}
+    return {str(name).lower(): str(value) for name, value in given.items()}
+
+
+def _body(event: dict[str, Any]) -> bytes:
+    body = event.get("body") or ""
+    if not event.get("isBase64Encoded"):
+        return str(body).encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused("the body: isBase64Encoded, and it is no base64") from None
+
+
+def _length(text: str, most: int) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text[:20]) > most:
+        raise Refused(f"{JSON_LENGTH}: found {text[:20]!r}, wanted 0 to {most}, the body's bytes")
+    return int(text)
+
+
+def _need(method: str, wanted: str) -> None:
+    if method != wanted:
+        raise Refused(f"method {method[:20]}: wanted {wanted}", 405)
+
+
+def _json(status: int, message: Any) -> dict[str, Any]:
+    return {
+        "statusCode": status,
+        "headers": {"content-type": "application/json"},
+        "body": json.dumps(message),
+    }

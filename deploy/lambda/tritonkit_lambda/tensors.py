@@ -1,0 +1,172 @@
+"""Tensors of the Open Inference Protocol as numpy arrays, and back: in JSON, and as bytes behind it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from tritonkit_lambda.errors import Refused
+
+TYPES: dict[str, Any] = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "BYTES": np.object_,
+}
+MOST_AXES = 32
+_LENGTH = 4
+"""Bytes before each element of BYTES that say how many follow."""
+
+
+def read_shape(found: Any, where: str) -> list[int]:
+    """A tensor's `shape`."""
+    if not isinstance(found, list) or len(found) > MOST_AXES:
+        raise Refused(f"{where}.shape: found {_short(found)}, wanted a list of whole numbers")
+    for index, size in enumerate(found):
+        if type(size) is not int or size < 0:
+            raise Refused(
+                f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0"
+            )
+    return found
+
+
+def from_json(
+    data: Any, datatype: str, shape: list[int], where: str, *, in_base64: bool
+) -> np.ndarray:
+    """A tensor whose elements stand in the JSON, in one list or in nested ones."""
+    if not isinstance(data, list):
+        raise Refused(f"{where}.data: found {_short(data)}, wanted a list of {datatype}")
+    flat = _flat(data, where)
+    if len(flat) != math.prod(shape):
+        raise Refused(
+            f"{where}.data: found {len(flat)} elements, wanted {math.prod(shape)}: its shape is {shape}"
+        )
+    if datatype == "BYTES":
+        made = np.empty(len(flat), dtype=object)
+        for index, value in enumerate(flat):
+            made[index] = _element(value, f"{where}.data[{index}]", in_base64)
+        return made.reshape(shape)
+    _check_numbers(flat, datatype, where)
+    return np.array(flat, dtype=TYPES[datatype]).reshape(shape)
+
+
+def from_binary(raw: bytes, datatype: str, shape: list[int], where: str) -> np.ndarray:
+    """A tensor whose elements come as bytes behind the JSON."""
+    count = math.prod(shape)
+    if datatype == "BYTES":
+        return _split(raw, count, where).reshape(shape)
+    kind = np.dtype(TYPES[datatype])
+    if len(raw) != count * kind.itemsize:
+        raise Refused(
+            f"{where}: found {len(raw)} bytes, wanted {count * kind.itemsize}: {shape} of {datatype}"
+        )
+    return np.frombuffer(raw, dtype=kind.newbyteorder("<")).astype(kind).reshape(shape)
+
+
+def to_json(name: str, array: np.ndarray) -> list[Any]:
+    """An output's elements for `data`."""
+    ask = f"output '{name}': {{}}; ask for it as bytes: parameters {{{{binary_data: true}}}}, over HTTP"
+    if array.dtype == np.object_:
+        try:
+            return [bytes(value).decode() for value in array.ravel()]
+        except UnicodeDecodeError:
+            raise Refused(ask.format("it is not text, which JSON cannot carry")) from None
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise Refused(ask.format("not all of it is finite, which JSON cannot carry"))
+    values: list[Any] = array.ravel().tolist()
+    return values
+
+
+def to_binary(array: np.ndarray) -> bytes:
+    """An output's elements as they stand behind the JSON."""
+    if array.dtype != np.object_:
+        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    parts = [bytes(value) for value in array.ravel()]
+    return b"".join(chain.from_iterable((len(p).to_bytes(_LENGTH, "little"), p) for p in parts))
+
+
+def datatype_of(array: np.ndarray) -> str:
+    """The protocol's name of an array's type."""
+    return next(name for name, kind in TYPES.items() if array.dtype == kind)
+
+
+def _flat(data: list[Any], where: str) -> list[Any]:
+    """The elements of nested lists; all of a depth are lists, or none."""
+    for _ in range(MOST_AXES):
+        nested = sum(isinstance(each, list) for each in data)
+        if not nested:
+            return data
+        if nested < len(data):
+            break
+        data = list(chain.from_iterable(data))
+    raise Refused(f"{where}.data: found lists beside other values, or too deep; wanted even ones")
+
+
+def _check_numbers(flat: list[Any], datatype: str, where: str) -> None:
+    """Nothing is rounded, cut or taken for what it is not."""
+    kind = np.dtype(TYPES[datatype])
+    if datatype == "FP16":
+        raise Refused(f"{where}: FP16 stands behind the JSON as bytes: binary_data_size")
+    allowed = {"b": {bool}, "f": {int, float}}.get(kind.kind, {int})
+    for index, value in enumerate(flat) if not set(map(type, flat)) <= allowed else ():
+        if type(value) not in allowed:
+            raise Refused(f"{where}.data[{index}]: found {_short(value)}, wanted {datatype}")
+    if kind.kind in "iu" and flat:
+        limits = np.iinfo(kind)
+        for value in (min(flat), max(flat)):
+            if not limits.min <= value <= limits.max:
+                raise Refused(f"{where}.data: found {_short(value)}, wanted {datatype}")
+    if kind.kind == "f" and flat:
+        largest = float(np.finfo(kind).max)
+        if not all(-largest <= value <= largest for value in flat):
+            raise Refused(f"{where}.data: a number is too large for {datatype}, or none")
+
+
+def _element(value: Any, where: str, in_base64: bool) -> bytes:
+    if not isinstance(value, str):
+        raise Refused(f"{where}: found {_short(value)}, wanted a text")
+    try:
+        return base64.b64decode(value, validate=True) if in_base64 else value.encode()
+    except (binascii.Error, ValueError):  # a lone surrogate is no UTF-8
+        wanted = "base64" if in_base64 else "a text in UTF-8"
+        raise Refused(f"{where}: wanted {wanted}") from None
+
+
+def _split(raw: bytes, count: int, where: str) -> np.ndarray:
+    """BYTES elements, each with its length before it."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        start = at + _LENGTH
+        stop = start + int.from_bytes(raw[at:start], "little")
+        if start > len(raw) or stop > len(raw):
+            raise Refused(
+                f"{where}: element {len(parts)} ends after the {len(raw)} bytes there are"
+            )
+        parts.append(raw[start:stop])
+        at = stop
+    if len(parts) != count:
+        raise Refused(f"{where}: found {len(parts)} elements, wanted {count}")
+    made = np.empty(count, dtype=object)
+    made[:] = parts
+    return made
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
