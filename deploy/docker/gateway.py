@@ -2,7 +2,9 @@
 
     gateway.py           until SIGTERM: no new connections, requests under way are answered, then it ends
     gateway.py health    exit code 0 where it serves and has found a healthy replica since it began, else 1
+    gateway.py leave N   not ready any more, and N seconds of answering on: for Kubernetes' preStop
 
+GATEWAY_THREADS are those that carry requests, where there are fewer cores than are seen.
 Standard library only: `core` and `tritonkit` hold copies of modules of src/tritonkit.
 """
 
@@ -13,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 from checks import Refused
@@ -37,6 +40,8 @@ def main() -> int:
     os.umask(0o077)
     if sys.argv[1:] == ["health"]:
         return _health()
+    if sys.argv[1:2] == ["leave"]:
+        return _leave(sys.argv[2:])
     try:
         envoy = _start()
     except Refused as refusal:
@@ -65,7 +70,8 @@ def _start() -> subprocess.Popen[bytes]:
     RUN.mkdir(mode=0o700, exist_ok=True)
     (RUN / "began").unlink(missing_ok=True)
     # As `tritonkit.operate.gateway.gateway_command` has it.
-    command = [*envoy_command(envoy, CONFIG), "--file-flush-interval-msec", "500"]
+    threads = int(os.environ.get("GATEWAY_THREADS") or 0)
+    command = [*envoy_command(envoy, CONFIG, threads or None), "--file-flush-interval-msec", "500"]
     return subprocess.Popen(command, cwd=RUN)
 
 
@@ -81,6 +87,16 @@ def _health() -> int:
             sys.stdout.write("no replica is healthy yet\n")
             return 1
         began.touch()
+    return 0
+
+
+def _leave(seconds: list[str]) -> int:
+    """Callers' connections are told to go while the cluster takes the address from its lists."""
+    if len(seconds) != 1 or not seconds[0].isdecimal():
+        sys.stderr.write(f"error: {seconds}\n  do: gateway.py leave SECONDS\n")
+        return 2
+    GatewayAdmin(RUN).leave()
+    time.sleep(int(seconds[0]))
     return 0
 
 

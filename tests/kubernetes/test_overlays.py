@@ -19,7 +19,7 @@ VERSIONS = ("1.32", "1.34", "1.36")
 """Minor versions of Kubernetes whose schemas everything is held against."""
 OVERLAYS = (
     "cpu", "gpu", "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus",
-    "production",
+    "gateway", "production",
 )  # fmt: skip
 CUSTOM = ("keda.sh/v1alpha1", "http.keda.sh/v1beta1", "monitoring.coreos.com/v1")
 """APIs that Kubernetes' own schemas lack."""

@@ -82,6 +82,22 @@ def render(
     metrics: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where Prometheus finds Envoy's metrics; none by default.")
     ] = "",
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="MODEL",
+            help="A model that is served; may be repeated. Without it those of the repository.",
+        ),
+    ] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GRPC[,REST]", help="A server with the next version of all models, as a --replica."
+        ),
+    ] = None,
+    percent: Annotated[
+        float, typer.Option(min=0, max=100, help="Of the requests, that go to the candidate.")
+    ] = 0.0,
     watch: Annotated[
         bool, typer.Option("--watch", help="Go on, and write again what changed keys and models need.")
     ] = False,
@@ -103,13 +119,17 @@ def render(
     for option, text in (("--listen", listen), ("--metrics", metrics)):
         if text:
             host_and_port(option, text)
-    project = None if gateway is not None and repository is not None else project_folder(root)
+    known = repository is not None or models
+    project = None if gateway is not None and known else project_folder(root)
     sources = GatewaySources(
         gateway_folder(root, gateway).resolve(),
         (repository or (project or Path()) / "model_repository").resolve(),
         [_replica(text, each) for text in replicas],
         host_and_port("--listen", listen) if listen else None,
         metrics,
+        models or (),
+        _replica(candidate, 1, "--candidate") if candidate else None,
+        percent,
     )
     files = GatewayFiles(sources, out.resolve(), envoy or _envoy(project))
     print_line(str(files.write()))
@@ -117,12 +137,12 @@ def render(
         files.follow(_until_signal(), note)
 
 
-def _replica(text: str, count: int) -> Replica:
+def _replica(text: str, count: int, option: str = "--replica") -> Replica:
     from tritonkit.operate.gateway import Replica
 
     grpc, _, rest = text.partition(",")
     for address in filter(None, (grpc, rest)):
-        host_and_port("--replica", address)
+        host_and_port(option, address)
     return Replica(grpc, grpc, rest, count)
 
 

@@ -50,6 +50,7 @@ class Facts:
         cores: whole cores of a pod.
         cores_from: why so many.
         config: the name of the models' configurations for so many cores; empty where `config.pbtxt` is for them.
+        names: of the models.
     """
 
     needs: ContainerNeeds
@@ -58,6 +59,7 @@ class Facts:
     cores: int
     cores_from: str
     config: str = ""
+    names: tuple[str, ...] = ()
 
     @property
     def memory_mib(self) -> int:
@@ -168,6 +170,7 @@ def read_facts(repository: Path, values: Values) -> Facts:
         cores=cores,
         cores_from=reason,
         config=config_for(repository, cores, cores_within(cores)),
+        names=tuple(sorted(model.name for model in models)),
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tritonkit.deploy.pinned import Image
 from tritonkit.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
+from tritonkit.deploy.traffic_values import Gateway
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.spec.base import Strict
@@ -101,7 +102,7 @@ class Gpu(Strict):
 
 
 Component = Literal[
-    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus"
+    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway"
 ]
 AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
 """Those that set the number of replicas."""
@@ -127,8 +128,15 @@ class Values(Strict):
     keda: Keda = Keda()
     to_zero: ToZero = ToZero()
     monitoring: Monitoring = Monitoring()
+    gateway: Gateway = Gateway()
     production: tuple[Component, ...] = ("hpa",)
     """Components of the overlay `production`."""
+
+    @property
+    def most_replicas(self) -> int:
+        """The most pods that there are at a time."""
+        scaled = set(AUTOSCALERS) & set(self.production)
+        return max(self.replicas, self.scaling.max) if scaled else self.replicas
 
     @property
     def http_hosts(self) -> tuple[str, ...]:

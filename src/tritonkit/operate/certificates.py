@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -163,7 +164,7 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
     """
     found = read_certificate(certificate)
     try:
-        mode = key.stat().st_mode
+        state = key.stat()
         private = _read_key(key)
     except FileNotFoundError:
         raise UsageError(
@@ -179,7 +180,9 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
             wanted="PEM without a password",
             todo="openssl pkey -in KEY -out NEW takes a password away",
         ) from None
-    if mode & 0o077:
+    # A volume of Kubernetes gives its files to root, and to the pod's group for reading.
+    mounted = state.st_uid == 0 != os.getuid()
+    if state.st_mode & (0o037 if mounted else 0o077):
         raise UsageError(
             str(key), found="others than its owner can read it", wanted="a private key",
             todo=f"make another one if somebody may have seen it, or: chmod 600 {key}",

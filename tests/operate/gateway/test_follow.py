@@ -70,7 +70,7 @@ def test_names_are_looked_up_and_limits_are_of_all_their_servers(
     assert ports == {"gateway": 9443, "metrics": 9444}
     clusters = json.loads((file.parent / "clusters.json").read_text())["resources"]
     for cluster in clusters:
-        assert cluster["type"] == "STRICT_DNS"
+        assert cluster["cluster_type"]["name"] == "envoy.cluster.dns"
         assert cluster["circuit_breakers"]["thresholds"][0]["max_requests"] == 30
     assert "StdoutAccessLog" in file.read_text()
 

@@ -135,7 +135,7 @@ def test_a_limit_follows_from_capacity_and_target(
 def test_a_name_as_an_address_is_looked_up() -> None:
     """In containers replicas have names."""
     found = clusters([Replica("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
-    assert {each["type"] for each in found} == {"STRICT_DNS"}
+    assert {each["cluster_type"]["name"] for each in found} == {"envoy.cluster.dns"}
     assert {each["type"] for each in clusters([Replica("a", "[::1]:8001")], GatewayLimits())} == {
         "STATIC"
     }

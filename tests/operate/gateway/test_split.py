@@ -24,11 +24,12 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 class Named:
     """A gRPC server that answers every call with its name, and counts them by model."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, address: str = "127.0.0.1:0") -> None:
         self.name, self.seen = name, Counter[bytes]()
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
         self._server.add_generic_rpc_handlers((self,))  # type: ignore[arg-type]
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        port = self._server.add_insecure_port(address)
+        self.address = f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
 
     def service(self, details: Any) -> Any:

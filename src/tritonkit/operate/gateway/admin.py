@@ -69,10 +69,13 @@ class GatewayAdmin:
                 older.replace(log.with_name(f"{log.name}.{number}"))
         self._ask("POST", "/reopen_logs")
 
+    def leave(self) -> None:
+        """Not ready any more: connections that are open are told to go with their next answer, new ones are taken."""
+        self._ask("POST", "/healthcheck/fail")
+
     def drain(self, most_s: float) -> None:
         """Take no new connections, and wait so long for requests that are under way."""
-        # Connections that are open are told to go with their next answer.
-        self._ask("POST", "/healthcheck/fail")
+        self.leave()
         self._ask("POST", "/drain_listeners")
         deadline = time.monotonic() + most_s
         while self.active_requests() and time.monotonic() < deadline:

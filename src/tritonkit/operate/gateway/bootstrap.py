@@ -117,17 +117,23 @@ def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "@type": kind, "name": "server", "tls_certificate": {
             "certificate_chain": {"filename": str(folder / tls.certificate)},
             "private_key": {"filename": str(folder / tls.key)},
-            "watched_directory": {"path": str((folder / tls.certificate).parent)},
+            "watched_directory": {"path": str(_moved_in(folder, tls.certificate))},
         },
     }]  # fmt: skip
     if tls.client_ca:
         found.append({
             "@type": kind, "name": "callers", "validation_context": {
                 "trusted_ca": {"filename": str(folder / tls.client_ca)},
-                "watched_directory": {"path": str((folder / tls.client_ca).parent)},
+                "watched_directory": {"path": str(_moved_in(folder, tls.client_ca))},
             },
         })  # fmt: skip
     return {"resources": found}
+
+
+def _moved_in(folder: Path, file: str) -> Path:
+    """The folder in which something is moved when a file changes. A volume of Kubernetes changes as a whole, by one
+    link at its top."""
+    return folder if (folder / "..data").is_symlink() else (folder / file).parent
 
 
 def _tls(spec: GatewaySpec, places: Places) -> dict[str, Any]:

@@ -27,6 +27,20 @@ _RETRIES = 32
 """Under way are always allowed."""
 
 
+_NAMED = {
+    "cluster_type": {"name": "envoy.cluster.dns", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
+        # A server that starts gets requests at once, and one that leaves none any more before it ends.
+        "dns_refresh_rate": "1s",
+        # Both families, one after the other, would be asked of each of resolv.conf's search domains.
+        "dns_lookup_family": "V4_PREFERRED",
+    }},
+    # What has left the name answers health checks until its end, and wants no new requests.
+    "ignore_health_on_host_removal": True,
+}  # fmt: skip
+"""Addresses by a name: every one that DNS gives is a server."""
+
+
 @dataclass(frozen=True)
 class Replica:
     """Where a server answers.
@@ -78,7 +92,7 @@ def clusters(
     if split is None:
         return found
     # Where the candidate is not healthy, the others answer.
-    candidate, every = split.candidate, servers + 1
+    candidate, every = split.candidate, servers + split.candidate.count
     found.append(_cluster(f"grpc{CANDIDATE}", [[candidate.grpc], grpc], every, limits, http2=True))
     if candidate.rest:
         groups = [[candidate.rest], rest]
@@ -110,7 +124,7 @@ def _cluster(
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,
-        "type": "STRICT_DNS" if any(_is_name(each) for each in addresses) else "STATIC",
+        **(_NAMED if any(_is_name(each) for each in addresses) else {"type": "STATIC"}),
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
         # Of two drawn by chance, which may be the same one, a ninth of the requests would go to a slow replica of
@@ -125,8 +139,12 @@ def _cluster(
         "health_checks": [_health(http2=http2)],
         # Calls on a connection to a replica that hangs end, to be made again elsewhere.
         "close_connections_on_host_health_failure": True,
-        # Where all are out, hanging on them all is worse than saying so at once.
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "common_lb_config": {
+            # Where all are out, hanging on them all is worse than saying so at once.
+            "healthy_panic_threshold": {"value": 0},
+            # By default threads are told up to a second later who is healthy, and who is not any more.
+            "update_merge_window": "0s",
+        },
         "outlier_detection": {
             "interval": "1s", "consecutive_local_origin_failure": 5, "enforcing_consecutive_local_origin_failure": 100,
             "base_ejection_time": f"{EJECTED_S:g}s", "max_ejection_time": "60s", "max_ejection_percent": 50,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tritonkit.errors import TritonkitError
 from tritonkit.operate import certificates, keys
 from tritonkit.operate.gateway.bootstrap import CLUSTERS, Places
-from tritonkit.operate.gateway.clusters import Replica
+from tritonkit.operate.gateway.clusters import Replica, Split
 from tritonkit.operate.gateway.render import RENDERED, validate, write_gateway, write_routes
 from tritonkit.operate.gateway.spec import GatewaySpec, read_gateway
 
@@ -29,6 +29,9 @@ class GatewaySources:
         replicas: where servers answer.
         listen: host and port to listen on; None: those of `gateway.yaml`.
         metrics: `host:port` of the metrics for Prometheus; empty: none.
+        models: names of the models that are served; empty: those of `repository`.
+        candidate: what has the next version of all models; None: nothing.
+        percent: of the requests, that go to the candidate.
     """
 
     folder: Path
@@ -36,6 +39,9 @@ class GatewaySources:
     replicas: Sequence[Replica]
     listen: tuple[str, int] | None = None
     metrics: str = ""
+    models: Sequence[str] = ()
+    candidate: Replica | None = None
+    percent: float = 0.0
 
 
 class GatewayFiles:
@@ -72,7 +78,8 @@ class GatewayFiles:
             certificates.read_certificate(folder / tls.client_ca)
         self._seen = self._look()
         models, replicas = self._models(), self._sources.replicas
-        return write_gateway(self._spec, self._places, models, replicas, self._envoy)
+        split = self._split(models)
+        return write_gateway(self._spec, self._places, models, replicas, self._envoy, split)
 
     def follow(self, ending: threading.Event, tell: Callable[[str], None]) -> None:
         """Write routes again when keys or models change, until `ending` is set. What cannot be used changes nothing.
@@ -100,11 +107,18 @@ class GatewayFiles:
     def _write_changed(self) -> None:
         known = keys.read_keys(self._sources.folder / keys.FILE)
         models, replicas = self._models(), self._sources.replicas
-        validate(self._spec, self._places, known, models, replicas, self._envoy)
-        write_routes(self._spec, self._places, models)
+        split = self._split(models)
+        validate(self._spec, self._places, known, models, replicas, self._envoy, split)
+        write_routes(self._spec, self._places, models, split)
 
     def _models(self) -> list[str]:
-        return served_models(self._sources.repository)
+        return sorted(self._sources.models) or served_models(self._sources.repository)
+
+    def _split(self, models: Sequence[str]) -> Split | None:
+        candidate = self._sources.candidate
+        if candidate is None:
+            return None
+        return Split(tuple(models), candidate, self._sources.percent)
 
     def _look(self) -> tuple[object, ...]:
         try:

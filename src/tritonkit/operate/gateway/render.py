@@ -48,21 +48,25 @@ _VALIDATE_S = 60.0
 
 
 def write_gateway(
-    spec: GatewaySpec, places: Places, models: Sequence[str], replicas: Sequence[Replica], envoy: Path
+    spec: GatewaySpec, places: Places, models: Sequence[str], replicas: Sequence[Replica], envoy: Path,
+    split: Split | None = None,
 ) -> Path:  # fmt: skip
     """Write all that a gateway reads, once Envoy has found it to be right; gives the bootstrap's file.
 
     Raises:
-        UsageError: keys that cannot be read, a host that is no address.
+        UsageError: keys that cannot be read, a host that is no address, a folder that cannot be written.
         RenderError: Envoy does not take it.
     """
     keys = key_files.read_keys(places.folder / key_files.FILE)
-    validate(spec, places, keys, models, replicas, envoy)
-    places.rendered.mkdir(mode=0o700, parents=True, exist_ok=True)
-    places.clusters.parent.mkdir(parents=True, exist_ok=True)
+    validate(spec, places, keys, models, replicas, envoy, split)
+    try:
+        places.rendered.mkdir(mode=0o700, parents=True, exist_ok=True)
+        places.clusters.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(places.rendered, error, UsageError) from error
     _write(places.rendered / SECRETS, secrets(spec, places))
-    write_routes(spec, places, models)
-    write_clusters(spec, places, replicas)
+    write_routes(spec, places, models, split)
+    write_clusters(spec, places, replicas, split)
     file = places.clusters.parent / BOOTSTRAP
     _write(file, _bootstrap(spec, places))
     return file
@@ -95,7 +99,7 @@ def gateway_command(envoy: Path, config: str) -> list[str]:
 
 def validate(
     spec: GatewaySpec, places: Places, keys: Sequence[ApiKey], models: Sequence[str], replicas: Sequence[Replica],
-    envoy: Path,
+    envoy: Path, split: Split | None = None,
 ) -> None:  # fmt: skip
     """Let Envoy check all of it, what it would read from files later included.
 
@@ -114,8 +118,8 @@ def validate(
         listener = whole["static_resources"]["listeners"][0]
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         del manager["rds"], whole["dynamic_resources"]
-        manager["route_config"] = _without_type(routes(keys, models, spec.limits))
-        made = [_without_type(each) for each in clusters(replicas, spec.limits)]
+        manager["route_config"] = _without_type(routes(keys, models, spec.limits, split))
+        made = [_without_type(each) for each in clusters(replicas, spec.limits, split)]
         whole["static_resources"].setdefault("clusters", []).extend(made)
         _write(folder / SECRETS, secrets(spec, own))
         _write(folder / BOOTSTRAP, whole)
