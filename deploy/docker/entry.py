@@ -37,10 +37,10 @@ from checks import (
     read_needs,
 )
 from core.backoff import Backoff
-from core.drain import finish_ensembles
+from core.drain import finish_ensembles, finish_models, refuse_calls
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
 from core.gauges import Gauges
-from core.launch import Launch, guard_in
+from core.launch import Launch, guard_in, has_guard
 from core.metrics import MetricsProxy
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
 from core.rest import (
@@ -73,9 +73,12 @@ _CALLED = re.compile(r'model_name:\s*"([^"]+)"')
 
 DRAIN_S = 20
 """For the requests in flight at the end, after those of ensembles have had `_ENSEMBLES_S`."""
+_LEAVE_S = 15.0
+"""At most, for callers to go, where their connections have an age and stop.py has not been there before."""
+_LOOK_S = 0.1
 _ENSEMBLES_S = 20.0
 _FINALIZE_S = 8.0
-# 48 s in all: `stop_grace_period` must be longer.
+# 68 s in all with `_DRAIN_DEAD_S`, 53 s after preStop: `stop_grace_period` must be longer.
 # Long enough for other models' answers; Triton itself would wait forever for the dead stub's model.
 _DRAIN_DEAD_S = 5.0
 _RELOAD_S = 300.0
@@ -283,9 +286,10 @@ def _supervise(
         reason, was_ready = _watch(server, asked, rest, verifier, admin, planned, gauges)
         verifier.stop()
         if asked:
+            if was_ready:
+                _leave(server, asked, _leave_s(options))
             # The key of this server: the file may hold another by now.
-            finish_ensembles(Admin(RUN, process.key), ensembles(repository), _ENSEMBLES_S)
-            return _end(server, DRAIN_S + _FINALIZE_S)
+            return _finish(server, Admin(RUN, process.key), repository)
         if verifier.findings:
             _end(server, _DRAIN_DEAD_S)
             raise Refused(repository, reason, "docker compose up builder")
@@ -298,6 +302,37 @@ def _supervise(
             _say(f"error: {_MOST_DEATHS} starts in a row did not become ready: giving up")
             return 4
         time.sleep(delay_s)
+
+
+def _leave_s(options: argparse.Namespace) -> float:
+    """Within which every connection has been asked to end: gRPC varies the age by a tenth. 0 without an age."""
+    age = options.connection_age_s
+    return min(_LEAVE_S, 1.1 * int(age) + 1) if age else 0.0
+
+
+def _leave(server: subprocess.Popen[bytes], asked: list[int], within_s: float) -> None:
+    """Be not ready, and let callers go: until then calls are answered as ever. A second signal does not wait, and
+    after stop.py nobody is left to wait for."""
+    if (RUN / STOPPING).exists():
+        return
+    (RUN / STOPPING).write_text("")
+    deadline = time.monotonic() + within_s
+    while len(asked) < 2 and server.poll() is None and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+
+
+def _finish(server: subprocess.Popen[bytes], admin: Admin, repository: Path) -> int:
+    """Take no new calls, answer those that are in flight, let the models finalize, and end; the exit code."""
+    guarded = has_guard(server.pid)
+    refuse_calls(server.pid)
+    finish_ensembles(admin, ensembles(repository), _ENSEMBLES_S)
+    if not guarded:
+        return _end(server, DRAIN_S + _FINALIZE_S)
+    if finish_models(admin, DRAIN_S + _FINALIZE_S):
+        server.kill()
+        server.wait()
+        return 0
+    return _end(server, _DRAIN_DEAD_S)
 
 
 def ensembles(repository: Path) -> list[str]:

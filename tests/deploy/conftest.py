@@ -9,7 +9,8 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.parts import program
+from tests.waiting import eventually
 from tritonkit.client import TLS, Secret
 
 SERVER_USER = 10001
@@ -118,6 +120,41 @@ def _build(settings: str, project: Path, service: str) -> None:
     variables["COMPOSE_PROFILES"] = "kubernetes"
     done = run(*compose_command(), "build", service, cwd=project, **variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@contextmanager
+def serving(
+    repository: Path, *options: str, words: Sequence[str] = (), ready: bool = True
+) -> Iterator[str]:
+    """A container of the server's image as a pod has it; its name.
+
+    Args:
+        options: of `docker run`.
+        words: for entry.py.
+        ready: wait until it is.
+    """
+    name = docker(
+        "run", "--detach", "--read-only", "--tmpfs", "/tmp", "--shm-size", "128m", "--cap-drop", "ALL",  # noqa: S108
+        *options, "--volume", f"{repository}:/models:ro", SERVER_IMAGE, "--own-key", "--no-http", "--no-verify",
+        *words,
+    )  # fmt: skip
+    try:
+        if ready:
+            eventually(lambda: not health(name), f"it is not ready: docker logs {name}")
+        yield name
+    finally:
+        run("docker", "rm", "--force", name)
+
+
+def health(name: str) -> str:
+    """Why a container is not ready; empty where it is."""
+    done = run("docker", "exec", name, "python3", "-IS", "/opt/tritonkit/health.py")
+    return done.stdout + done.stderr + f"exit code {done.returncode}" if done.returncode else ""
+
+
+def address_of(name: str) -> str:
+    """Where a container's gRPC answers."""
+    return docker("inspect", "-f", "{{.NetworkSettings.IPAddress}}", name) + ":8001"
 
 
 @dataclass(frozen=True)

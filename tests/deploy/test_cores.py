@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import SERVER_IMAGE, docker, run
+from tests.deploy.conftest import address_of, docker, run, serving
 from tests.server.models import ECHO, VECTOR, ModelText, write_repository
-from tests.waiting import eventually
 from tritonkit.client import Client
 
 pytestmark = pytest.mark.timeout(600)
@@ -30,26 +27,9 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-@contextmanager
-def container(repository: Path, *options: str, words: tuple[str, ...] = ()) -> Iterator[str]:
-    """A server that is ready."""
-    name = docker(
-        "run", "--detach", "--read-only", "--tmpfs", "/tmp", "--shm-size", "128m", "--cap-drop", "ALL",  # noqa: S108
-        *options, "--volume", f"{repository}:/models:ro", SERVER_IMAGE, "--own-key", "--no-http", "--no-verify",
-        *words,
-    )  # fmt: skip
-    health = ("docker", "exec", name, "python3", "-IS", "/opt/tritonkit/health.py")
-    try:
-        eventually(lambda: run(*health).returncode == 0, run("docker", "logs", name).stderr)
-        yield name
-    finally:
-        run("docker", "rm", "--force", name)
-
-
 def built_for(name: str) -> str:
     """The cores of the configuration that Triton serves."""
-    address = docker("inspect", "-f", "{{.NetworkSettings.IPAddress}}", name)
-    with Client(f"{address}:8001") as client:
+    with Client(address_of(name)) as client:
         return str(client.config("net").parameters["built-for"].string_value)
 
 
@@ -57,7 +37,7 @@ def test_a_quota_of_one_core_takes_the_configurations_for_one(
     server_image: None, repository: Path
 ) -> None:
     """Said in one line; libraries that count cores themselves are told, where they would count more."""
-    with container(repository, "--cpus", "1") as name:
+    with serving(repository, "--cpus", "1") as name:
         assert built_for(name) == "1"
         line = f"cores: 1 allowed of {os.cpu_count()} seen; configurations for 1\n"
         assert line in run("docker", "logs", name).stderr
@@ -71,6 +51,6 @@ def test_a_quota_of_one_core_takes_the_configurations_for_one(
 
 def test_configurations_that_are_named_are_taken(server_image: None, repository: Path) -> None:
     """Whatever the quota is; where a model has none of that name Triton takes `config.pbtxt`."""
-    with container(repository, "--cpus", "1", words=("--model-config-name=mine",)) as name:
+    with serving(repository, "--cpus", "1", words=("--model-config-name=mine",)) as name:
         assert built_for(name) == "64"
         assert "configurations mine, as asked\n" in run("docker", "logs", name).stderr

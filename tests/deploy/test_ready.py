@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import SERVER_IMAGE, run
+from tests.deploy.conftest import run, serving
 from tests.server.models import ModelText, write_repository
 from tests.waiting import eventually
 
@@ -22,14 +22,8 @@ def server(server_image: None, tmp_path: Path) -> Iterator[str]:
     """A container as a pod has it, with a model that loads and one that does not."""
     models = {"good": ModelText(), "bad": ModelText(code=BROKEN)}
     repository = write_repository(tmp_path / "models", models)
-    started = run(
-        "docker", "run", "--detach", "--read-only", "--tmpfs", "/tmp", "--shm-size", "128m",  # noqa: S108
-        "--cap-drop", "ALL", "--volume", f"{repository}:/models:ro", SERVER_IMAGE, "--own-key", "--no-http",
-    )  # fmt: skip
-    assert started.returncode == 0, started.stderr
-    container = started.stdout.strip()
-    yield container
-    run("docker", "rm", "--force", container)
+    with serving(repository, ready=False) as name:
+        yield name
 
 
 def asked(container: str, *arguments: str) -> subprocess.CompletedProcess[str]:

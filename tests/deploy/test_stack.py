@@ -397,7 +397,7 @@ def test_requests_in_flight_are_answered_at_the_end(stack: Stack) -> None:
         answers = [pool.submit(model.predict, text=batch) for _ in range(8)]
         time.sleep(0.5)
         assert not all(answer.done() for answer in answers), "nothing was in flight"
-        docker("stop", "--time", "55", stack.container())
+        docker("stop", "--time", "70", stack.container())
         assert [a.result()["embedding"].shape for a in answers] == [(size, 384)] * 8
     assert stack.state("{{.State.ExitCode}}") == "0"
     assert digit(stack) == b"7"

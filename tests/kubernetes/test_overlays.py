@@ -126,8 +126,10 @@ def test_shared_memory_fits_into_the_memory_limit(kustomize: Build, overlay: str
 def test_the_end_of_a_pod_has_time_for_all_of_it(kustomize: Build) -> None:
     """The kubelet kills after the grace period, which holds preStop and the drain of entry.py."""
     entry = shipped("deploy/docker/entry.py").read_text()
-    steps = re.findall(r"^(?:DRAIN_S|_ENSEMBLES_S|_FINALIZE_S) = ([0-9.]+)$", entry, re.MULTILINE)
-    assert len(steps) == 3
+    steps = re.findall(
+        r"^(?:DRAIN_S|_ENSEMBLES_S|_FINALIZE_S|_DRAIN_DEAD_S) = ([0-9.]+)$", entry, re.MULTILINE
+    )
+    assert len(steps) == 4
     assert sum(map(float, steps)) == DRAIN_S
     [pod] = pods(kustomize("cpu"))
     assert pod["terminationGracePeriodSeconds"] >= STOP_S + DRAIN_S

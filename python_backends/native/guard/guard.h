@@ -107,6 +107,12 @@ void outbound_calm(const struct streams *streams, struct cursor *cursor, uint8_t
 /* settings.c */
 _Noreturn void guard_fail(const char *where, const char *found, const char *wanted);
 
+/* workarounds.c: whether an address is the program's own, and no library's. */
+bool of_program(const void *address);
+
+/* stopping.c: be told by SIGURG that the server is about to end. */
+void stopping_begin(void);
+
 /* key.c */
 void key_into_arguments(int argc, char **argv);
 

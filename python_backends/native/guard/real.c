@@ -44,3 +44,15 @@ REAL(void *, TRITONSERVER_InferenceRequestAddInput,
       uint64_t dimensions),
      (request, name, datatype, shape, dimensions))
 REAL(void *, TRITONSERVER_ErrorNew, (unsigned code, const char *message), (code, message))
+REAL(void *, TRITONSERVER_InferenceRequestNew,
+     (void **request, void *server, const char *model, int64_t version),
+     (request, server, model, version))
+REAL(void *, TRITONSERVER_ServerModelTransactionProperties,
+     (void *server, const char *model, int64_t version, uint32_t *flags, void **more),
+     (server, model, version, flags, more))
+REAL(void *, TRITONSERVER_ServerModelMetadata,
+     (void *server, const char *model, int64_t version, void **message),
+     (server, model, version, message))
+REAL(void *, TRITONSERVER_ServerModelConfig,
+     (void *server, const char *model, int64_t version, uint32_t form, void **message),
+     (server, model, version, form, message))

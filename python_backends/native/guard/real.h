@@ -18,6 +18,15 @@ int real_fchmod(int descriptor, mode_t mode);
 uint32_t real_TRITONSERVER_DataTypeByteSize(unsigned datatype);
 void *real_TRITONSERVER_InferenceRequestAddInput(void *request, const char *name, unsigned datatype,
                                                  const int64_t *shape, uint64_t dimensions);
+void *real_TRITONSERVER_InferenceRequestNew(void **request, void *server, const char *model,
+                                            int64_t version);
+void *real_TRITONSERVER_ServerModelTransactionProperties(void *server, const char *model,
+                                                         int64_t version, uint32_t *flags,
+                                                         void **more);
+void *real_TRITONSERVER_ServerModelMetadata(void *server, const char *model, int64_t version,
+                                            void **message);
+void *real_TRITONSERVER_ServerModelConfig(void *server, const char *model, int64_t version,
+                                          uint32_t form, void **message);
 void *real_TRITONSERVER_ErrorNew(unsigned code, const char *message);
 int real_shm_open(const char *name, int flags, mode_t mode);
 

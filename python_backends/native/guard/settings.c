@@ -55,6 +55,9 @@ static void read_settings(void) {
 __attribute__((constructor)) static void begin(int argc, char **argv) {
     read_settings();
     key_into_arguments(argc, argv);
+    if (guard_settings.grpc_port != 0 || guard_settings.grpc_socket != NULL) {
+        stopping_begin();
+    }
     /* The server's children load the guard too, and have no gRPC port and no key. */
     unsetenv(PORT);
     unsetenv(SOCKET);

@@ -55,6 +55,10 @@ static int look_at_program(struct dl_phdr_info *object, size_t size, void *unuse
     return 1; /* the first object is the program (dl_iterate_phdr(3)), the others do not matter */
 }
 
+bool of_program(const void *address) {
+    return (uintptr_t)address >= program_begin && (uintptr_t)address < program_end;
+}
+
 __attribute__((constructor)) static void work_around(void) {
     dl_iterate_phdr(look_at_program, NULL);
 }
@@ -64,8 +68,7 @@ __attribute__((constructor)) static void work_around(void) {
    tensors. All its other uses look at the type before. Backends and libraries get what they always
    got. */
 EXPORTED uint32_t TRITONSERVER_DataTypeByteSize(unsigned datatype) {
-    const uintptr_t caller = (uintptr_t)__builtin_return_address(0);
-    if (datatype == TYPE_BYTES && caller >= program_begin && caller < program_end) {
+    if (datatype == TYPE_BYTES && of_program(__builtin_return_address(0))) {
         return 1;
     }
     return real_TRITONSERVER_DataTypeByteSize(datatype);

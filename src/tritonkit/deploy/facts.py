@@ -29,8 +29,8 @@ STOP_S = 15
 """For preStop: until the pod has left every endpoint list and its callers' connections have ended."""
 AGE_S = 10
 """After which gRPC asks a connection to end: less than STOP_S by more than the tenth by which gRPC varies it."""
-DRAIN_S = 48
-"""What entry.py takes at most after SIGTERM: 20 s for ensembles, 20 s for the rest, 8 s to unload."""
+DRAIN_S = 53
+"""What entry.py takes at most after SIGTERM: 20 s for ensembles, 28 s for the rest, 5 s more for one that hangs."""
 MARGIN_S = 12
 PERIOD_S = 5
 """Between two startup probes."""

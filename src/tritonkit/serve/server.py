@@ -12,7 +12,7 @@ from tritonkit.errors import ServerDied, ServerStartError, TritonkitError, Usage
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
-from tritonkit.serve.core.drain import finish_ensembles
+from tritonkit.serve.core.drain import finish_ensembles, refuse_calls
 from tritonkit.serve.core.stub_watch import TICK_S, StubWatch
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.log import read_tail, relevant
@@ -224,6 +224,7 @@ class Server(Settings):
     def _drain(self, triton: SupervisedProcess) -> None:
         """Answer what is in flight within the time for it, then let the models finalize and end."""
         deadline = time.monotonic() + self.drain_timeout_s
+        refuse_calls(triton.pid)
         try:
             if self._endpoint is not None and self._run is not None:
                 run = self._run

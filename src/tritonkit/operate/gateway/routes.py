@@ -204,10 +204,11 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
 _RETRY = {
     "retry_on": "connect-failure,refused-stream,reset-before-request,retriable-headers",
     # A model that is loaded again, as after the death of its Python process, is away for a moment at that replica
-    # alone; saying so takes it no time, so that it would draw all requests.
+    # alone, and a replica that ends takes no new calls; saying so takes it no time, so that it would draw all requests.
     "retriable_headers": [{"name": "grpc-message", "string_match": {"safe_regex": {
-        "regex": r"(\[request id: [^\]]*\] )?Request for unknown model: .*"
-        r" (has no available versions|is not at ready state)",
+        "regex": r"(\[request id: [^\]]*\] )?(Request for unknown model: .*"
+        r" (has no available versions|is not at ready state)"
+        r"|Server is stopping, scheduler for model has stopped accepting new inference requests)",
     }}}],
     "num_retries": 2,
     "retry_host_predicate": [{
