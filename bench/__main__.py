@@ -17,6 +17,7 @@ from bench import (
     overhead,
     pipeline,
     plan,
+    serverless,
     serving,
     spinning,
     tune,
@@ -39,6 +40,7 @@ BENCHES = {
     "tune": tune.run,
     "plan": plan.run,
     "gateway": gateway.run,
+    "lambda": serverless.run,
     "client": client.run,
     "variants": variants.run,
     "gpu": gpu.run,
@@ -106,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=[],
         metavar="A,B",
-        help="of `peers`, `serving`, `loadgen`, `tune` and `plan`: these models alone",
+        help="of `peers`, `serving`, `loadgen`, `tune`, `plan` and `lambda`: these models alone",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""The image of a function, run as AWS Lambda runs it: read-only, without /dev/shm, as a user without rights, told its Runtime API."""
+"""The image of a function, run as AWS Lambda runs it: read-only, no /dev/shm, a user without rights."""
 
 from __future__ import annotations
 
