@@ -114,6 +114,13 @@ def beside(name: str) -> Callable[[], bool]:
     return (PROJECT / f".venv-{name}" / ".ready").is_file
 
 
+def cluster() -> bool:
+    """Whether KUBECONFIG names a cluster that answers, for a run of tests/cluster by itself."""
+    parallel = "PYTEST_XDIST_WORKER" in os.environ or os.environ.get("CI") == "true"
+    named = bool(os.environ.get("KUBECONFIG")) and not parallel
+    return named and answers("kubectl", "--request-timeout=20s", "get", "--raw", "/readyz")
+
+
 PARTS = {
     "buildah": Part(
         "buildah", programs("buildah"), "apt-get install buildah", demanded=False
@@ -125,6 +132,10 @@ PARTS = {
     "c++": Part(
         "C++ compiler", lambda: any(map(program, ("c++", "g++", "clang++"))), "apt-get install g++",
         fixtures=("native",),
+    ),
+    "cluster": Part(
+        "Kubernetes cluster", cluster, "kubectl, and export KUBECONFIG=FILE; then python -m pytest tests/cluster by"
+        " itself (docs/tests.md)", folders=("cluster",), demanded=False,
     ),
     "docker": Part(
         "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap",
