@@ -14,6 +14,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,14 +75,10 @@ def build() -> None:
     for name, change in changes.items():
         with tempfile.TemporaryDirectory() as work:
             folder = Path(work) / "repository"
-            shutil.copytree(
-                REPOSITORY, folder, ignore=shutil.ignore_patterns("__pycache__", ".*", "resnet50*")
-            )
+            shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns("resnet50*"))
             change(folder)
-            (Path(work) / "Dockerfile").write_text(
-                f"FROM {SERVER}\nCOPY --chown=10001:10001 repository /repository\n"
-            )
-            run("docker", "build", "--tag", MODELS[name], work)
+            words = ("--repository", str(folder), "--server", SERVER, "--tag", MODELS[name])
+            run(sys.executable, "-m", "tritonkit.cli", "deploy", "image", *words)
 
 
 def renumber(repository: Path, version: int = 2) -> None:
