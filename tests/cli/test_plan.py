@@ -23,8 +23,9 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["plan", "--measured", file, "--rate", "300", "--slo", "p99=100ms"]
     done = tritonkit_here(
-        *command, "--price", "0.526/h", "--traffic", "steady", "--report", str(out), cwd=tmp_path
-    )
+        *command, "--price", "$0.526/h", "--traffic", "steady", "--report", str(out), "--lambda-price-gb-s", "0.0001",
+        "--lambda-price-million", "0.2", "--lambda-call", "30ms", cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for words in (
         "replicas",
@@ -32,6 +33,7 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
         "one goes down",
         "what would save",
         "flaps",
+        "million calls of 30 ms, 1769 MiB; cheaper up to",
     ):
         assert words in done.stdout
     facts = json.loads((out / "report.json").read_text())
@@ -50,6 +52,24 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
         (["--rate", "9", "--slo", "p99=9s", "--traffic", "no.csv"], "no.csv"),
         (["--rate", "9", "--slo", "p99=9s", "--start-up", "soon"], "--start-up"),
         (["--rate", "9", "--slo", "p99=1ms"], "wait for no other"),
+        (["--rate", "9", "--slo", "p99=9s", "--lambda-call", "9ms"], "--lambda-price-gb-s too"),
+        (
+            ["--rate", "9", "--slo", "p99=9s", "--lambda-price-gb-s", "1"],
+            "--lambda-price-million: none",
+        ),
+        (
+            [
+                "--rate",
+                "9",
+                "--slo",
+                "p99=9s",
+                "--lambda-price-gb-s",
+                "1",
+                "--lambda-price-million",
+                "1",
+            ],
+            "--price: none",
+        ),
         (["other", "--rate", "9", "--slo", "p99=9s"], "model other"),
     ],
 )

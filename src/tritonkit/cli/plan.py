@@ -16,7 +16,7 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.plan import Measured, Plan, Traffic
+    from tritonkit.plan import FunctionPlan, FunctionPrice, Measured, Plan, Price, Traffic
 
 __all__ = ["command"]
 
@@ -79,6 +79,27 @@ def command(
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.html and report.json.")
     ] = None,
+    lambda_price_gb_s: Annotated[
+        float | None,
+        typer.Option(
+            "--lambda-price-gb-s", metavar="PRICE",
+            help="Of AWS Lambda, for a GB and a second: says the rate up to which calls cost less.",
+        ),
+    ] = None,
+    lambda_price_million: Annotated[
+        float | None,
+        typer.Option("--lambda-price-million", metavar="PRICE", help="Of AWS Lambda, for a million calls."),
+    ] = None,
+    lambda_memory: Annotated[
+        int | None, typer.Option("--lambda-memory", metavar="MIB", help="Of the function; 1769, one vCPU, by default.")
+    ] = None,
+    lambda_call: Annotated[
+        str | None,
+        typer.Option(
+            "--lambda-call", metavar="TIME",
+            help="That a call is billed; by default what a request takes that waits for no other.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:  # fmt: skip
@@ -95,6 +116,7 @@ def command(
     if not 0 < rate <= _MOST_RATE:
         raise UsageError("--rate", found=f"{rate:g}", wanted=f"above 0, at most {_MOST_RATE:g}")
     target = parse_slo(slo)
+    function = _function(lambda_price_gb_s, lambda_price_million, lambda_memory, lambda_call, price)
     demand = Demand(
         _traffic(traffic, rate),
         target,
@@ -103,6 +125,7 @@ def command(
         None if start_up is None else seconds("--start-up", start_up),
         balancing.value,
         Arrivals("poisson" if cv == 1 else "bursty", cv),
+        function,
     )
     found = _measured(name, measured, variants or [], target, root)
     if save is not None:
@@ -115,6 +138,32 @@ def command(
         _print(plan)
     if report is not None:
         _write(report, plan)
+
+
+def _function(
+    gb_s: float | None, million: float | None, memory: int | None, call: str | None, price: str | None
+) -> FunctionPrice | None:  # fmt: skip
+    """The prices of a function, all or none of them."""
+    from tritonkit.plan.functions import MEMORY_MIB, FunctionPrice
+
+    if gb_s is None and million is None:
+        given = {"--lambda-memory": memory, "--lambda-call": call}
+        for option in (name for name, value in given.items() if value is not None):
+            raise UsageError(
+                option, found="no price of a function", wanted="--lambda-price-gb-s too"
+            )
+        return None
+    prices = {"--lambda-price-gb-s": gb_s, "--lambda-price-million": million, "--price": price}
+    for option in (name for name, value in prices.items() if value is None):
+        raise UsageError(
+            option,
+            found="none",
+            wanted="both prices of a function, and that of a machine to compare them with",
+        )
+    assert gb_s is not None  # noqa: S101
+    assert million is not None  # noqa: S101
+    call_ms = None if call is None else 1000 * seconds("--lambda-call", call, least=0.001)
+    return FunctionPrice(gb_s, million, MEMORY_MIB if memory is None else memory, call_ms)
 
 
 def _traffic(text: str, rate: float) -> Traffic:
@@ -168,6 +217,8 @@ def _print(plan: Plan) -> None:
             f"cost          {price.text(plan.per_month(plan.replicas) or 0)} a month,"
             f" {price.text(plan.per_million(plan.replicas) or 0)} for a million requests"
         )
+    if plan.function is not None and price is not None:
+        print_line(f"as a function {_as_function(plan, plan.function, price)}")
     if plan.failure is not None:
         print_line(
             f"one goes down p{percent:g} {plan.failure.before_ms:.1f} ms before, {plan.failure.down_ms:.1f} while it is"
@@ -196,6 +247,19 @@ def _print(plan: Plan) -> None:
             for day in dict.fromkeys([*plan.days[:_RULES], plan.fixed])
         ],
     )  # fmt: skip
+
+
+def _as_function(plan: Plan, found: FunctionPlan, price: Price) -> str:
+    """What calls cost, beside the recommended day of replicas, and up to which rate they cost less."""
+    pods = plan.per_month(plan.days[0].replica_hours / 24) or 0
+    cost = (
+        f"{price.text(found.per_month)} a month beside {price.text(pods)} of replicas ({plan.days[0].rule}),"
+        f" {price.text(found.per_million)} for a million calls of {found.call_ms:.3g} ms, {found.memory_mib} MiB"
+    )
+    if found.break_even_per_s is None:
+        return f"{cost}; cheaper at every rate"
+    even = f"{found.break_even_per_s:.3g} calls/s, the cost of {found.break_even_replicas} replicas"
+    return f"{cost}; cheaper up to {even}"
 
 
 def _write(folder: Path, plan: Plan) -> None:

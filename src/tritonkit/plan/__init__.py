@@ -1,9 +1,11 @@
 """How many replicas a rate needs, and what they cost: from what is measured of one, by simulation.
 
 `measured` is one replica and its file, `sizing` the fleet that holds a target, `traffic` a day's rate, `scaling` a day
-under a rule of autoscaling, `price` what machines cost, `run` all of it as a plan, `page` its report.
+under a rule of autoscaling, `price` what machines cost, `functions` the same requests as calls of a function, `run` all
+of it as a plan, `page` its report.
 """
 
+from tritonkit.plan.functions import FunctionPlan, FunctionPrice
 from tritonkit.plan.measured import Measured, measure, read_measured
 from tritonkit.plan.price import Price, parse_price
 from tritonkit.plan.run import Demand, Failure, Plan, Saving, make_plan
@@ -17,6 +19,8 @@ __all__ = [
     "Demand",
     "Failure",
     "Fleet",
+    "FunctionPlan",
+    "FunctionPrice",
     "Measured",
     "Minute",
     "Plan",

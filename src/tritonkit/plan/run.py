@@ -10,6 +10,7 @@ import numpy as np
 
 from tritonkit.errors import UsageError
 from tritonkit.measure.openloop import Arrivals, Slo, draw
+from tritonkit.plan.functions import FunctionPlan, FunctionPrice, plan_function
 from tritonkit.plan.measured import Measured
 from tritonkit.plan.price import Price
 from tritonkit.plan.scaling import Day, Metric, Rule, Terms, simulate_day
@@ -49,6 +50,7 @@ class Demand:
         start_s: from a decision until a new replica answers; None: as measured.
         balancing: how requests are spread.
         arrivals: how they come.
+        function: what the same requests would cost as calls of a function; it needs `price`.
     """
 
     traffic: Traffic
@@ -58,6 +60,7 @@ class Demand:
     start_s: float | None = None
     balancing: Balancing = "least_request"
     arrivals: Arrivals = field(default_factory=Arrivals)
+    function: FunctionPrice | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Plan:
         savings: the largest first.
         costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None where
             no number of replicas holds it.
+        function: the requests as calls of a function; None where its prices, or a machine's, were not given.
     """
 
     measured: Measured
@@ -108,6 +112,7 @@ class Plan:
     savings: tuple[Saving, ...]
     costs_by_target: tuple[tuple[float, int | None, int | None], ...]
     best: Point
+    function: FunctionPlan | None = None
 
     @property
     def fixed(self) -> Day:
@@ -149,6 +154,7 @@ class Plan:
                 {"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target
             ],
             "best": str(self.best),
+            "function": None if self.function is None else self.function.to_dict(),
         }  # fmt: skip
 
 
@@ -192,7 +198,16 @@ def make_plan(
         _savings(
             measured, demand, fleet, sized, days, (best, of_best.highest_rate(demand.slo)), of_one
         ),
-        _by_target(demand, of_one, of_best), best,
+        _by_target(demand, of_one, of_best), best, _function(demand, fleet, held),
+    )  # fmt: skip
+
+
+def _function(demand: Demand, fleet: Fleet, held: float) -> FunctionPlan | None:
+    if demand.function is None or demand.price is None:
+        return None
+    return plan_function(
+        demand.function, 1000 * float(np.mean(alone(fleet).latency_s)), demand.traffic.mean_per_s,
+        replica_per_s=held, spare=demand.spare, replica_per_hour=demand.price.per_hour,
     )  # fmt: skip
 
 
