@@ -1,4 +1,4 @@
-"""What the container costs: calls of it over calls of the embedded server.
+"""What the container costs: calls of it over calls of the embedded server, and over one pinned to its cores.
 
 Promised for the container's own address, which clients in other containers use. A port that docker
 publishes on loopback is one more copy of every byte, by docker's userland proxy: shown beside it.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.docker import address, command, container, need_image, published
 from bench.report import Ratio, Report
-from tritonkit.client import Client
-from tritonkit.errors import ServerNotFound, ServerStartError
+from bench.start import start_round, start_shares
+from tritonkit.errors import ServerStartError
+from tritonkit.machine import cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,37 +29,104 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCKER = shutil.which("docker") or "docker"
-IMAGE = os.environ.get("TRITONKIT_SERVER_IMAGE", "tritonkit/server:0.1.0")
 CALLERS = (1, 32)
 SENTENCE = "Where is the parcel that I ordered two weeks ago?"
 AT_MOST_P50, AT_LEAST_RATE = 1.10, 0.92
-_READY_S = 120.0
+AT_LEAST_OF_PINNED, AT_LEAST_OF_THREADS = 0.95, 0.95
+"""With a quota of one core: over a server pinned to one, and over the same quota with threads for all cores."""
+EMBEDDED, PINNED, ONE, ALL_THREADS = (
+    "embedded", "pinned to one core", "quota of one core", "quota of one core, threads for all",
+)  # fmt: skip
 
 
 def run(setting: Setting) -> Report:
-    """Latency and throughput of the container over the embedded server's, same repository, in turns."""
-    from tritonkit.serve import serve
-
-    ports: dict[str, Any] = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
-    ratios: list[Ratio] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _container(setting.repository, Path(folder)) as containers,
-        serve(setting.repository, **ports, root=ROOT) as embedded,
-    ):
-        addresses = {**containers, "embedded": embedded.grpc}
-        for model, item in _items(Path(folder)).items():
-            rounds = [
-                _round(setting, addresses, model, item, turn) for turn in range(setting.rounds)
-            ]
-            ratios += _ratios(model, rounds)
+    """The container with a pod's limits over the embedded server: latency, throughput, one core, time to be ready."""
+    need_image()
+    with tempfile.TemporaryDirectory() as folder:
+        items = _items(Path(folder))
+        ratios = [*_all_cores(setting, items), *(_one_core(setting, items) if cores() > 1 else [])]
+    ratios += start_shares([start_round(setting.repository) for _ in range(setting.rounds)])
     return Report(
         "container",
-        "calls of the container, and of its port published on loopback, over the embedded server's, "
-        "in turns; latencies in ms and rates per s, of this machine and this run",
+        "calls of the container over the embedded server's, in turns; latencies in ms, rates per s and seconds of this "
+        "machine and this run",
         ratios,
     )
+
+
+def _all_cores(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
+    """Latency and throughput of the container, and of its published port, over the embedded server's."""
+    with (
+        container(setting.repository, cores(), "--publish", "127.0.0.1::8001") as name,
+        _embedded(setting.repository) as embedded,
+    ):
+        addresses = {
+            "container": address(name), "published port": published(name), EMBEDDED: embedded,
+        }  # fmt: skip
+        ratios = []
+        for model, item in items.items():
+            rounds = _rounds(setting, addresses, model, item)
+            for server, promised in (("container", True), ("published port", False)):
+                ratios += [
+                    _ratio(
+                        rounds, model, server, EMBEDDED, 1, at_most=AT_MOST_P50 if promised else None
+                    ),
+                    _ratio(
+                        rounds, model, server, EMBEDDED, 32, at_least=AT_LEAST_RATE if promised else None
+                    ),
+                ]  # fmt: skip
+        return ratios
+
+
+def _one_core(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
+    """A quota of one core of several over a server pinned to one; threads for all cores within the quota, too."""
+    # A name that no model has: each is served with `config.pbtxt`, which is for all cores.
+    with (
+        container(setting.repository, 1) as one,
+        container(setting.repository, 1, words=("--model-config-name=all-cores",)) as threads,
+        _pinned(),
+        _embedded(setting.repository) as pinned,
+        _unpinned(),
+    ):
+        addresses = {ONE: address(one), ALL_THREADS: address(threads), PINNED: pinned}
+        ratios = []
+        for model, item in items.items():
+            rounds = _rounds(setting, addresses, model, item)
+            ratios += [
+                _ratio(rounds, model, ONE, PINNED, 32, at_least=AT_LEAST_OF_PINNED),
+                _ratio(rounds, model, ONE, PINNED, 1),
+                _ratio(rounds, model, ONE, ALL_THREADS, 32, at_least=AT_LEAST_OF_THREADS),
+                _ratio(rounds, model, ONE, ALL_THREADS, 1),
+            ]
+        return ratios
+
+
+_ALLOWED = os.sched_getaffinity(0)
+
+
+@contextmanager
+def _pinned() -> Iterator[None]:
+    """What is started from here has one core, and counts one."""
+    os.sched_setaffinity(0, {min(_ALLOWED)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, _ALLOWED)
+
+
+@contextmanager
+def _unpinned() -> Iterator[None]:
+    """What is started from here, callers for instance, has all cores again."""
+    os.sched_setaffinity(0, _ALLOWED)
+    yield
+
+
+@contextmanager
+def _embedded(repository: Path) -> Iterator[str]:
+    from tritonkit.serve import serve
+
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=ROOT) as endpoint:
+        yield endpoint.grpc
 
 
 def _items(folder: Path) -> dict[str, Path]:
@@ -73,22 +139,25 @@ def _items(folder: Path) -> dict[str, Path]:
     }
 
 
-def _round(
-    setting: Setting, addresses: Mapping[str, str], model: str, item: Path, turn: int
-) -> dict[tuple[str, int], dict[str, Any]]:
-    """Each server under each load once; who is first changes from round to round."""
-    order = sorted(addresses, reverse=turn % 2 == 1)
-    return {
-        (server, callers): _load(addresses[server], model, callers, setting.seconds, item)
-        for callers in CALLERS
-        for server in order
-    }
+def _rounds(
+    setting: Setting, addresses: Mapping[str, str], model: str, item: Path
+) -> list[dict[tuple[str, int], dict[str, Any]]]:
+    """Each server under each load once a round; who is first changes from round to round."""
+    made = []
+    for turn in range(setting.rounds):
+        order = sorted(addresses, reverse=turn % 2 == 1)
+        made.append({
+            (server, callers): _load(addresses[server], model, callers, setting.seconds, item)
+            for callers in CALLERS
+            for server in order
+        })  # fmt: skip
+    return made
 
 
 def _load(address: str, model: str, callers: int, seconds: float, item: Path) -> dict[str, Any]:
     words = [address, model, f"--concurrency={callers}", f"--seconds={seconds}"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = _command(
+    done = command(
         sys.executable, "-m", "bench.load", *words, f"--item={item}",
         env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
@@ -101,112 +170,17 @@ def _load(address: str, model: str, callers: int, seconds: float, item: Path) ->
     return measured
 
 
-def _ratios(model: str, rounds: Sequence[Mapping[Any, Any]]) -> list[Ratio]:
-    alone, many = CALLERS
-    made = []
-    for server, promised in (("container", True), ("published port", False)):
-        made += [
-            Ratio(
-                f"{model}, {server}, p50, {alone} caller",
-                _quotients(rounds, server, "p50_ms", alone),
-                at_most=AT_MOST_P50 if promised else None,
-                facts=_facts(rounds, server, "p50_ms", alone),
-            ),
-            Ratio(
-                f"{model}, {server}, throughput, {many} callers",
-                _quotients(rounds, server, "per_s", many),
-                at_least=AT_LEAST_RATE if promised else None,
-                facts=_facts(rounds, server, "per_s", many),
-            ),
-        ]
-    return made
-
-
-def _quotients(
-    rounds: Sequence[Mapping[Any, Any]], server: str, key: str, callers: int
-) -> list[float]:
-    return [each[server, callers][key] / each["embedded", callers][key] for each in rounds]
-
-
-def _facts(
-    rounds: Sequence[Mapping[Any, Any]], server: str, key: str, callers: int
-) -> dict[str, Any]:
-    return {
-        name: round(statistics.median(each[name, callers][key] for each in rounds), 2)
-        for name in (server, "embedded")
-    }
-
-
-@contextmanager
-def _container(repository: Path, folder: Path) -> Iterator[dict[str, str]]:
-    """A container of the server's image as compose runs it; its two gRPC addresses."""
-    _need_image()
-    key = folder / "admin-key"
-    key.write_text("a-key-of-this-bench-alone")
-    key.chmod(0o440)
-    # Readable by the image's user without being everybody's.
-    os.chown(key, -1, 10001) if os.geteuid() == 0 else key.chmod(0o400)
-    folder.chmod(0o711)
-    user = [] if os.geteuid() == 0 else ["--user", f"{os.getuid()}:{os.getgid()}"]
-    name = _command(
-        DOCKER, "run", "--detach", "--rm", "--init", "--read-only", "--tmpfs", "/tmp",  # noqa: S108
-        "--cap-drop", "ALL", "--shm-size", "1g", *user, "--publish", "127.0.0.1::8001",
-        "--volume", f"{repository}:/models:ro", "--volume", f"{key}:/handover/admin-key:ro", IMAGE,
-    ).strip()  # fmt: skip
-    try:
-        published = _command(DOCKER, "port", name, "8001").split()[0]
-        own = _command(DOCKER, "inspect", "-f", "{{.NetworkSettings.IPAddress}}", name).strip()
-        _await_ready(name, published)
-        yield {"container": f"{own}:8001", "published port": published}
-    finally:
-        _docker("kill", name)
-
-
-def _await_ready(name: str, address: str) -> None:
-    deadline = time.monotonic() + _READY_S
-    with Client(address, timeout_s=5) as client:
-        while not client.is_ready():
-            if time.monotonic() > deadline or not _running(name):
-                logs = _docker("logs", name)
-                raise ServerStartError(
-                    f"image {IMAGE}", found="its container did not become ready",
-                    details=(logs.stdout + logs.stderr)[-2000:],
-                )  # fmt: skip
-            time.sleep(0.2)
-
-
-def _running(name: str) -> bool:
-    return _docker("inspect", "-f", "{{.State.Running}}", name).stdout.strip() == "true"
-
-
-def _need_image() -> None:
-    """ServerNotFound where there is no docker, no daemon or no image."""
-    todo = "apt-get install docker.io docker-compose; docs/docker.md says how to build the images"
-    try:
-        done = _docker("image", "inspect", IMAGE)
-    except FileNotFoundError:
-        raise ServerNotFound("docker", found="it is not installed", todo=todo) from None
-    if done.returncode != 0:
-        missing = "No such image" in done.stderr
-        raise ServerNotFound(
-            f"image {IMAGE}" if missing else "docker",
-            found="it was not built" if missing else "its daemon does not answer",
-            todo="docker compose build triton" if missing else "start it: systemctl start docker",
-            details=done.stderr.strip(),
-        )
-
-
-def _docker(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([DOCKER, *words], capture_output=True, text=True, check=False)
-
-
-def _command(*words: str, env: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
-        list(words), capture_output=True, text=True, timeout=600, env=env, check=False
+def _ratio(
+    rounds: Sequence[Mapping[tuple[str, int], Any]], model: str, server: str, over: str, callers: int, *,
+    at_least: float | None = None, at_most: float | None = None,
+) -> Ratio:  # fmt: skip
+    """p50 of one caller, or the throughput of many."""
+    key, what = (
+        ("p50_ms", "p50, 1 caller") if callers == 1 else ("per_s", f"throughput, {callers} callers")
     )
-    if done.returncode != 0:
-        raise ServerStartError(
-            " ".join(words[:3]), found=f"it ended with exit code {done.returncode}",
-            details=done.stderr[-2000:],
-        )  # fmt: skip
-    return done.stdout
+    facts = {
+        name: round(statistics.median(each[name, callers][key] for each in rounds), 2)
+        for name in (server, over)
+    }
+    quotients = [each[server, callers][key] / each[over, callers][key] for each in rounds]
+    return Ratio(f"{model}, {server} / {over}, {what}", quotients, at_most, at_least, facts)

@@ -58,9 +58,11 @@ from core.unix_http import Admin
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 from machine import cores
+from start_times import StartTimes
 
 __all__ = ["command", "ensembles", "main", "not_loaded"]
 
+BEGAN = time.monotonic()
 HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
 REGIONS = "tritonkit_"
@@ -272,18 +274,20 @@ def _supervise(
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, _: asked.append(number))
     backoff = Backoff(_MOST_DEATHS)
+    times = StartTimes(BEGAN)
     while True:
         # Made anew each time: models may have been published since the last start.
         process = launch()
         for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED, LOADED):
             (RUN / name).unlink(missing_ok=True)
         server = process.start()
-        verifier = Verifier(repository)
+        times.launched()
+        verifier = Verifier(repository, then=lambda _, times=times: times.verified())
         if not options.no_verify:
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
-        reason, was_ready = _watch(server, asked, rest, verifier, admin, planned, gauges)
+        reason, was_ready = _watch(server, asked, rest, verifier, admin, planned, gauges, times)
         verifier.stop()
         if asked:
             if was_ready:
@@ -302,6 +306,7 @@ def _supervise(
             _say(f"error: {_MOST_DEATHS} starts in a row did not become ready: giving up")
             return 4
         time.sleep(delay_s)
+        times = StartTimes(time.monotonic())
 
 
 def _leave_s(options: argparse.Namespace) -> float:
@@ -369,7 +374,7 @@ def not_loaded(admin: Admin) -> list[str]:
 
 def _watch(
     server: subprocess.Popen[bytes], asked: list[int], rest: Restarting[Any] | None,
-    verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges,
+    verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges, times: StartTimes,
 ) -> tuple[str, bool]:  # fmt: skip
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     stubs: StubWatch | None = None
@@ -383,7 +388,7 @@ def _watch(
 
     while not asked:
         try:
-            code = server.wait(TICK_S)
+            code = server.wait(TICK_S if stubs is not None else _LOOK_S)
             return f"tritonserver ended with exit code {code}", stubs is not None
         except subprocess.TimeoutExpired:
             pass
@@ -401,6 +406,7 @@ def _watch(
             if not missing:
                 stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell)
                 (RUN / LOADED).write_text("")
+                _say(times.line())
             elif missing != before:
                 _say("error: not ready: " + "; ".join(missing))
     return "", stubs is not None
