@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.server.models import ModelText, write_repository
-from tests.wire.interop.tap import tapped
+from tests.wire.interop.tap import Tap, tapped
 from tests.wire.kinds import HTTP2, Connect, connecting
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ModelNotFound
 from tritonkit.serve import Endpoint, serve
+from tritonkit.wire.http2.keepalive import QUICK_AFTER_S
 
 pytestmark = pytest.mark.needs("triton")
 
@@ -159,6 +161,39 @@ def test_a_silent_server_is_asked_and_answers(
         assert call(transport, b"wait") == b"wait"
         assert call(transport) == b"x"
         assert tap.count("Ping", "ACK") > 0
+
+
+def asked(
+    connect: Connect, endpoint: Endpoint, patch: pytest.MonkeyPatch, after_s: tuple[float, ...]
+) -> Tap:
+    """What a server said that was asked so often in each of four calls that another could take over."""
+    patch.setattr("tritonkit.wire.http2.keepalive.QUICK_AFTER_S", after_s)
+    patch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.02)
+    patch.setattr("tritonkit.wire.http2.task_connection.SLICE_S", 0.02)
+    with tapped(endpoint.grpc) as tap:
+        transport = connect(tap.address)
+        for _ in range(4):
+            with suppress(ClientError):
+                transport.send("ModelInfer", body(b"wait"), 60.0, (), lambda _: False)
+        return tap
+
+
+def test_a_server_does_not_mind_being_asked_twice_in_each_call(
+    connect: Connect, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is said meanwhile, and no connection ends."""
+    assert len(QUICK_AFTER_S) == 2
+    tap = asked(connect, endpoint, monkeypatch, (0.05, 0.05))
+    assert tap.count("Ping", "ACK") == 8
+    assert tap.count("GoAway") == 0
+    assert len(tap.said) == 1
+
+
+def test_a_server_minds_being_asked_more_often(
+    connect: Connect, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the connection, with all its calls: that is why."""
+    assert asked(connect, endpoint, monkeypatch, (0.05,) * 6).count("GoAway") > 0
 
 
 def test_a_server_that_stops(connect: Connect, project: Any, tmp_path: Any) -> None:

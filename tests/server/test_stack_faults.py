@@ -10,7 +10,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,9 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import PROJECT
-from tests.parts import program
 from tests.server.models import VECTOR, ModelText, write_repository
+from tests.server.networks import network, run, served_in
 from tests.server.stacks import Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import TLS, AsyncClient, Cache, Client, Retry
@@ -40,8 +38,6 @@ pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow, pytest.mark.timeout(
 DECLARED = 'parameters { key: "tritonkit.idempotent" value { string_value: "true" } }\n'
 """As of the models that ship: whose calls may run twice."""
 MODELS = {"echo": ModelText(f'backend: "python"\n{VECTOR}{DECLARED}dynamic_batching {{ }}\n')}
-HERE, THERE = "198.18.77.1", "198.18.77.2"
-"""Ends of a cable between two networks, of addresses that are for tests (RFC 2544)."""
 
 
 def echo(client: Client) -> None:
@@ -270,71 +266,21 @@ def test_three_times_the_capacity(watched: Watched) -> None:
     assert load.failures == []
 
 
-def run(*words: str) -> None:
-    """A command that must do what it says."""
-    subprocess.run([str(program(words[0])), *words[1:]], check=True, capture_output=True)
-
-
-@pytest.fixture
-def network() -> Iterator[str]:
-    """A network of its own, with a cable to this one; gives its name."""
-    name, ours, theirs = f"tk{os.getpid()}", f"tka{os.getpid()}", f"tkb{os.getpid()}"
-    run("ip", "netns", "add", name)
-    try:
-        run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
-        run("ip", "address", "add", f"{HERE}/30", "dev", ours)
-        run("ip", "link", "set", ours, "up")
-        for words in (
-            f"address add {THERE}/30 dev {theirs}",
-            f"link set {theirs} up",
-            "link set lo up",
-        ):
-            run("ip", "-n", name, *words.split())
-        yield name
-    finally:
-        run("ip", "netns", "delete", name)
-
-
-@contextlib.contextmanager
-def served_in(network: str, root: Path, repository: Path) -> Iterator[Replica]:
-    """A real server there."""
-    words = [
-        str(program("ip")), "netns", "exec", network, sys.executable, "-m", "tritonkit.cli", "serve", "--repository",
-        str(repository), "--root", str(root), "--host", THERE, "--grpc-port", "8001", "--metrics-port", "8002",
-    ]  # fmt: skip
-    log = root / "serve.log"
-    with log.open("wb") as out, subprocess.Popen(words, stdout=out, stderr=out) as process:
-        try:
-
-            def ready() -> bool:
-                assert process.poll() is None, log.read_text()
-                with Client(f"{THERE}:8001", retry=None, breaker=None) as client:
-                    return client.is_ready("echo")
-
-            eventually(ready, "the server in its network")
-            yield Replica("far", f"{THERE}:8001")
-        finally:
-            process.terminate()
-            process.wait(90)
-
-
 @pytest.mark.needs("namespaces")
-def test_a_replica_that_is_cut_off(watched: Watched, network: str, tmp_path: Path) -> None:
+def test_a_replica_that_is_cut_off(watched: Watched, tmp_path: Path) -> None:
     """Its cable goes, without a word: its calls are made again elsewhere, and it is taken back with its cable."""
-    (tmp_path / "models").mkdir()
-    (tmp_path / ".venv-server").symlink_to(PROJECT / ".venv-server")
     repository = write_repository(tmp_path / "model_repository", MODELS)
-    theirs = f"tkb{os.getpid()}"
-    with served_in(network, tmp_path, repository) as far:
+    with network() as net, served_in(net, tmp_path, repository, "echo") as address:
+        far = Replica("far", address)
         with Load(watched, echo) as load:
             limited(watched, GatewaySpec(), far)
             eventually(lambda: healthy(watched) == 4, "it is taken")
             eventually(lambda: answered(far.grpc) > 10, "requests for it")
-            run("ip", "-n", network, "link", "set", theirs, "down")
+            run("ip", "-n", net.name, "link", "set", net.device, "down")
             eventually(lambda: healthy(watched) == 3, "it is left out")
             known = load.answers
             eventually(lambda: load.answers > known + 100, "answers meanwhile")
-            run("ip", "-n", network, "link", "set", theirs, "up")
+            run("ip", "-n", net.name, "link", "set", net.device, "up")
             eventually(lambda: healthy(watched) == 4, "it is taken back")
             seen = answered(far.grpc)
             eventually(lambda: answered(far.grpc) > seen + 10, "requests again")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tritonkit.wire.transport import Body, Headers, Method, Pending
+from tritonkit.wire.transport import Body, Elsewhere, Headers, Method, Pending
 
 __all__ = ["Invoke", "Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
 
@@ -80,27 +80,26 @@ class Send(NamedTuple):
     body: Body
     timeout_s: float
     headers: Headers = ()
+    elsewhere: Elsewhere | None = None
 
     def block(self) -> memoryview:
         """See `Transport.send`."""
-        answer: memoryview = self.transport.send(
-            self.method, self.body, self.timeout_s, self.headers
-        )
+        answer: memoryview = self.transport.send(*self._arguments())
         return answer
 
     def begin(self) -> Pending:
         """See `Transport.begin`."""
-        pending: Pending = self.transport.begin(
-            self.method, self.body, self.timeout_s, self.headers
-        )
+        pending: Pending = self.transport.begin(*self._arguments())
         return pending
 
     async def wait(self) -> memoryview:
         """See `AsyncTransport.send`."""
-        answer: memoryview = await self.transport.send(
-            self.method, self.body, self.timeout_s, self.headers
-        )
+        answer: memoryview = await self.transport.send(*self._arguments())
         return answer
+
+    def _arguments(self) -> tuple[Any, ...]:
+        # A transport of somebody's own may not know the last, which one server has no use for.
+        return self[1:] if self.elsewhere is not None else self[1:5]
 
 
 class Invoke(NamedTuple):

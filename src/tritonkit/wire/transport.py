@@ -7,7 +7,7 @@ server may have seen, and never waits for a server that is not there: that is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from tritonkit.errors import UsageError
@@ -17,6 +17,7 @@ __all__ = [
     "AsyncMessageStream",
     "AsyncTransport",
     "Body",
+    "Elsewhere",
     "Headers",
     "MessageStream",
     "Method",
@@ -50,6 +51,11 @@ Body: TypeAlias = Sequence[bytes | memoryview]
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata of one call: lower-case names and ASCII values."""
+
+Elsewhere: TypeAlias = Callable[[bool], bool]
+"""Asked when a server is silent: whether another one takes the call over, which then ends here as `ServerUnavailable`.
+`elsewhere(begun)`: whether this one may have begun with it. Transports that are one of several take it as last argument
+of `send` and `begin`."""
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 """A month: longer is a mistake in units, and would overflow the wire's clocks."""

@@ -64,7 +64,9 @@ class Server:
         self.after_s = 0.0
         self.then: Callable[[], None] = lambda: None
 
-    def begin(self, method: str, body: Any, timeout_s: float, headers: Any = ()) -> Call:
+    def begin(
+        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
+    ) -> Call:
         """Take a message."""
         call = Call(self, timeout_s)
         self.calls.append(call)
@@ -80,7 +82,9 @@ class Server:
         """Answer what it was asked last, in a while."""
         threading.Timer(after_s, self.calls[-1].ended.set).start()
 
-    def send(self, method: str, body: Any, timeout_s: float, headers: Any = ()) -> memoryview:
+    def send(
+        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
+    ) -> memoryview:
         """Take a message and wait."""
         return self.begin(method, body, timeout_s, headers).result()
 
@@ -92,7 +96,7 @@ class AsyncServer(Server):
     """The same for tasks."""
 
     async def send(  # type: ignore[override]
-        self, method: str, body: Any, timeout_s: float, headers: Any = ()
+        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
     ) -> memoryview:
         """Take a message and wait."""
         call = self.begin(method, body, timeout_s, headers)

@@ -272,7 +272,9 @@ class AsyncServer:
         self.address = address
         self.closed = 0
 
-    async def send(self, method: str, body: Any, timeout_s: float, headers: Any = ()) -> memoryview:
+    async def send(
+        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
+    ) -> memoryview:
         """The address."""
         return memoryview(self.address.encode())
 

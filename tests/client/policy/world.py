@@ -38,6 +38,7 @@ class Server:
         self.timeouts: list[float] = []
         self.closed = self.renewed = 0
         self.server_name: str | None = None
+        self.elsewhere: Any = None
 
     def outcome(self, timeout_s: float) -> tuple[float, BaseException | None]:
         """Seconds and the error of the next call, cut at its time limit."""
@@ -48,8 +49,11 @@ class Server:
             return timeout_s, DeadlineExceeded(self.address, found="no answer")
         return seconds, error
 
-    def send(self, method: str, body: Any, timeout_s: float, headers: Any = ()) -> memoryview:
+    def send(
+        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
+    ) -> memoryview:
         """The outcome, at once on the clock."""
+        self.elsewhere = elsewhere
         seconds, error = self.outcome(timeout_s)
         self.clock.now += seconds
         if error is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from tritonkit.client.policy.hedge import HedgedSend, LatencyTracker
@@ -64,6 +65,7 @@ class Attempts:
     last: Exception | None = None  # what the attempt before ended with
     hedge: Attempt | None = None
     sent: int = 0  # messages, hedges included
+    paid: bool = False  # for the message that a silent server makes necessary
     wait_s: float = 0.0  # seconds that failed attempts took
 
     def run(self, queue_s: float = 0.0) -> Steps[Sent]:
@@ -107,8 +109,20 @@ class Attempts:
         return self.policy.pool.pick(now, self.tried, self.only) or self._no_server(now)
 
     def _message(self, attempt: Attempt, body: Body) -> Send:
-        transport, timeout_s = attempt.replica.transport, self.deadline - attempt.started
-        return Send(transport, self.method, body, timeout_s, self.headers)
+        replica, timeout_s = attempt.replica, self.deadline - attempt.started
+        alone = self.only is not None or len(self.policy.pool.replicas) < 2
+        elsewhere = None if alone else partial(self._goes_elsewhere, replica)
+        return Send(replica.transport, self.method, body, timeout_s, self.headers, elsewhere)
+
+    def _goes_elsewhere(self, replica: Replica, begun: bool) -> bool:
+        """Whether another server takes the call over from one that is silent; pays for it where it was begun."""
+        policy, now = self.policy, self.policy.clock()
+        if not self._may_send() or not policy.pool.has_other(now, (*self.tried, replica)):
+            return False
+        if not begun:
+            return policy.budget.tokens >= 1
+        self.paid = self.idempotent and policy.budget.spend(now)
+        return self.paid
 
     def _made_and_sent(self, attempt: Attempt, make: MakeBody) -> Steps[memoryview]:
         body = yield from make(attempt.replica.transport, self.deadline - attempt.started)
@@ -139,7 +153,7 @@ class Attempts:
             if self.hedge is None:
                 return None
             self.sent += 1
-            return self._message(self.hedge, body)
+            return self._message(self.hedge, body)._replace(elsewhere=None)
 
         step = HedgedSend(self._message(attempt, body), slow_after_s, second, policy.helpers)
         try:
@@ -187,8 +201,9 @@ class Attempts:
             raise error
         # Another server takes over at once, unless servers are full.
         pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
-        if now + pause_s >= self.deadline or not policy.budget.spend(now):
+        if now + pause_s >= self.deadline or not (self.paid or policy.budget.spend(now)):
             raise error
+        self.paid = False
         self.last = error
         return pause_s
 

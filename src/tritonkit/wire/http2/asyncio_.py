@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 
 from tritonkit.errors import ServerUnavailable, UsageError
-from tritonkit.wire.http2.base import ATTEMPTS, BaseStream, BaseTransport, again, until
+from tritonkit.wire.http2.base import (
+    ATTEMPTS,
+    HURRY_S,
+    REACHED_S,
+    BaseStream,
+    BaseTransport,
+    again,
+    until,
+)
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.connect import connect_async
 from tritonkit.wire.http2.connection import Draining
 from tritonkit.wire.http2.status import CLOSED, STREAM
 from tritonkit.wire.http2.task_connection import TaskConnection
-from tritonkit.wire.transport import Body, Headers, Method
+from tritonkit.wire.transport import Body, Elsewhere, Headers, Method
 
 __all__ = ["AsyncHttp2Transport"]
 
@@ -25,14 +34,23 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._attempt: asyncio.Task[ServerUnavailable | None] | None = None
         """A connection being made, for which tasks wait; why that failed."""
+        self._hurried = False
+        """Whether another server can take the calls that wait for it."""
 
     async def send(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+        self,
+        method: Method,
+        body: Body,
+        timeout_s: float,
+        headers: Headers = (),
+        elsewhere: Elsewhere | None = None,
     ) -> memoryview:
         """See `AsyncTransport.send`."""
         deadline = time.monotonic() + timeout_s
         for last in ATTEMPTS:
-            connection, call = await self._open_call(method, body, timeout_s, deadline, headers)
+            connection, call = await self._open_call(
+                method, body, timeout_s, deadline, headers, elsewhere
+            )
             in_time = await connection.complete(call, deadline)
             if last or not call.refused:
                 break
@@ -61,7 +79,13 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
             await connections[-1].wait_closed()
 
     async def _open_call(
-        self, method: str, body: Body | None, timeout_s: float, deadline: float, headers: Headers
+        self,
+        method: str,
+        body: Body | None,
+        timeout_s: float,
+        deadline: float,
+        headers: Headers,
+        elsewhere: Elsewhere | None = None,
     ) -> tuple[TaskConnection, Call]:
         """The call, begun and, as far as windows allow, sent."""
         size = self._checked_size(method, body, headers)
@@ -69,9 +93,9 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
             self._check_usable()
             connection = self._connection
             if connection is None or not await connection.usable():
-                connection = await self._connected(timeout_s, deadline)
+                connection = await self._connected(timeout_s, deadline, elsewhere)
             try:
-                call = await connection.start(method, body, size, deadline, headers)
+                call = await connection.start(method, body, size, deadline, headers, elsewhere)
             except Draining:
                 continue
             if call is None:
@@ -91,24 +115,37 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
                 )
             self._loop = loop
 
-    async def _connected(self, timeout_s: float, deadline: float) -> TaskConnection:
+    async def _connected(
+        self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None
+    ) -> TaskConnection:
         """A connection that takes calls; tasks that need one at the same time share the attempt."""
         while self._connection is None or self._connection.core.draining:
             self._check_usable()
-            attempt = self._attempt = self._attempt or asyncio.create_task(self._connect())
+            hurried = elsewhere is not None and elsewhere(False)
+            if self._attempt is None:
+                self._hurried = hurried
+                self._attempt = asyncio.create_task(self._connect(hurried))
+            attempt, given_up_early = self._attempt, self._hurried
             left = max(deadline - time.monotonic(), 0.0)
-            if not (await asyncio.wait({attempt}, timeout=left))[0]:
-                raise self._not_connected(timeout_s)
-            if not attempt.cancelled() and (failed := attempt.result()) is not None:
+            most_s = min(left, HURRY_S if given_up_early else REACHED_S) if hurried else left
+            if not (await asyncio.wait({attempt}, timeout=most_s))[0]:
+                raise self._not_soon() if most_s < left else self._not_connected(timeout_s)
+            # One that was given up early says nothing to a call that has nowhere else to go.
+            if attempt.cancelled() or (given_up_early and not hurried):
+                continue
+            if (failed := attempt.result()) is not None:
                 raise again(failed) from failed
         return self._connection
 
-    async def _connect(self) -> ServerUnavailable | None:
+    async def _connect(self, hurried: bool) -> ServerUnavailable | None:
         """Make the connection; the error is given back, because nobody may be left to raise it to."""
         connection = TaskConnection(self._new_core(), asyncio.get_running_loop())
-        deadline = until(self._connect_timeout_s)
+        seconds = min(self._connect_timeout_s, HURRY_S) if hurried else self._connect_timeout_s
+        deadline = until(seconds)
         try:
-            await connect_async(self._config, self._connect_timeout_s, connection)
+            await connect_async(
+                self._config, seconds, connection, REACHED_S if hurried else math.inf
+            )
             await connection.wait(connection.core.greeted, deadline)
             self._install(connection)
         except ServerUnavailable as error:

@@ -28,10 +28,16 @@ from tritonkit.wire.http2.status import (
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.transport import Body, Headers
 
-__all__ = ["ATTEMPTS", "BaseStream", "BaseTransport", "again", "until"]
+__all__ = ["ATTEMPTS", "HURRY_S", "REACHED_S", "BaseStream", "BaseTransport", "again", "until"]
 
 ATTEMPTS: Final = (False, False, True)
 """A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
+
+REACHED_S: Final = 0.5
+"""A server's system has so long to take a connection where another server could have the call: half of what the
+system waits before it asks again."""
+HURRY_S: Final = 1.0
+"""Then it has so long in all, for TLS and HTTP/2 too."""
 
 C = TypeVar("C", bound=SharedConnection)
 
@@ -118,6 +124,9 @@ class BaseTransport(Generic[C]):
         """See `Transport.renew`."""
         if self._connection is not None and not self._connection.core.draining:
             self._connection.core.draining = "the server is about to end"
+
+    def _not_soon(self) -> ServerUnavailable:
+        return unreachable(self.address, f"no connection within {REACHED_S} s", unprocessed=True)
 
     def _not_connected(self, timeout_s: float) -> DeadlineExceeded:
         return not_in_time(self.address, timeout_s, "no connection")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from concurrent.futures import Future
 
 from tritonkit.errors import ServerUnavailable
-from tritonkit.wire.http2.base import ATTEMPTS, BaseStream, BaseTransport, again, until
+from tritonkit.wire.http2.base import (
+    ATTEMPTS,
+    HURRY_S,
+    REACHED_S,
+    BaseStream,
+    BaseTransport,
+    again,
+    until,
+)
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.connect import connect
 from tritonkit.wire.http2.connection import Draining
 from tritonkit.wire.http2.status import CANCELLED, CLOSED, STREAM
 from tritonkit.wire.http2.thread_connection import ThreadConnection
-from tritonkit.wire.transport import Body, Headers, Method
+from tritonkit.wire.transport import Body, Elsewhere, Headers, Method
 
 __all__ = ["Http2Transport"]
 
@@ -24,34 +33,46 @@ class Http2Transport(BaseTransport[ThreadConnection]):
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._attempt: Future[ServerUnavailable | None] | None = None
-        """A connection being made by one thread, for which others wait; why that failed."""
+        self._attempt: _Attempt | None = None
+        """A connection being made by one thread, for which others wait."""
 
     def send(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+        self,
+        method: Method,
+        body: Body,
+        timeout_s: float,
+        headers: Headers = (),
+        elsewhere: Elsewhere | None = None,
     ) -> memoryview:
         """See `Transport.send`."""
         deadline = time.monotonic() + timeout_s
         for last in ATTEMPTS:
-            connection, call = self._open_call(method, body, timeout_s, deadline, headers)
+            connection, call = self._open_call(
+                method, body, timeout_s, deadline, headers, elsewhere
+            )
             in_time = connection.complete(call, deadline)
             if last or not call.refused:
                 break
         return self._answer(call, in_time, method, body, timeout_s)
 
     def begin(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
+        self,
+        method: Method,
+        body: Body,
+        timeout_s: float,
+        headers: Headers = (),
+        elsewhere: Elsewhere | None = None,
     ) -> _Pending:
         """See `Transport.begin`; never tried on a second connection."""
         deadline = time.monotonic() + timeout_s
-        connection, call = self._open_call(method, body, timeout_s, deadline, headers)
+        connection, call = self._open_call(method, body, timeout_s, deadline, headers, elsewhere)
         sent = False
         try:
             sent = connection.push(call, deadline)
         finally:
             if not sent:
                 connection.cancel(call)
-        if not sent:
+        if not sent and not call.lost:
             raise self._not_started(method, body, timeout_s)
         connection.make_cancellable(call)
         return _Pending(self, connection, call, (method, body, timeout_s), deadline)
@@ -79,7 +100,13 @@ class Http2Transport(BaseTransport[ThreadConnection]):
             connection.close(CLOSED)
 
     def _open_call(
-        self, method: str, body: Body | None, timeout_s: float, deadline: float, headers: Headers
+        self,
+        method: str,
+        body: Body | None,
+        timeout_s: float,
+        deadline: float,
+        headers: Headers,
+        elsewhere: Elsewhere | None = None,
     ) -> tuple[ThreadConnection, Call]:
         """The call, begun and, as far as windows allow, sent."""
         size = self._checked_size(method, body, headers)
@@ -87,42 +114,51 @@ class Http2Transport(BaseTransport[ThreadConnection]):
             self._check_usable()
             connection = self._connection
             if connection is None or not connection.usable():
-                connection = self._connected(timeout_s, deadline)
+                connection = self._connected(timeout_s, deadline, elsewhere)
             try:
-                call = connection.start(method, body, size, deadline, headers)
+                call = connection.start(method, body, size, deadline, headers, elsewhere)
             except Draining:
                 continue
             if call is None:
                 raise self._not_started(method, body, timeout_s)
             return connection, call
 
-    def _connected(self, timeout_s: float, deadline: float) -> ThreadConnection:
+    def _connected(
+        self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None
+    ) -> ThreadConnection:
         """A connection that takes calls; of the threads that need one at the same time one makes it."""
         while True:
             self._check_usable()
+            hurried = elsewhere is not None and elsewhere(False)
             with self._lock:
                 connection, attempt = self._connection, self._attempt
                 if connection is not None and not connection.core.draining:
                     return connection
                 if attempt is None:
-                    mine = self._attempt = Future()
+                    mine = self._attempt = _Attempt(hurried)
             if attempt is None:
                 self._connect(mine, timeout_s, deadline)
                 continue
+            left = deadline - time.monotonic()
             try:
-                failed = attempt.result(max(deadline - time.monotonic(), 0))
+                most_s = HURRY_S if attempt.hurried else REACHED_S
+                failed = attempt.result(min(max(left, 0), most_s if hurried else math.inf))
             except TimeoutError:
+                if time.monotonic() < deadline:
+                    raise self._not_soon() from None
                 raise self._not_connected(timeout_s) from None
-            if failed is not None:
+            # One that was given up early says nothing to a call that has nowhere else to go.
+            if failed is not None and (hurried or not attempt.hurried):
                 raise again(failed)
 
-    def _connect(
-        self, attempt: Future[ServerUnavailable | None], timeout_s: float, deadline: float
-    ) -> None:
+    def _connect(self, attempt: _Attempt, timeout_s: float, deadline: float) -> None:
         """Make the connection that others wait for too."""
         failed = None
+        most_s = (
+            min(self._connect_timeout_s, HURRY_S) if attempt.hurried else self._connect_timeout_s
+        )
         try:
-            self._make(min(deadline, until(self._connect_timeout_s)))
+            self._make(min(deadline, until(most_s)), REACHED_S if attempt.hurried else math.inf)
         except ServerUnavailable as error:
             if time.monotonic() >= deadline:
                 # Others may have more time than this call had.
@@ -134,8 +170,8 @@ class Http2Transport(BaseTransport[ThreadConnection]):
                 self._attempt = None
             attempt.set_result(failed)
 
-    def _make(self, deadline: float) -> None:
-        connection = ThreadConnection(connect(self._config, deadline), self._new_core())
+    def _make(self, deadline: float, reached_s: float) -> None:
+        connection = ThreadConnection(connect(self._config, deadline, reached_s), self._new_core())
         try:
             connection.flush()
             connection.wait(connection.core.greeted, deadline)
@@ -146,6 +182,14 @@ class Http2Transport(BaseTransport[ThreadConnection]):
             raise
         if self._closed:
             connection.close(CLOSED)
+
+
+class _Attempt(Future["ServerUnavailable | None"]):
+    """A connection being made: why that failed; `hurried` if another server can take the calls that wait for it."""
+
+    def __init__(self, hurried: bool) -> None:
+        super().__init__()
+        self.hurried = hurried
 
 
 class _Pending:

@@ -10,6 +10,8 @@ import struct
 from collections import deque
 from typing import Any, Final
 
+from tritonkit.wire.transport import Elsewhere
+
 __all__ = ["COMPRESSED", "LONGEST_MESSAGE", "PREFIX", "BadMessage", "Call", "Waiter"]
 
 PREFIX: Final = struct.Struct(">BL")
@@ -54,7 +56,7 @@ class Call(Waiter):
     """
 
     __slots__ = (
-        "_buffer", "_complete", "_scan_at", "answer", "ended", "ends", "http", "lost", "max_bytes",
+        "_buffer", "_complete", "_scan_at", "answer", "elsewhere", "ended", "ends", "http", "lost", "max_bytes",
         "message", "number", "oversize", "problem", "refused", "reset", "status", "streaming",
         "unacknowledged", "unread", "unsent_bytes", "unsent_pieces", "window",
     )  # fmt: skip
@@ -86,6 +88,8 @@ class Call(Waiter):
         self.reset: int | None = None
         self.problem = ""
         self.lost = ""
+        self.elsewhere: Elsewhere | None = None
+        """Asked when the peer is silent; None: the call stays."""
         self.refused = False
         """Whether the peer surely did nothing for this call."""
         self._buffer = bytearray()

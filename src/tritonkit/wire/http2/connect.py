@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import os
 import socket
 import time
@@ -21,6 +22,9 @@ __all__ = ["connect", "connect_async", "reason"]
 _NEXT_S: Final = 0.25
 """An address has so long before the next one is tried too (RFC 8305): the first may be a hole."""
 
+_IDLE_S: Final = 5
+"""A connection on which nothing comes is asked by the system after so long, and then each second."""
+
 
 def reason(error: BaseException) -> str:
     """What an operating system's or TLS's error says, in words alone."""
@@ -35,13 +39,13 @@ def reason(error: BaseException) -> str:
     return os.strerror(error.errno)
 
 
-def connect(config: ChannelConfig, deadline: float) -> SocketIO:
-    """Reach the server by a `time.monotonic()` moment, or raise `ServerUnavailable`."""
+def connect(config: ChannelConfig, deadline: float, most_s: float = math.inf) -> SocketIO:
+    """Reach the server by a `time.monotonic()` moment, or raise `ServerUnavailable`; its system within `most_s`."""
     with _failing(config):
         future = look_up(config.address.host, config.address.port)
         places = future.result(max(deadline - time.monotonic(), 0.0))
     with _failing(config, "cannot connect"):
-        sock = _connected(places, deadline)
+        sock = _connected(places, min(deadline, time.monotonic() + most_s))
     tls = None
     with _failing(config, _NO_TLS), contextlib.ExitStack() as on_error:
         on_error.callback(sock.close)
@@ -54,7 +58,7 @@ def connect(config: ChannelConfig, deadline: float) -> SocketIO:
 
 
 async def connect_async(
-    config: ChannelConfig, timeout_s: float, protocol: asyncio.Protocol
+    config: ChannelConfig, timeout_s: float, protocol: asyncio.Protocol, most_s: float = math.inf
 ) -> None:
     """The same for a task: what speaks over the connection is `protocol`."""
     loop = asyncio.get_running_loop()
@@ -63,7 +67,7 @@ async def connect_async(
         async with asyncio.timeout_at(until):
             places = await look_up_async(config.address.host, config.address.port)
     with _failing(config, "cannot connect"):
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout_at(min(until, loop.time() + most_s)):
             sock = await _first_connected(places)
     with _failing(config, _NO_TLS):
         _tune(sock)
@@ -99,10 +103,11 @@ def _tune(sock: socket.socket) -> None:
     """Set what a connection of small urgent messages wants."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # A host that vanished is noticed by the kernel, idle or not: within about a minute.
+    # A host that vanished is noticed by the kernel, idle or not: within half a minute. What it knows after
+    # seven seconds is enough for calls that another server can take over.
     for name, value in (
-        ("TCP_KEEPIDLE", 30),
-        ("TCP_KEEPINTVL", 10),
+        ("TCP_KEEPIDLE", _IDLE_S),
+        ("TCP_KEEPINTVL", 1),
         ("TCP_KEEPCNT", 3),
         ("TCP_USER_TIMEOUT", 30_000),
     ):

@@ -53,6 +53,8 @@ class Connection:
         """Why no new call may begin, if so."""
         self.lost = ""
         """Why the connection is of no more use, if so."""
+        self.heads = 0
+        """Blocks of header fields that came."""
         self.cancelled: dict[Call, float] = {}
         """Calls whose answers are not wanted any more, each with the moment of that."""
         self._limit = limit or AnswerLimit()
@@ -173,6 +175,30 @@ class Connection:
             self.writer.out.append(frames.rst_stream(call.number, code))
             self._end(call)
 
+    def drain(self, why: str) -> list[Waiter]:
+        """No new call may begin; those in the queue go to another connection."""
+        self.draining = self.draining or why
+        self._admit()
+        return self._now_ready()
+
+    def movable(self) -> list[Call]:
+        """Calls under way that another server may take over."""
+        return [
+            call
+            for call in self.calls.values()
+            if call.elsewhere is not None and not call.lost and call not in self.cancelled
+        ]
+
+    def forsake(self, call: Call, why: str) -> list[Waiter]:
+        """The call is done elsewhere: it is over for those who wait, who see to its end here with `cancel`."""
+        if not call.ended and call not in self.cancelled:
+            call.lost = why
+            if call.unsent_bytes or self.writer.blocked:
+                self.reset_call(call)  # its sender waits for room, not for an answer
+            else:
+                self._wake(call)
+        return self._now_ready()
+
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self.writer.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
@@ -245,6 +271,7 @@ class Connection:
         """A whole block of header fields."""
         # Read also for a call that is over: the peer's table lives in these blocks.
         head = self._answers.read(block)
+        self.heads += 1
         call = self._call(number)
         if call is None:
             return

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-__all__ = ["PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "Keepalive"]
+__all__ = [
+    "PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "QUICK_AFTER_S", "QUICK_TIMEOUT_S", "Keepalive",
+]  # fmt: skip
 
 PING_AFTER_S: Final = 20.0
 """After so long without a frame the peer gets a PING."""
 PING_TIMEOUT_S: Final = 20.0
 """So long it has to acknowledge it."""
-PING_INTERVAL_S: Final = 300.0
-"""Between two PINGs: Triton ends connections that send more (--grpc-http2-min-recv-ping-interval-without-data)."""
+PING_INTERVAL_S: Final = 330.0
+"""Between two PINGs of which no answer of a call came meanwhile: gRPC's servers, Triton's too, end connections on the
+fourth such within 300 s of the one before (--grpc-http2-min-recv-ping-interval-without-data)."""
+
+QUICK_AFTER_S: Final = (0.25, 1.0)
+"""The same for calls that another server can take over, once and again. Not more: one may have crossed an answer, with
+which the server begins to count."""
+QUICK_TIMEOUT_S: Final = 0.25
+"""After so long without a word such calls go elsewhere, where four round trips are not longer."""
+_ROUND_TRIPS: Final = 4
 
 
 class Keepalive:
@@ -22,20 +33,61 @@ class Keepalive:
     """
 
     def __init__(self, now: float) -> None:
+        self.began = now
+        """When the first of the calls under way began."""
+        self.asked = False
+        """Whether a PING has no answer yet."""
         self._heard = now
-        self._pinged = now - PING_INTERVAL_S
+        self._pinged = -math.inf
+        self._pings = 0
+        self._heads = 0
+        self._moved = 0.0
+        self._acknowledged = 0
 
     def heard(self, now: float) -> None:
         """Something came, or the first call since a while began."""
         self._heard = now
+        self.asked = False
 
-    def ping_due(self, now: float) -> bool:
-        """Whether a PING should be sent now; then counts it as sent."""
-        if now - self._heard < PING_AFTER_S or now - self._pinged < PING_INTERVAL_S:
+    def ping_due(self, now: float, heads: int, quick: bool) -> bool:
+        """Whether a PING should be sent now; then counts it as sent.
+
+        Args:
+            now: the moment.
+            heads: blocks of header fields that came so far: with each the server forgets what PINGs it got.
+            quick: whether a call is under way that another server can take over.
+        """
+        if heads != self._heads:
+            self._heads, self._pings = heads, 0
+        silent_s, after_s = now - self._heard, PING_AFTER_S
+        if self._pings < len(QUICK_AFTER_S) and quick:
+            silent_s, after_s = min(silent_s, now - self.began), QUICK_AFTER_S[self._pings]
+        elif now - self._pinged < PING_INTERVAL_S:
             return False
-        self._pinged = now
+        if self.asked or silent_s < after_s:
+            return False
+        self._pinged = self._moved = now
+        self._pings += 1
+        self.asked = True
         return True
+
+    def acknowledged(self, now: float, count: int) -> None:
+        """So many bytes have reached the peer's system so far.
+
+        While they become more it is there, and the PING may be behind them.
+        """
+        if count != self._acknowledged:
+            self._acknowledged, self._moved = count, now
+
+    def spoke(self, now: float) -> bool:
+        """Whether something came a moment ago."""
+        return now - self._heard < QUICK_AFTER_S[0]
+
+    def silent(self, now: float, round_trip_s: float) -> bool:
+        """Whether it is time for calls to go elsewhere."""
+        wanted_s = max(QUICK_TIMEOUT_S, _ROUND_TRIPS * round_trip_s)
+        return self.asked and now - self._moved >= wanted_s
 
     def timed_out(self, now: float) -> bool:
         """Whether a PING was sent and nothing came since."""
-        return self._pinged > self._heard and now - self._pinged >= PING_TIMEOUT_S
+        return self.asked and now - self._moved >= PING_TIMEOUT_S

@@ -8,17 +8,18 @@ import os
 import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["SLICE_S", "SocketIO", "TLSLayer"]
+__all__ = ["SLICE_S", "SocketIO", "TCPState", "TLSLayer", "tcp_state"]
 
-SLICE_S: Final = 1.0
+SLICE_S: Final = 0.1
 """How long a read sleeps in one go: another time limit for the socket costs more than waking."""
 
 _CHUNK: Final = 64 * 2**10
@@ -44,6 +45,11 @@ class SocketIO:
     def fileno(self) -> int:
         """The socket's."""
         return self._sock.fileno()
+
+    @property
+    def sock(self) -> socket.socket:
+        """The system's own."""
+        return self._sock
 
     def pending(self) -> bool:
         """Whether there is something to send that came from no caller."""
@@ -206,6 +212,38 @@ class TLSLayer:
     def pending(self) -> bool:
         """Whether TLS itself has something to send."""
         return self._outgoing.pending > 0
+
+
+class TCPState(NamedTuple):
+    """What the system says of a connection; zeros where it does not say.
+
+    Attributes:
+        acknowledged: bytes that have reached the peer's system.
+        round_trip_s: seconds.
+        unanswered: how often it has sent the same bytes again, or asked an idle peer, since it heard of it.
+    """
+
+    acknowledged: int = 0
+    round_trip_s: float = 0.0
+    unanswered: int = 0
+
+
+_TCP_INFO: Final = struct.Struct("=2xBB64xL48xQ")
+"""Of Linux's `struct tcp_info`: retransmits, probes, the round trip in microseconds, bytes acknowledged."""
+
+
+def tcp_state(sock: Any) -> TCPState:
+    """What the system says of this socket's connection."""
+    if sys.platform != "linux" or sock is None:
+        return TCPState()
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:  # closed meanwhile
+        return TCPState()
+    if len(info) < _TCP_INFO.size:
+        return TCPState()
+    again, probes, micro, count = _TCP_INFO.unpack(info)
+    return TCPState(count, micro / 1e6, max(again, probes))
 
 
 def _without(pieces: _Out, size: int) -> _Out:

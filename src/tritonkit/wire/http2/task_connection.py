@@ -6,13 +6,13 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from tritonkit.wire.http2.call import Call, Waiter
 from tritonkit.wire.http2.connect import reason
 from tritonkit.wire.http2.connection import GRACE_S, Connection
-from tritonkit.wire.http2.shared_connection import ENDED, PUSHED, SILENT, SharedConnection
-from tritonkit.wire.transport import Body, Headers
+from tritonkit.wire.http2.shared_connection import ENDED, PUSHED, SILENT, SLICE_S, SharedConnection
+from tritonkit.wire.transport import Body, Elsewhere, Headers
 
 __all__ = ["TaskConnection"]
 
@@ -78,6 +78,10 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
     def resume_writing(self) -> None:
         """It takes more."""
         self.core.writer.blocked = False
+        self._resume()
+
+    def _resume(self) -> None:
+        """Wake those who wait for the loop to take more, to look again."""
         resumed, self._resumed = self._resumed, []
         for waiter in resumed:
             waiter.ready = True
@@ -94,14 +98,20 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         return not self.core.draining
 
     async def start(
-        self, method: str, body: Body | None, size: int, deadline: float, headers: Headers
+        self,
+        method: str,
+        body: Body | None,
+        size: int,
+        deadline: float,
+        headers: Headers,
+        elsewhere: Elsewhere | None = None,
     ) -> Call | None:
         """Begin a call as `Connection.open` does, once there is room for it; None if its time is up before."""
         core = self.core
         queued = core.full()
         if queued and not await self._wait_in_queue(deadline):
             return None
-        call = self._open(method, body, size, deadline, headers, queued)
+        call = self._open(method, body, size, deadline, headers, queued, elsewhere)
         if len(core.calls) == 1:
             self.flush()
         elif (
@@ -186,8 +196,9 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
             return True
         waiter.sleeper = future = self._loop.create_future()
         self._waiting[waiter] = deadline
-        if deadline < self._timer_at:
-            self._set_timer(deadline)
+        look_at = min(deadline, self._used + SLICE_S) if self._quick else deadline
+        if look_at < self._timer_at:
+            self._set_timer(look_at)
         try:
             await future
         finally:
@@ -214,7 +225,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
     # -- time
 
     def _set_timer(self, moment: float) -> None:
-        moment = min(moment, time.monotonic() + _WATCH_S)
+        moment = min(moment, time.monotonic() + (SLICE_S if self._quick else _WATCH_S))
         if moment < self._timer_at:
             self._stop_timer()
             self._timer_at = moment
@@ -254,5 +265,13 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         if self._keepalive.timed_out(now):
             self._wake(self.core.fail(SILENT))
             self.abort()
-        elif self._keepalive.ping_due(now):
-            self.core.ping()
+            return
+        woken, calls = self._look_after(now, now)  # the loop reads before it looks at its clock
+        self._wake(woken)
+        for call in calls:
+            if call.elsewhere is not None and call.elsewhere(True):
+                self._wake(self.core.forsake(call, SILENT))
+                self._resume()
+
+    def _socket_of(self) -> Any:
+        return None if self._transport is None else self._transport.get_extra_info("socket")

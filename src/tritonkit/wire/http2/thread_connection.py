@@ -11,14 +11,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from tritonkit.wire.http2.call import Call, Waiter
 from tritonkit.wire.http2.connect import reason
 from tritonkit.wire.http2.connection import GRACE_S, Connection
-from tritonkit.wire.http2.shared_connection import ENDED, PUSHED, SILENT, SharedConnection
+from tritonkit.wire.http2.shared_connection import ASKED_S, ENDED, PUSHED, SILENT, SharedConnection
 from tritonkit.wire.http2.socket_io import SLICE_S, SocketIO
-from tritonkit.wire.transport import Body, Headers
+from tritonkit.wire.transport import Body, Elsewhere, Headers
 
 __all__ = ["ThreadConnection"]
 
@@ -50,7 +50,13 @@ class ThreadConnection(SharedConnection):
         return not self.core.draining
 
     def start(
-        self, method: str, body: Body | None, size: int, deadline: float, headers: Headers
+        self,
+        method: str,
+        body: Body | None,
+        size: int,
+        deadline: float,
+        headers: Headers,
+        elsewhere: Elsewhere | None = None,
     ) -> Call | None:
         """Begin a call as `Connection.open` does, once there is room for it; None if its time is up before."""
         core = self.core
@@ -59,12 +65,12 @@ class ThreadConnection(SharedConnection):
                 self._wake(core.reset_cancelled(time.monotonic()))
             place = core.enqueue() if core.full() else None
             if place is None:
-                call = self._open(method, body, size, deadline, headers, False)
+                call = self._open(method, body, size, deadline, headers, False, elsewhere)
         if place is not None:
             if not self._wait_in_queue(place, deadline):
                 return None
             with self._lock:
-                call = self._open(method, body, size, deadline, headers, True)
+                call = self._open(method, body, size, deadline, headers, True, elsewhere)
         self.flush()
         return call
 
@@ -278,6 +284,9 @@ class ThreadConnection(SharedConnection):
     def _read_once(self, left: float, listening: bool) -> None:
         """One turn of the thread that reads; the loss of the connection ends every call."""
         core = self.core
+        began = 0.0
+        if self._keepalive.asked and left > 0:
+            began, left = time.monotonic(), min(left, ASKED_S)
         try:
             data = self._socket.receive(min(left, GRACE_S) if core.cancelled else left, listening)
         except OSError as error:
@@ -290,7 +299,7 @@ class ThreadConnection(SharedConnection):
             if core.cancelled:
                 self._wake(core.reset_cancelled(time.monotonic()))
         if data is None and left > 0:  # idle connections are not asked
-            self._check_keepalive()
+            self._check_keepalive(began)
         if core.writer.out or self._socket.unsent:
             self.flush()
 
@@ -301,13 +310,21 @@ class ThreadConnection(SharedConnection):
             self._socket.unsent = []
         self._socket.shut()
 
-    def _check_keepalive(self) -> None:
+    def _check_keepalive(self, until: float) -> None:
         now = time.monotonic()
         if self._keepalive.timed_out(now):
             self._lost(SILENT)
-        elif self._keepalive.ping_due(now):
-            with self._lock:
-                self.core.ping()
+            return
+        with self._lock:
+            woken, calls = self._look_after(now, until)
+            self._wake(woken)
+        for call in calls:
+            if call.elsewhere is not None and call.elsewhere(True):
+                with self._lock:
+                    self._wake(self.core.forsake(call, SILENT))
+
+    def _socket_of(self) -> Any:
+        return self._socket.sock
 
     def _release(self) -> None:
         """Free the socket once no thread uses it: the thread that reads does that itself when it stops."""
