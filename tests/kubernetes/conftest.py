@@ -15,6 +15,14 @@ from tests.server.models import ModelText, write_repository
 from tritonkit.deploy import Values, read_facts, render_tree, write_tree
 
 Resource = dict[str, Any]
+RELEASED = {
+    "canary": {"models": {"image": "tritonkit/models:2"}, "weight": 30},
+    "gateway_api": {
+        "gateway": "public", "namespace": "gateways", "grpc_host": "grpc.example.org",
+        "http_host": "rest.example.org",
+    },
+}  # fmt: skip
+"""Of values.yaml: what there is by no default."""
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +47,17 @@ def render(repository: Path) -> Callable[..., dict[str, str]]:
 def kustomize(
     render: Callable[..., dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], list[Resource]]:
-    """The resources of an overlay of the default tree."""
-    folder = tmp_path_factory.mktemp("tree")
+    """The resources of an overlay of the default tree; `canary` is the overlay `gateway` of one with a canary and a
+    Gateway, as `gateway-api` is."""
+    folder, more = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("canary")
     write_tree(folder, render())
+    write_tree(more, render(**RELEASED))
+    special = {"canary": more / "overlays/gateway", "gateway-api": more / "overlays/gateway-api"}
 
     @cache
     def built(overlay: str) -> list[Resource]:
         done = subprocess.run(
-            ["kubectl", "kustomize", str(folder / "overlays" / overlay)],  # noqa: S607
+            ["kubectl", "kustomize", str(special.get(overlay, folder / "overlays" / overlay))],  # noqa: S607
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

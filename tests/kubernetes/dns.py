@@ -1,4 +1,4 @@
-"""A name server of one name, whose addresses change, as a headless Service's do."""
+"""A name server whose names have changing addresses, as headless Services have."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ class NameServer:
     """Answers on a port of loopback until `close`.
 
     Args:
-        name: without dots.
-        addresses: of that name; change the list.
+        addresses: by name, without dots; change the lists.
     """
 
-    def __init__(self, name: str, addresses: list[str]) -> None:
+    def __init__(self, addresses: dict[str, list[str]]) -> None:
         self.addresses = addresses
-        self._name = bytes([len(name)]) + name.encode() + b"\x00"
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
@@ -41,8 +39,9 @@ class NameServer:
     def _answer(self, query: bytes) -> bytes:
         end = query.index(b"\x00", 12) + 5
         question, kind = query[12:end], int.from_bytes(query[end - 4 : end - 2])
-        known = question[:-4] == self._name and self.addresses
-        found = list(self.addresses) if known and kind == _A else []
+        name = question[1:-5].decode()  # after its length, before a zero, type and class
+        known = list(self.addresses.get(name, []))
+        found = known if kind == _A else []
         # An answer's name points at the question's.
         records = b"".join(
             b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x01\x00\x04" + socket.inet_aton(each)

@@ -17,11 +17,13 @@ from typing import Any
 import grpc
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from tests.kubernetes.dns import NameServer
 from tests.operate.gateway.test_split import INFER, Named, message
 from tests.parts import PROJECT, SERVER
 from tests.waiting import eventually
+from tritonkit.deploy import Values
 from tritonkit.deploy.traffic_values import DRAIN_S, LEAVE_S
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.gateway import gateway_command
@@ -138,8 +140,8 @@ def volume(folder: Path, files: dict[str, Path]) -> None:
 
 @pytest.fixture
 def names() -> Iterator[NameServer]:
-    """Nobody has the name yet."""
-    made = NameServer("triton", [])
+    """Nobody has a name yet."""
+    made = NameServer({"triton": [], "triton-canary": []})
     yield made
     made.close()
 
@@ -156,9 +158,10 @@ def servers() -> Iterator[list[Named]]:
 
 @pytest.fixture
 def pod(
-    render: Render, names: NameServer, servers: list[Named], tmp_path: Path
-) -> Iterator[Pod]:  # fmt: skip
-    """What the pod's containers run, with other ports, and with this name server instead of the cluster's."""
+    render: Render, names: NameServer, servers: list[Named], tmp_path: Path, request: Any
+) -> Iterator[Pod]:
+    """What the pod's containers run, with other ports, and with this name server instead of the cluster's; keys of
+    values.yaml are its parameter."""
     made = tmp_path / "made"
     make_certificates(made, ["127.0.0.1"])
     _, key = add_key(made / "keys.json", "caller")
@@ -174,7 +177,8 @@ def pod(
     assert envoy is not None
     port = check_free("127.0.0.1", 0)
     to = servers[0].address.rpartition(":")[2]
-    text = render()["components/gateway/deployment.yaml"]
+    values = getattr(request, "param", {})
+    text = render(**values)["components/gateway/deployment.yaml"]
     [config] = yaml.safe_load(text)["spec"]["template"]["spec"]["initContainers"]
     own = {
         "--gateway": f"{tmp_path}/secrets", "--out": f"{tmp_path}/gateway", "--envoy": f"{envoy}",
@@ -182,6 +186,8 @@ def pod(
         "--replica": f"triton:{to},triton:{to}",
     }  # fmt: skip
     words = dict(each.split("=", 1) for each in config["args"] if not each.startswith("--model="))
+    if "--candidate" in words:
+        own["--candidate"] = words["--candidate"].replace("8001", to).replace("8000", to)
     arguments = [f"{name}={value}" for name, value in (words | own).items()]
     arguments += [each for each in config["args"] if each.startswith("--model=")]
     command = [sys.executable, "-m", "tritonkit.cli", *config["command"][1:-1], *arguments]
@@ -220,22 +226,103 @@ def test_no_call_is_lost_while_pods_come_and_go(
 ) -> None:
     """Calls of one connection go to every address of the name, a new one's included; one that leaves gets no more."""
     one, other = servers
-    names.addresses.append("127.0.0.2")
+    names.addresses["triton"].append("127.0.0.2")
     eventually(lambda: pod.servers() == 1, "the first pod")
     ending = threading.Event()
     with pod.channel() as channel, Caller(channel, pod.key, ending) as caller:
         eventually(lambda: caller.answers[one.name] > 50, "calls at the first pod")
-        names.addresses.append("127.0.0.3")
+        names.addresses["triton"].append("127.0.0.3")
         eventually(lambda: caller.answers[other.name] > 50, "calls at the new pod, too")
         before = caller.answers[one.name]
         eventually(lambda: caller.answers[one.name] > before + 50, "and still at the first one")
         # As a pod does: it leaves the name, answers on for a while, and ends.
-        names.addresses.remove("127.0.0.2")
+        names.addresses["triton"].remove("127.0.0.2")
         eventually(lambda: pod.servers() == 1, "the gateway without it")
         one.stop()
         before = caller.answers[other.name]
         eventually(lambda: caller.answers[other.name] > before + 100, "calls at the one that stays")
     assert set(caller.answers) == {one.name, other.name}, caller.answers
+
+
+CANARY = {"canary": {"models": {"image": "tritonkit/models:2"}, "weight": 30}}
+
+
+@pytest.mark.needs("envoy")
+@pytest.mark.parametrize("pod", [CANARY], indirect=True)
+def test_a_canary_gets_its_part_and_costs_no_call(
+    pod: Pod, names: NameServer, servers: list[Named]
+) -> None:
+    """Calls without it are answered, so are those that ask for it; once it is there it has its weight."""
+    stable, canary = servers
+    names.addresses["triton"].append(stable.name)
+    eventually(lambda: pod.servers() == 1, "the pod of the stable version")
+    with pod.channel() as channel:
+        assert answers(channel, pod.key, 50) == {stable.name: 50}
+        assert answers(channel, pod.key, 20, "candidate") == {stable.name: 20}
+        names.addresses["triton-canary"].append(canary.name)
+        eventually(lambda: pod.admin.healthy("grpc-candidate") == 2, "the canary, and the other")
+        assert answers(channel, pod.key, 20, "candidate") == {canary.name: 20}
+        assert answers(channel, pod.key, 20, "stable") == {stable.name: 20}
+        found = answers(channel, pod.key, 400)
+        # A share of 0.3 of 400 lies within these bounds but for one of a million runs.
+        assert 75 < found[canary.name] < 170, found
+        assert found[canary.name] + found[stable.name] == 400
+        canary.stop()
+        assert answers(channel, pod.key, 50, "candidate") == {stable.name: 50}
+
+
+def answers(channel: grpc.Channel, key: str, count: int, release: str = "") -> Counter[str]:
+    """Who answered so many calls."""
+    sent = (("x-api-key", key), *([("x-tritonkit-release", release)] if release else []))
+    ask = channel.unary_unary(INFER)
+    return Counter(ask(message("a"), metadata=sent, timeout=30).decode() for _ in range(count))
+
+
+def test_a_canary_is_never_taken_for_triton(kustomize: Build) -> None:
+    """No Service, budget, policy or spread of the one has pods of the other, and both have models of their own."""
+    resources = kustomize("canary")
+    for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"):
+        stable, canary = (named(resources, kind, name) for name in ("triton", "triton-canary"))
+        renamed = json.loads(json.dumps(stable).replace('"triton"', '"triton-canary"'))
+        if kind == "Deployment":
+            assert canary["spec"]["replicas"] == 1
+            first = canary["spec"]["template"]["spec"]["initContainers"][0]
+            assert first["image"] == "tritonkit/models:2"
+            spread = canary["spec"]["template"]["spec"]["topologySpreadConstraints"]
+            assert "triton-canary" in str(spread)
+            assert canary["spec"]["selector"] == renamed["spec"]["selector"]
+            continue
+        assert canary["spec"] == renamed["spec"]
+
+
+def test_routes_of_a_gateway_open_inference_alone(kustomize: Build) -> None:
+    """Every method that changes a server has none; weights are the canary's, and testers choose."""
+    resources = kustomize("gateway-api")
+    rules = named(resources, "GRPCRoute", "triton")["spec"]["rules"]
+    methods = {match["method"].get("method") for rule in rules for match in rule["matches"]}
+    assert {"ModelInfer", "ServerReady"} <= methods
+    assert not [name for name in methods if name and re.search("Repository|Shared|Trace|Log", name)]
+    chosen, stable, weighted, _ = rules
+    assert [ref["name"] for ref in chosen["backendRefs"]] == ["triton-canary-clusterip"]
+    assert [ref["name"] for ref in stable["backendRefs"]] == ["triton-clusterip"]
+    assert [ref["weight"] for ref in weighted["backendRefs"]] == [70, 30]
+    paths = [
+        match["path"]["value"]
+        for rule in named(resources, "HTTPRoute", "triton")["spec"]["rules"]
+        for match in rule["matches"]
+    ]
+    assert set(paths) == {"/v2/models", "/v2", "/v2/health"}
+    services = {one["metadata"]["name"] for one in resources if one["kind"] == "Service"}
+    assert {ref["name"] for rule in rules for ref in rule["backendRefs"]} <= services
+    [triton] = named(resources, "Deployment", "triton")["spec"]["template"]["spec"]["containers"]
+    [hosts] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_HTTP_HOSTS"]
+    assert "rest.example.org" in hosts.split()
+
+
+def test_routes_without_a_gateway_are_refused() -> None:
+    """Nobody's name is made up."""
+    with pytest.raises(ValidationError, match="wanted gateway_api"):
+        Values.model_validate({"production": ["gateway-api"]})
 
 
 @pytest.mark.needs("envoy")

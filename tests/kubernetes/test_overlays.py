@@ -19,9 +19,11 @@ VERSIONS = ("1.32", "1.34", "1.36")
 """Minor versions of Kubernetes whose schemas everything is held against."""
 OVERLAYS = (
     "cpu", "gpu", "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus",
-    "gateway", "production",
+    "gateway", "canary", "gateway-api", "production",
 )  # fmt: skip
-CUSTOM = ("keda.sh/v1alpha1", "http.keda.sh/v1beta1", "monitoring.coreos.com/v1")
+CUSTOM = (
+    "keda.sh/v1alpha1", "http.keda.sh/v1beta1", "monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1",
+)  # fmt: skip
 """APIs that Kubernetes' own schemas lack."""
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
@@ -33,8 +35,8 @@ def pods(resources: list[Resource]) -> Iterator[Resource]:
 
 def triton_pod(resources: list[Resource]) -> Resource:
     """Triton's pod spec."""
-    [pod] = [each for each in pods(resources) if each["serviceAccountName"] == "triton"]
-    return pod
+    spec: Resource = of_kind(resources, "Deployment")["triton"]["spec"]["template"]["spec"]
+    return spec
 
 
 def containers(pod: Resource) -> list[Resource]:

@@ -93,6 +93,10 @@ def test_models_come_from_where_values_say(
         ("namespace: Up_Per", "namespace"),
         ("scaling: {min: 5, max: 2}", "min of at most max"),
         ("gpu: {resource: 'a b'}", "gpu"),
+        ("gateway: {service: ExternalName}", "service"),
+        ("canary: {weight: 10}", "canary"),
+        ("canary: {models: {image: 'a:1'}, weight: 101}", "weight"),
+        ("gateway_api: {gateway: g, grpc_host: a.b, http_host: a.b}", "two names"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_with_their_line(

@@ -63,12 +63,15 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["canary"] = _of_canary
     tree = {}
     for file in sorted(folder.rglob(f"*{_SUFFIX}")):
         name = file.relative_to(folder).as_posix()
         path = name.removesuffix(_SUFFIX)
         try:
             text = environment.get_template(name).render(values=values, facts=facts)
+            if not text.strip():  # what values.yaml does not ask for
+                continue
             documents = list(yaml.safe_load_all(text))
         except (jinja2.TemplateError, yaml.YAMLError) as error:
             raise RenderError(path, found=f"it cannot be rendered: {first_line(error)}") from error
@@ -127,6 +130,12 @@ def write_tree(out: Path, tree: dict[str, str], *, force: bool = False) -> list[
     except OSError as error:
         raise unwritable(out, error, RenderError) from error
     return written
+
+
+def _of_canary(text: str) -> str:
+    """A resource of Triton as its canary's: other names, and labels by which nothing takes one for the other."""
+    pattern = r"^(metadata:\n  name: |.*app\.kubernetes\.io/name: )triton(-clusterip)?$"
+    return re.sub(pattern, r"\1triton-canary\2", text, flags=re.MULTILINE)
 
 
 def _header(text: str) -> str:

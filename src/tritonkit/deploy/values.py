@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tritonkit.deploy.pinned import Image
 from tritonkit.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
-from tritonkit.deploy.traffic_values import Gateway
+from tritonkit.deploy.traffic_values import Gateway, GatewayApi
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.spec.base import Strict
@@ -102,10 +102,20 @@ class Gpu(Strict):
 
 
 Component = Literal[
-    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway"
-]
+    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway",
+    "gateway-api",
+]  # fmt: skip
 AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
 """Those that set the number of replicas."""
+
+
+class Canary(Strict):
+    """Pods with the next version of the models, which get a part of the requests."""
+
+    models: Models
+    weight: Annotated[int, Field(ge=0, le=100, strict=True)] = 10
+    """Of 100 requests; with 0 only those get there that ask for it."""
+    replicas: Replicas = 1
 
 
 class Values(Strict):
@@ -129,6 +139,8 @@ class Values(Strict):
     to_zero: ToZero = ToZero()
     monitoring: Monitoring = Monitoring()
     gateway: Gateway = Gateway()
+    canary: Canary | None = None
+    gateway_api: GatewayApi | None = None
     production: tuple[Component, ...] = ("hpa",)
     """Components of the overlay `production`."""
 
@@ -139,11 +151,22 @@ class Values(Strict):
         return max(self.replicas, self.scaling.max) if scaled else self.replicas
 
     @property
+    def of_canary(self) -> Values:
+        """What its pods are rendered with."""
+        assert self.canary is not None  # noqa: S101
+        return self.model_copy(
+            update={"models": self.canary.models, "replicas": self.canary.replicas}
+        )
+
+    @property
     def http_hosts(self) -> tuple[str, ...]:
-        """The names under which REST is called: the Services', as pods write them, and those of `to_zero`."""
-        return (
-            *self.names_of("triton"), *self.names_of("triton-clusterip"), *self.to_zero_hosts
-        )  # fmt: skip
+        """The names under which REST is called: the Services', as pods write them, those of `to_zero` and of a
+        Gateway's route."""
+        releases = ("triton", "triton-canary") if self.canary else ("triton",)
+        services = [name for each in releases for name in (each, f"{each}-clusterip")]
+        routed = (self.gateway_api.http_host,) if self.gateway_api else ()
+        names = [name for service in services for name in self.names_of(service)]
+        return (*names, *self.to_zero_hosts, *routed)
 
     @property
     def to_zero_hosts(self) -> tuple[str, ...]:
@@ -161,6 +184,10 @@ class Values(Strict):
             raise ValueError(
                 f"scaling.window_s is {self.scaling.window_s}, monitoring.scrape_s is {self.monitoring.scrape_s};"
                 " wanted a window of at least four scrapes"
+            )
+        if "gateway-api" in self.production and self.gateway_api is None:
+            raise ValueError(
+                "production has gateway-api; wanted gateway_api, with its Gateway's name"
             )
         autoscalers = [name for name in AUTOSCALERS if name in self.production]
         if len(autoscalers) > 1:
