@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,6 @@ def handler(event: Any, context: Any) -> Any:
         return answer(FUNCTION, event)
     except Failed as error:
         raise FaultException("Function.Failed", str(error), []) from None
+    except Exception:  # a fault of this file's own: its stack is for the log, not for the caller
+        logging.exception("an event was not answered")
+        raise FaultException("Function.Failed", "the function's log says why", []) from None

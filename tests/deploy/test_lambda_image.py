@@ -33,7 +33,7 @@ def folder(settings: str, project: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_image_answers(folder: Path) -> None:
-    """Started by its own entry point; it writes nothing, and reports its use to nobody."""
+    """Started by its own entry point; it writes nothing, and ONNX Runtime's telemetry is off."""
     api = "AWS_LAMBDA_RUNTIME_API=127.0.0.1:{port}"
     words = ["docker", "run", *CONFINED, "--env", api, IMAGE]
     with function(folder, words=words) as running:

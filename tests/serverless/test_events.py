@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bench.runtime_api import Function, http_event
 from tests.conftest import PROJECT
@@ -179,6 +181,48 @@ def test_wrong_http_has_its_status(digits: Function, event: Any, status: int, sa
     assert not outcome.failed
     assert outcome.body["statusCode"] == status
     assert said in body(outcome.body)["error"]
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+FIELDS = (
+    "inputs", "outputs", "parameters", "id", "name", "shape", "datatype", "data", "requestContext", "http", "headers",
+    "body", "isBase64Encoded", "rawPath", "method", "stage",
+)  # fmt: skip
+
+
+def spoilt(value: Any, field: str, other: Any) -> Any:
+    """The same with another value wherever this field stands."""
+    if isinstance(value, list):
+        return [spoilt(each, field, other) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: other if k == field else spoilt(v, field, other) for k, v in value.items()}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(field=st.sampled_from(FIELDS), other=JSON, over_http=st.booleans())
+def test_no_event_is_a_fault_of_the_function(
+    digits: Function, example: Any, field: str, other: Any, over_http: bool
+) -> None:
+    """One field of a good event is something else: an answer or a refusal, and no failure."""
+    request = example | {"id": "", "outputs": [{"name": "score", "parameters": {}}]}
+    text = json.dumps(spoilt(request, field, other)).encode()
+    event = (
+        spoilt(http_event(INFER, text), field, other)
+        if over_http
+        else spoilt(request, field, other)
+    )
+    outcome = digits.invoke(event)
+    assert not outcome.failed, outcome.body
+    if "statusCode" in outcome.body:
+        assert 200 <= outcome.body["statusCode"] < 500, outcome.body
 
 
 def test_bytes_that_nobody_names_are_refused(digits: Function, example: Any) -> None:

@@ -33,8 +33,7 @@ def answer(function: Function, event: Any) -> dict[str, Any]:
     Raises:
         Failed: the model has failed, and the event was no HTTP.
     """
-    http = event.get("requestContext", {}) if isinstance(event, dict) else {}
-    if isinstance(http, dict) and "http" in http and event.get("version") == "2.0":
+    if _is_http(event):
         return _answer_http(function, event)
     try:
         if not isinstance(event, dict) or "inputs" not in event:
@@ -47,6 +46,12 @@ def answer(function: Function, event: Any) -> dict[str, Any]:
         return write_response(request, function.run(request), function.signature)[0]
     except Refused as refused:
         return {"error": str(refused)}
+
+
+def _is_http(event: Any) -> bool:
+    context = event.get("requestContext") if isinstance(event, dict) else None
+    known = isinstance(context, dict) and isinstance(context.get("http"), dict)
+    return known and bool(event.get("version") == "2.0")
 
 
 def _unknown(event: Any) -> str:
@@ -126,7 +131,9 @@ def _path(event: dict[str, Any]) -> str:
 
 
 def _headers(event: dict[str, Any]) -> Mapping[str, str]:
-    given = event.get("headers") or {}
+    given = event.get("headers")
+    if not isinstance(given, dict):
+        return {}
     return {str(name).lower(): str(value) for name, value in given.items()}
 
 

@@ -51,7 +51,7 @@ def start(folder: Path) -> Function:
     Raises:
         StartError: a file is not as its manifest says, or a model cannot be opened.
     """
-    # ONNX Runtime's wheels report their use to Microsoft from 1.32 on, unless this is set before the first import.
+    # ONNX Runtime's wheels carry Microsoft's telemetry, which this keeps off if it is set before the first import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     times: dict[str, float] = {}
     check = _Check(folder)
