@@ -61,6 +61,51 @@ def test_each_broken_pod_has_its_cause(deployment: str, cause: str, found: str) 
     assert first.todo
 
 
+LOGS = [
+    (
+        "triton-load",
+        "model",
+        "triton",
+        "model failed to load",
+        "model digits_network version 3: Invalid argument",
+    ),
+    (
+        "entry-not-ready",
+        "model",
+        "triton",
+        "model failed to load",
+        "model digits_network: Invalid argument",
+    ),
+    ("entry-damaged", "model", "triton", "damaged repository", "tokenizer.json: 5 bytes"),
+    ("entry-shm", "model", "triton", "shared memory too small", "8 MiB"),
+    ("fetch-damaged", "manifest", "models", "damaged repository", "model.onnx: 5 bytes"),
+    ("store-http-down", "manifest", "models", "store down", "Cannot connect to host"),
+    ("store-s3-down", "manifest", "models", "store down", "Could not connect"),
+]
+"""What Triton, entry.py, fetch.py and `tritonkit restore` said of what was broken on purpose: recorded in logs/."""
+
+
+@pytest.mark.parametrize(("name", "deployment", "container", "cause", "found"), LOGS)
+def test_the_programs_own_words_are_understood(
+    name: str, deployment: str, container: str, cause: str, found: str
+) -> None:
+    """Each log gives its cause, with the reason that stands in it."""
+    state, log = only(deployment), (Path(__file__).parent / "logs" / f"{name}.log").read_text()
+    state.logs = {(pod["metadata"]["name"], container): log for pod in state.pods}
+    first = causes_of(state)[0]
+    assert first.cause == cause
+    assert found in first.found
+
+
+def test_a_probe_that_counts_dead_stubs_names_the_cause() -> None:
+    """health.py says how many."""
+    state = only("ready")
+    for event in state.events:
+        if event["reason"] == "Unhealthy":
+            event["message"] = "Readiness probe failed: 2 Python stubs have died\n"
+    assert causes_of(state)[0].cause == "Python stub died"
+
+
 def test_a_crash_shows_the_last_lines() -> None:
     """Where no rule knows the text, the text itself is the evidence."""
     assert causes_of(only("crash"))[0].details.endswith("last line")

@@ -15,13 +15,21 @@ __all__ = ["POD_RULES", "Cause", "Subject"]
 _LAST = 8
 _SHM = re.compile(r"/dev/shm: .*\bMiB, and the repository.*")  # noqa: S108 (a log's words)
 _LOAD = re.compile(r"failed to load '?([\w.-]+)'? version (\d+): ([^\"]*)")
-_DAMAGED = re.compile(r".*(?:manifest|sha256|checksum|truncated|damaged).*", re.IGNORECASE)
-_STORE = re.compile(
-    r".*(?:connection refused|timed out|could not connect|no such host|name or service not known|name resolution"
-    r"|no such bucket|access denied|credentials|unreachable|\b50[0234]\b).*",
+_NOT_READY = re.compile(r"error: not ready: model ([\w.-]+): (.*)")
+_DAMAGED = re.compile(
+    r".*(?:not as it was published|half built|manifest|sha256|checksum|truncated|damaged).*",
     re.IGNORECASE,
 )
-_STUB = re.compile(r".*\bstub\b.*", re.IGNORECASE)
+_STORE = re.compile(
+    r".*(?:connection refused|timed out|(?:could not|cannot) connect|no such host|name or service not known"
+    r"|name resolution|the store (?:cannot be used|does not answer)|access is refused|no such bucket|access denied"
+    r"|credentials|unreachable|(?:http|status|code|error)\W{0,3}50[0234]\b).*",
+    re.IGNORECASE,
+)
+_STUB = re.compile(r".*\bstubs?\b.*", re.IGNORECASE)
+_CHANGED = re.compile(r"error: .*(?:not as it was published|half built).*")
+"""What entry.py says of a repository that the init container found whole, or did not copy."""
+_REBUILD = "tritonkit build, and make the models' image (or copy) again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,15 +225,16 @@ def _init(it: Subject) -> Cause | None:
             continue
         name, log = each["name"], it.log(each["name"])
         last = _tail(log)
-        if damaged := _DAMAGED.search(log):
-            return it.cause(
-                "damaged repository", name, damaged[0].strip(), "every file as its manifest says",
-                "tritonkit build, and make the models' image (or copy) again", last,
-            )  # fmt: skip
+        # First: what a store that is down says may name a manifest.
         if store := _STORE.search(log):
             return it.cause(
                 "store down", name, store[0].strip(), "a store that the pod reaches",
                 "check models: in values.yaml, the store's credentials and the NetworkPolicy", last,
+            )  # fmt: skip
+        if damaged := _DAMAGED.search(log):
+            return it.cause(
+                "damaged repository", name, damaged[0].strip(), "every file as its manifest says",
+                _REBUILD, last,
             )  # fmt: skip
         return it.cause(
             "models not fetched", name, f"exit code {_code(each)}", "exit code 0",
@@ -251,6 +260,11 @@ def _model(it: Subject) -> Cause | None:
             return it.cause(
                 "model failed to load", each["name"],
                 f"model {found[1]} version {found[2]}: {found[3].strip()}", "every model ready",
+                "mend or rebuild the model, tritonkit verify, and make the model image again",
+            )  # fmt: skip
+        if found := _NOT_READY.search(it.log(each["name"])):
+            return it.cause(
+                "model failed to load", each["name"], f"model {found[1]}: {found[2].strip()}", "every model ready",
                 "mend or rebuild the model, tritonkit verify, and make the model image again",
             )  # fmt: skip
     return None
@@ -327,6 +341,9 @@ POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
     partial(
         _said, pattern=_SHM, name="shared memory too small", wanted="room for the Python stubs",
         todo="tritonkit deploy --check: /dev/shm is computed from the repository that it was rendered for",
+    ),
+    partial(
+        _said, pattern=_CHANGED, name="damaged repository", wanted="every file as its manifest says", todo=_REBUILD,
     ),
     _model,
     _stub,
