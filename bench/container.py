@@ -33,10 +33,10 @@ CALLERS = (1, 32)
 SENTENCE = "Where is the parcel that I ordered two weeks ago?"
 AT_MOST_P50, AT_LEAST_RATE = 1.10, 0.92
 AT_LEAST_OF_PINNED, AT_LEAST_OF_THREADS = 0.95, 0.95
-"""With a quota of one core: over a server pinned to one, and over the same quota with threads for all cores."""
-EMBEDDED, PINNED, ONE, ALL_THREADS = (
-    "embedded", "pinned to one core", "quota of one core", "quota of one core, threads for all",
-)  # fmt: skip
+"""With a quota of one core: with TRITON_PIN over a server pinned to one, and over the quota with threads for all."""
+EMBEDDED, PINNED = "embedded", "pinned to one core"
+ONE, ONE_PINNED = "quota of one core", "quota of one core, TRITON_PIN"
+ALL_THREADS = "quota of one core, threads for all"
 
 
 def run(setting: Setting) -> Report:
@@ -83,17 +83,22 @@ def _one_core(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
     # A name that no model has: each is served with `config.pbtxt`, which is for all cores.
     with (
         container(setting.repository, 1) as one,
+        container(setting.repository, 1, "--env", "TRITON_PIN=1") as one_pinned,
         container(setting.repository, 1, words=("--model-config-name=all-cores",)) as threads,
         _pinned(),
         _embedded(setting.repository) as pinned,
         _unpinned(),
     ):
-        addresses = {ONE: address(one), ALL_THREADS: address(threads), PINNED: pinned}
+        addresses = {
+            ONE: address(one), ONE_PINNED: address(one_pinned), ALL_THREADS: address(threads), PINNED: pinned,
+        }  # fmt: skip
         ratios = []
         for model, item in items.items():
             rounds = _rounds(setting, addresses, model, item)
             ratios += [
-                _ratio(rounds, model, ONE, PINNED, 32, at_least=AT_LEAST_OF_PINNED),
+                _ratio(rounds, model, ONE_PINNED, PINNED, 32, at_least=AT_LEAST_OF_PINNED),
+                _ratio(rounds, model, ONE_PINNED, PINNED, 1),
+                _ratio(rounds, model, ONE, PINNED, 32),
                 _ratio(rounds, model, ONE, PINNED, 1),
                 _ratio(rounds, model, ONE, ALL_THREADS, 32, at_least=AT_LEAST_OF_THREADS),
                 _ratio(rounds, model, ONE, ALL_THREADS, 1),

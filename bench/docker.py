@@ -55,6 +55,7 @@ def container(
     name = command(
         DOCKER, "run", "--detach", "--init", "--read-only", "--tmpfs", "/tmp", *user(),  # noqa: S108
         "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true", f"--cpus={cores}",
+        "--health-interval=5s",  # as the readiness probe's
         f"--memory={needs.memory_bytes}", f"--shm-size={needs.shm_bytes}", *options,
         "--volume", f"{repository}:/models:ro", IMAGE, "--own-key", *words,
     ).strip()  # fmt: skip

@@ -12,6 +12,7 @@ started again. Standard library only: `core` is a copy of src/tritonkit/serve/co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -21,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ from core.unix_http import Admin
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 from machine import cores
+from pinning import Pinning
 from start_times import StartTimes
 
 __all__ = ["command", "ensembles", "main", "not_loaded"]
@@ -275,19 +277,23 @@ def _supervise(
         signal.signal(one, lambda number, _: asked.append(number))
     backoff = Backoff(_MOST_DEATHS)
     times = StartTimes(BEGAN)
+    pinning = _pinning(options)
     while True:
         # Made anew each time: models may have been published since the last start.
         process = launch()
         for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED, LOADED):
             (RUN / name).unlink(missing_ok=True)
-        server = process.start()
+        with pinning.inherited() if pinning else contextlib.nullcontext():
+            server = process.start()
         times.launched()
         verifier = Verifier(repository, then=lambda _, times=times: times.verified())
         if not options.no_verify:
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
-        reason, was_ready = _watch(server, asked, rest, verifier, admin, planned, gauges, times)
+        reason, was_ready = _watch(
+            server, asked, rest, verifier, admin, planned, gauges, times, pinning
+        )
         verifier.stop()
         if asked:
             if was_ready:
@@ -307,6 +313,22 @@ def _supervise(
             return 4
         time.sleep(delay_s)
         times = StartTimes(time.monotonic())
+
+
+def _pinning(options: argparse.Namespace) -> Pinning | None:
+    """Cores for a server whose quota is less than what it sees, where that is asked for."""
+    if options.pin not in ("", "0", "1"):
+        raise Refused(Path("TRITON_PIN"), f"it is {options.pin}", "set it to 1, or leave it out")
+    allowed = os.sched_getaffinity(0)
+    if options.pin != "1" or cores() >= len(allowed):
+        return None
+    pinning = Pinning(allowed, cores())
+    _say(f"pinned to cores {_listed(pinning.cores)} of {len(allowed)}")
+    return pinning
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
 
 
 def _leave_s(options: argparse.Namespace) -> float:
@@ -375,6 +397,7 @@ def not_loaded(admin: Admin) -> list[str]:
 def _watch(
     server: subprocess.Popen[bytes], asked: list[int], rest: Restarting[Any] | None,
     verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges, times: StartTimes,
+    pinning: Pinning | None,
 ) -> tuple[str, bool]:  # fmt: skip
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     stubs: StubWatch | None = None
@@ -394,6 +417,8 @@ def _watch(
             pass
         if rest is not None:
             rest.poll()
+        if pinning is not None and pinning.poll(server.pid):
+            _say(f"moved to cores {_listed(pinning.cores)}: others were busy on those before")
         if verifier.findings:
             return f"not as it was published: {verifier.findings[0]}", stubs is not None
         if lost:
@@ -447,6 +472,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--connection-age-s", default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
         help="callers are asked to connect anew after so many seconds; never without it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pin", default=os.environ.get("TRITON_PIN", ""),
+        help="1: cores of its own where the quota is less than the machine",
     )  # fmt: skip
     parser.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
     parser.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_a_quota_of_one_core_takes_the_configurations_for_one(
         assert built_for(name) == "1"
         line = f"cores: 1 allowed of {os.cpu_count()} seen; configurations for 1\n"
         assert line in run("docker", "logs", name).stderr
+        assert "ready after " in run("docker", "logs", name).stderr
         told = docker(
             "exec", name, "sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'"
         ).splitlines()
@@ -54,3 +56,20 @@ def test_configurations_that_are_named_are_taken(server_image: None, repository:
     with serving(repository, "--cpus", "1", words=("--model-config-name=mine",)) as name:
         assert built_for(name) == "64"
         assert "configurations mine, as asked\n" in run("docker", "logs", name).stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a machine with one core")
+def test_a_pinned_server_keeps_to_as_many_cores(server_image: None, repository: Path) -> None:
+    """Every thread of Triton and of its stubs; the log says which."""
+    with serving(repository, "--cpus", "1", "--env", "TRITON_PIN=1") as name:
+        assert re.search(
+            r"^pinned to cores \d+ of", run("docker", "logs", name).stderr, re.MULTILINE
+        )
+        threads = (
+            "cd /proc; for p in [0-9]*; do case $(tr '\\0' ' ' < $p/cmdline) in"
+            " /opt/tritonserver/*) grep -h Cpus_allowed_list $p/task/*/status;; esac; done"
+        )
+        lists = [line.split()[1] for line in docker("exec", name, "sh", "-c", threads).splitlines()]
+        assert len(lists) > 2
+        assert len(set(lists)) == 1
+        assert lists[0].isdecimal()

@@ -125,3 +125,28 @@ def test_a_stub_whose_model_was_loaded_again_is_not_dead(tmp_path: Path) -> None
     command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{78}"
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen", "wanted"),
+    [
+        ({0: 0.9, 1: 0.0, 2: 0.5}, (), {1}),
+        ({0: 0.9, 1: 0.0, 2: 0.5}, (0,), {1}),
+        ({0: 0.2, 1: 0.0, 2: 0.5}, (0,), {0}),
+        ({0: 0.9, 1: 0.0, 2: 0.1, 3: 0.0}, (0, 1), {1, 3}),
+    ],
+    ids=["first", "moves", "stays", "two"],
+)
+def test_cores_are_those_with_the_least_other_load(
+    others: dict[int, float], chosen: tuple[int, ...], wanted: set[int]
+) -> None:
+    """And a server stays where a move would win little."""
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import pinning\n"
+        f"print(sorted(pinning.best({others}, {chosen}, {len(wanted)})))"
+    )
+    command = [
+        sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(CLONE / "src/tritonkit"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(sorted(wanted))
