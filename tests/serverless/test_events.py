@@ -173,6 +173,7 @@ def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None
         (http_event("/v2/models/digits/versions/2/infer"), 404, "version 2"),
         (http_event("/"), 404, "/: there is no such path"),
         (http_event(INFER) | {"body": "%%%"}, 400, "it is no base64"),
+        (http_event(INFER) | {"body": True}, 400, "the body: wanted a text"),
     ],
 )  # fmt: skip
 def test_wrong_http_has_its_status(digits: Function, event: Any, status: int, said: str) -> None:

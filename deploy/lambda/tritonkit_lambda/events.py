@@ -139,8 +139,10 @@ def _headers(event: dict[str, Any]) -> Mapping[str, str]:
 
 def _body(event: dict[str, Any]) -> bytes:
     body = event.get("body") or ""
+    if not isinstance(body, str):
+        raise Refused("the body: wanted a text")
     if not event.get("isBase64Encoded"):
-        return str(body).encode("utf-8", "surrogatepass")
+        return body.encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
