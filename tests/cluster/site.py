@@ -222,6 +222,18 @@ def smaller(overlay: str, label: str, progress_s: int) -> Resource:
         "spec": {"progressDeadlineSeconds": progress_s, "template": {"spec": pod}},
     }  # fmt: skip
     patches = [{"target": {"kind": "Deployment", "name": "triton"}, "patch": yaml.safe_dump(patch)}]
+    if overlay == "keda":
+        # Debian's Prometheus finds no pods of Kubernetes: it finds them by the headless Service's name.
+        found = {
+            "job_name": "triton",
+            "dns_sd_configs": [{"names": ["triton"], "type": "A", "port": 8002,
+                                "refresh_interval": "5s"}],
+            "relabel_configs": [{"target_label": "namespace", "replacement": label}],
+        }  # fmt: skip
+        config = {"global": {"scrape_interval": "15s"}, "scrape_configs": [found]}
+        put = [{"op": "replace", "path": "/data/prometheus.yml", "value": yaml.safe_dump(config)}]
+        target = {"kind": "ConfigMap", "name": "prometheus"}
+        patches.append({"target": target, "patch": yaml.safe_dump(put)})
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
         "resources": [f"../{overlay}"],
