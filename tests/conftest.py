@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("tritonkit", deadline=None)
 hypothesis.settings.load_profile("tritonkit")
 
-pytest_plugins = ["tests.counts", "tests.once", "tests.parts"]
+pytest_plugins = ["tests.counts", "tests.once", "tests.parts", "tests.stores"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [

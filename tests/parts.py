@@ -169,8 +169,8 @@ PARTS = {
     ),
     "root": Part("root", lambda: os.geteuid() == 0, "run it as root"),
     "s3": Part(
-        "S3 server", lambda: all(map(find_spec, ("s3fs", "moto", "flask_cors"))),
-        "pip install s3fs 'moto[server]'", fixtures=("s3",), demanded=False,
+        "S3 server", lambda: all(map(find_spec, ("s3fs", "moto", "flask_cors"))), "make setup",
+        fixtures=("s3", "s3_server"),
     ),
     "ss": Part(
         "kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False,

@@ -85,6 +85,22 @@ def test_models_come_from_where_values_say(
     assert models["readOnly"] is True
 
 
+def test_pods_ask_a_store_for_the_backup_and_at_the_port_that_values_name(render: Render) -> None:
+    """The policy lets nothing else out; the Secret is their environment and their files."""
+    for store, more, port in (
+        ("s3://bucket/models", {"as_of": "20260131"}, 443),
+        ("s3://bucket/models", {"store_port": 9000}, 9000),
+        ("http://store.example/models", {}, 80),
+        ("https://store.example:8443/models", {}, 8443),
+    ):
+        tree = render(models={"store": store, **more})
+        [init] = pod(tree)["initContainers"]
+        assert ("--as-of" in init["command"]) is ("as_of" in more)
+        assert init["envFrom"] == [{"secretRef": {"name": "triton-store", "optional": True}}]
+        policy = yaml.safe_load(tree["base/networkpolicy-triton.yaml"])["spec"]
+        assert {rule["port"] for one in policy["egress"] for rule in one["ports"]} == {53, port}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -97,6 +113,9 @@ def test_models_come_from_where_values_say(
         ("images: {server: 'tritonkit/server:latest'}", "tag other than latest"),
         ("models: {store: 's3://user:word@host/x'}", "password"),
         ("models: {store: 's3://bucket/$(HOME)'}", "such as s3://"),
+        ("models: {image: 'a:1', as_of: '2026'}", "as_of without store"),
+        ("models: {store: 's3://bucket/x', as_of: '--help'}", "as_of"),
+        ("models: {store: 's3://bucket/x', store_port: 0}", "store_port"),
         ("namespace: Up_Per", "namespace"),
         ("scaling: {min: 5, max: 2}", "min of at most max"),
         ("gpu: {resource: 'a b'}", "gpu"),

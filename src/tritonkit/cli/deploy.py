@@ -10,6 +10,7 @@ import typer
 
 from tritonkit.cli import (
     deploy_diagnose,
+    deploy_fetch,
     deploy_image,
     deploy_lambda,
     deploy_logs,
@@ -23,6 +24,7 @@ __all__ = ["DeployTarget", "app", "deploy"]
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.command("image")(deploy_image.command)
+app.command("fetch")(deploy_fetch.command)
 app.command("status")(deploy_status.command)
 app.command("logs")(deploy_logs.command)
 app.command("diagnose")(deploy_diagnose.command)

@@ -35,7 +35,7 @@ MARGIN_S = 12
 PERIOD_S = 5
 """Between two startup probes."""
 _START_S, _MODEL_S, _BYTES_PER_S = 60, 10, 10 * MIB
-_FETCH_MIB = 256
+_FETCH_MIB = 512
 _CORES = 2
 
 
@@ -73,7 +73,7 @@ class Facts:
 
     @property
     def fetch_mib(self) -> int:
-        """Request and limit of the init container's memory: it reads files in pieces."""
+        """Request and limit of the init container's memory: it reads files in pieces, those of a store some ahead."""
         return _FETCH_MIB
 
     @property

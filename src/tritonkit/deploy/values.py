@@ -21,6 +21,7 @@ __all__ = [
     "FILE",
     "Gpu",
     "Images",
+    "ModelCache",
     "Models",
     "Values",
     "read_values",
@@ -34,6 +35,8 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 Label = Annotated[str, Field(pattern=f"^{_LABEL}$")]
 """A name as RFC 1123 has it, which namespaces and claims go by."""
 Name = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$", max_length=253)]
+_SOURCES = ("image", "image_volume", "store", "claim")
+_OF_A_STORE = ("as_of", "cache", "store_port")
 Cores = Annotated[int, Field(ge=1, le=1024, strict=True)]
 Replicas = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 
@@ -62,6 +65,21 @@ class Images(Strict):
     tools: Image = "tritonkit/tools:0.1.0"
 
 
+class ModelCache(Strict):
+    """A volume on which the pods share what they have fetched."""
+
+    size_mib: Annotated[int, Field(ge=64, le=1 << 24, strict=True)] = 4096
+    access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"
+    """ReadWriteOnce holds all pods to one node."""
+    storage_class: Name | None = None
+    """The cluster's default by default."""
+
+    @property
+    def files_mib(self) -> int:
+        """What the files may take: less than the volume, whose file system takes some too."""
+        return self.size_mib * 9 // 10
+
+
 class Models(Strict):
     """Where pods take the repository from: exactly one of these."""
 
@@ -71,22 +89,54 @@ class Models(Strict):
     """A model image that the cluster itself mounts (image volumes: Kubernetes 1.33 and newer by default)."""
     store: Annotated[str, AfterValidator(_store)] | None = None
     """A store that `tritonkit backup` wrote."""
+    as_of: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.-]{3,60}$")] | None = None
+    """Of a store: the beginning of a backup's ID; the latest when a pod starts by default."""
+    store_port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
+    """Of a store: the TCP port that pods may ask; that of the address by default."""
+    cache: ModelCache | None = None
+    """Of a store: a volume for what pods have fetched."""
     claim: Name | None = None
     """A PersistentVolumeClaim of the namespace with the repository in it, mounted read-only."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"{' and '.join(given) or 'none'} given; wanted exactly one of image, image_volume, store, claim"
+                f"{' and '.join(given) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}"
             )
+        of_a_store = [name for name in _OF_A_STORE if getattr(self, name) is not None]
+        if of_a_store and self.store is None:
+            raise ValueError(f"{of_a_store[0]} without store; wanted it beside a store alone")
         return self
 
     @property
     def source(self) -> str:
         """The name of the one that is given."""
-        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+        return next(name for name in _SOURCES if getattr(self, name) is not None)
+
+    @property
+    def fetch_command(self) -> list[str]:
+        """What the init container runs."""
+        if self.store is not None:
+            words = ["tritonkit", "deploy", "fetch", "--from", self.store, "--to", "/models"]
+            words += ["--as-of", self.as_of] if self.as_of else []
+            if self.cache is not None:
+                words += ["--cache", "/cache", "--cache-mib", str(self.cache.files_mib)]
+            return words
+        # An image volume is the whole image.
+        source = ["--source", "/source/repository"] if self.image_volume else []
+        return ["python3", "-IS", "/opt/tritonkit/fetch.py", *source]
+
+    @property
+    def port(self) -> int:
+        """The TCP port of the store."""
+        if self.store_port is not None or self.store is None:
+            return self.store_port or 443
+        scheme, _, rest = self.store.partition("://")
+        port = rest.partition("/")[0].rpartition(":")[2]
+        named = scheme in ("http", "https") and port.isdecimal()
+        return int(port) if named else 80 if scheme == "http" else 443
 
 
 class Gpu(Strict):
@@ -151,6 +201,11 @@ class Values(Strict):
         """The most pods that there are at a time."""
         scaled = set(AUTOSCALERS) & set(self.production)
         return max(self.replicas, self.scaling.max) if scaled else self.replicas
+
+    @property
+    def model_cache(self) -> ModelCache | None:
+        """Of the models, or of the canary's."""
+        return self.models.cache or (self.canary.models.cache if self.canary else None)
 
     @property
     def of_canary(self) -> Values:

@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import pytest
 
 from tests.operate.store.trees import tree
-from tests.waiting import eventually
 from tritonkit.errors import StoreBusy, StoreError
 from tritonkit.operate.store import back_up, list_backups, open_store, prune, restore
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.marks import BACKING_UP, Mark
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of a server of our own."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            files = fsspec.filesystem("s3", skip_instance_cache=True)
-            eventually(lambda: _is_made(files), "the S3 server")
-            yield "s3://models/copies"
-        finally:
-            server.terminate()
-
-
-def _is_made(files: Any) -> bool:
-    try:
-        files.mkdir("models")
-    except Exception:  # not before the server listens
-        return False
-    return True
 
 
 def test_there_and_back(s3: str, repository: Path, tmp_path: Path, key: EncryptionKey) -> None:

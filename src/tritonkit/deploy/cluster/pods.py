@@ -17,7 +17,7 @@ _SHM = re.compile(r"/dev/shm: .*\bMiB, and the repository.*")  # noqa: S108 (a l
 _LOAD = re.compile(r"failed to load '?([\w.-]+)'? version (\d+): ([^\"]*)")
 _NOT_READY = re.compile(r"error: not ready: model ([\w.-]+): (.*)")
 _DAMAGED = re.compile(
-    r".*(?:not as it was published|half built|manifest|sha256|checksum|truncated|damaged).*",
+    r".*(?:not as it was published|half built|manifest|sha256|checksum|truncated|damaged|missing from the store).*",
     re.IGNORECASE,
 )
 _STORE = re.compile(

@@ -33,7 +33,10 @@ _PACKAGES = {
 }  # fmt: skip
 """Protocol -> what pip takes."""
 _CHUNK = 1 << 20
+_READING = {"http": {"block_size": 0}, "https": {"block_size": 0}}
+"""As a stream: not all servers of HTTP give ranges."""
 _UNFINISHED = "unfinished"
+_SILENT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class Store:
         """A file in parts of 1 MiB."""
         with _translated(self.where(path)):
             try:
-                file = self.files.open(self._at(path), "rb")
+                file = self.files.open(self._at(path), "rb", **_READING.get(self.protocol, {}))
             except FileNotFoundError:
                 raise StoreError(
                     self.where(path), found="it is missing from the store", wanted="what a backup has put there",
@@ -191,7 +194,7 @@ def open_store(url: str) -> Store:
     _refuse(url, shown, protocol, {*fsspec.available_protocols(), *fsspec.registry})
     try:
         with _translated(shown):
-            files, root = fsspec.core.url_to_fs(url)
+            files, root = fsspec.core.url_to_fs(url, **_options(protocol))
             # Another process may have written since this one last looked.
             files.invalidate_cache()
     except StoreError as error:
@@ -199,6 +202,15 @@ def open_store(url: str) -> Store:
             raise _no_package(shown, protocol, error.__cause__) from error
         raise
     return Store(shown, protocol, files, str(root))
+
+
+def _options(protocol: str) -> dict[str, Any]:
+    """Of HTTP: silence ends a transfer, and not its length, which aiohttp bounds at 5 minutes."""
+    if protocol not in _READING:
+        return {}
+    aiohttp = need_package("aiohttp", "aiohttp")
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)
+    return {"client_kwargs": {"timeout": timeout, "trust_env": True}}
 
 
 def _refuse(url: str, shown: str, protocol: str, known: Iterable[str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from tritonkit.errors import PublishError, StoreError, UsageError
 from tritonkit.operate.store import blobs, signature
@@ -19,7 +20,10 @@ from tritonkit.publish.publish import require_space, staged
 from tritonkit.publish.staging import Staging
 from tritonkit.spec.document import nearest
 
-__all__ = ["Restored", "choose", "restore"]
+__all__ = ["Copy", "Restored", "choose", "restore"]
+
+Copy = Callable[[Entry, IO[bytes], Callable[[], Iterator[bytes]]], None]
+"""Writes a file's content, which it gets from its last argument unless it has it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[
 def restore(
     store: Store, repository: Path, models: Sequence[str] = (), *, as_of: str | None = None,
     key: EncryptionKey | None = None, public_key: Any = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = lambda done, total: None, copy: Copy | None = None,
 ) -> Restored:  # fmt: skip
     """Put the models of a backup in place, each in one step and all of them or none.
 
@@ -59,6 +63,7 @@ def restore(
         key: opens an encrypted backup.
         public_key: an `Ed25519PublicKey` that must have signed what is restored.
         progress: called with the bytes copied so far and in all.
+        copy: for files that may be nearer than the store, such as `Cache.copy`.
 
     Raises:
         UsageError: no such backup or model, or another key.
@@ -73,7 +78,9 @@ def restore(
         there = {model: _read_there(repository, model) for model in chosen}
         changed = [model for model in chosen if there[model] != chosen[model]]
         _refuse_foreign(repository, [model for model in changed if model not in models])
-        _stage(store, stage, {model: chosen[model] for model in changed}, key, progress)
+        _stage(
+            store, stage, {model: chosen[model] for model in changed}, key, progress, copy or _copy
+        )
         if changed:
             stage.commit(changed)
         if index.signature is not None and not models:
@@ -147,8 +154,9 @@ def _refuse_foreign(repository: Path, models: Sequence[str]) -> None:
 
 
 def _stage(
-    store: Store, stage: Staging, models: Contents, key: EncryptionKey | None, progress: Progress
-) -> None:
+    store: Store, stage: Staging, models: Contents, key: EncryptionKey | None, progress: Progress,
+    copy: Copy,
+) -> None:  # fmt: skip
     """Write the models beside the repository."""
     total = sum(entry.size_bytes for entries in models.values() for entry in entries)
     require_space(stage.out, total)
@@ -165,5 +173,9 @@ def _stage(
             file = folder / entry.path
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("xb") as opened:
-                for part in blobs.fetch(store, entry, key, count):
-                    opened.write(part)
+                copy(entry, opened, partial(blobs.fetch, store, entry, key, count))
+
+
+def _copy(entry: Entry, target: IO[bytes], fetch: Callable[[], Iterator[bytes]]) -> None:
+    for part in fetch():
+        target.write(part)

@@ -1,0 +1,228 @@
+"""Files of backups on a disk that several processes share: each is fetched once, and verified whenever it is used.
+
+`blobs/AB/HASH`, as in a store. Who fetches a file holds `locks/AB` until it is whole; meanwhile it is in `unfinished/`.
+Nothing in it is trusted, and none of it is needed: what cannot be kept or read is fetched as if there were no cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tritonkit.operate.store.contents import Entry
+
+__all__ = ["Cache", "open_cache"]
+
+Fetch = Callable[[], Iterator[bytes]]
+"""The content of a file out of a store; it raises what is wrong with it at its end."""
+
+_CHUNK = 1 << 20
+_LEFT_S = 86400.0
+"""After which an unfinished file is one that a killed process left."""
+
+
+@dataclass
+class Cache:
+    """A folder with files of backups.
+
+    Args:
+        folder: on a disk that others may share.
+        limit_bytes: what all files in it may take.
+        needed: hashes that are not removed to make room.
+        given_bytes: what came out of it.
+        problem: why a file was not kept, or nothing is.
+    """
+
+    folder: Path
+    limit_bytes: int
+    needed: frozenset[str] = frozenset()
+    given_bytes: int = 0
+    problem: str = ""
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def copy(self, entry: Entry, target: IO[bytes], fetch: Fetch) -> None:
+        """Write a file's content to `target`: out of the cache, or fetched, and then kept."""
+        with self._locked(entry.sha256) as alone:
+            if self._give(entry, target):
+                return
+            if alone:
+                self._sweep(f"{entry.sha256}.*", 0)
+            kept = _Kept(self, entry) if self._has_room(entry) else None
+            try:
+                for part in fetch():
+                    target.write(part)
+                    if kept is not None:
+                        kept.write(part)
+                if kept is not None:
+                    kept.keep()
+            finally:
+                if kept is not None:
+                    kept.close()
+
+    def prune(self) -> int:
+        """Remove what was not used for longest until the rest is within the limit; how many files."""
+        self._sweep("*", _LEFT_S)
+        self._look()
+        return self._make_room(0)
+
+    def path(self, sha256: str) -> Path:
+        """Where a file is, or would be."""
+        return self.folder / "blobs" / sha256[:2] / sha256
+
+    def _give(self, entry: Entry, target: IO[bytes]) -> bool:
+        """Write a kept file to `target`; one that is not what it should be goes, and `target` is as before."""
+        file, begin = self.path(entry.sha256), target.tell()
+        try:
+            opened = file.open("rb")
+        except OSError:  # mostly: it is not there
+            return False
+        digest, size_bytes = hashlib.sha256(), 0
+        with opened:
+            while part := _read(opened):
+                size_bytes += len(part)
+                digest.update(part)
+                target.write(part)
+        if size_bytes == entry.size_bytes and digest.hexdigest() == entry.sha256:
+            self.given_bytes += size_bytes
+            with suppress(OSError):
+                os.utime(file)
+            return True
+        target.seek(begin)
+        target.truncate()
+        self._sizes.pop(entry.sha256, None)
+        with suppress(OSError):
+            file.unlink()
+        return False
+
+    @contextmanager
+    def _locked(self, sha256: str) -> Iterator[bool]:
+        """Alone with files whose hash begins so; False where there can be no locks: then two may fetch one."""
+        with ExitStack() as stack:
+            alone = False
+            try:
+                lock = (self.folder / "locks" / sha256[:2]).open("wb")
+                stack.enter_context(lock)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                alone = True
+            except OSError as error:
+                self._problem(error)
+            yield alone
+
+    def _look(self) -> None:
+        self._sizes = {}
+        for file in self.folder.glob("blobs/*/*"):
+            with suppress(OSError):
+                self._sizes[file.name] = file.stat().st_size
+
+    def _has_room(self, entry: Entry) -> bool:
+        stays = sum(self._sizes[name] for name in self._sizes.keys() & self.needed)
+        if stays + entry.size_bytes <= self.limit_bytes:
+            self._make_room(entry.size_bytes)
+            return True
+        self.problem = f"{self.folder}: the models need more than its {self.limit_bytes >> 20} MiB"
+        return False
+
+    def _make_room(self, size_bytes: int) -> int:
+        excess = sum(self._sizes.values()) + size_bytes - self.limit_bytes
+        removed = 0
+        for file in sorted(map(self.path, self._sizes.keys() - self.needed), key=_used_s):
+            if excess <= 0:
+                break
+            with suppress(OSError):
+                file.unlink()
+            excess -= self._sizes.pop(file.name)
+            removed += 1
+        return removed
+
+    def _sweep(self, names: str, age_s: float) -> None:
+        """Remove unfinished files of killed processes."""
+        for file in self.folder.glob(f"unfinished/{names}"):
+            with suppress(OSError):
+                if time.time() - file.stat().st_mtime >= age_s:
+                    file.unlink()
+
+    def _problem(self, error: OSError) -> None:
+        self.problem = f"{self.folder}: {error.strerror or error}"
+
+
+def _read(opened: IO[bytes]) -> bytes:
+    """The next part; nothing where the disk fails, so that the hash will not fit."""
+    try:
+        return opened.read(_CHUNK)
+    except OSError:
+        return b""
+
+
+class _Kept:
+    """A file on its way into a cache. Where that fails it is not kept, and nothing else happens."""
+
+    def __init__(self, cache: Cache, entry: Entry) -> None:
+        self._cache, self._entry = cache, entry
+        self._path = cache.folder / "unfinished" / f"{entry.sha256}.{secrets.token_hex(8)}"
+        self._file: IO[bytes] | None = None
+        with self._failing():
+            self._file = self._path.open("xb")
+
+    def write(self, part: bytes) -> None:
+        """A part of it."""
+        with self._failing():
+            if self._file is not None:
+                self._file.write(part)
+
+    def keep(self) -> None:
+        """It is whole."""
+        with self._failing():
+            if self._file is not None:
+                self._file.close()
+                file = self._cache.path(self._entry.sha256)
+                file.parent.mkdir(exist_ok=True)
+                self._path.replace(file)
+                self._cache._sizes[self._entry.sha256] = self._entry.size_bytes
+
+    def close(self) -> None:
+        """Leave nothing unfinished."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._cache._problem(error)
+            self.close()
+            self._file = None
+
+
+def _used_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def open_cache(folder: Path, limit_bytes: int, needed: Iterable[str]) -> Cache:
+    """The cache in a folder, which is made where it is not there; one that cannot be used says so in `problem`.
+
+    Args:
+        needed: hashes of the files that are about to be used.
+    """
+    cache = Cache(folder, limit_bytes, frozenset(needed))
+    try:
+        for name in ("blobs", "locks", "unfinished"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        cache._problem(error)
+    cache._look()
+    return cache
