@@ -137,6 +137,10 @@ PARTS = {
         "Kubernetes cluster", cluster, "kubectl, and export KUBECONFIG=FILE; then python -m pytest tests/cluster by"
         " itself (docs/tests.md)", folders=("cluster",), demanded=False,
     ),
+    "crds": Part(
+        "CustomResourceDefinitions", lambda: any(Path(os.environ.get("TRITONKIT_CRDS", "/nowhere")).glob("*.y*ml")),
+        "TRITONKIT_CRDS=FOLDER, with files of `kubectl get crd NAME --output yaml`", demanded=False,
+    ),
     "docker": Part(
         "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap",
         fixtures=("daemon",),

@@ -23,6 +23,7 @@ OVERLAYS = (
 )  # fmt: skip
 CUSTOM = (
     "keda.sh/v1alpha1", "http.keda.sh/v1beta1", "monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1",
+    "serving.kserve.io/v1alpha1", "serving.kserve.io/v1beta1",
 )  # fmt: skip
 """APIs that Kubernetes' own schemas lack."""
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)

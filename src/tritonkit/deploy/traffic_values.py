@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tritonkit.operate.gateway.routes import GRPC_MODEL_METHODS
 from tritonkit.spec.base import Strict
 
-__all__ = ["DRAIN_S", "LEAVE_S", "Gateway", "GatewayApi"]
+if TYPE_CHECKING:
+    from tritonkit.deploy.scaling_values import Scaling
+
+__all__ = ["DRAIN_S", "LEAVE_S", "Gateway", "GatewayApi", "Kserve"]
 
 LEAVE_S = 10
 """For preStop of a gateway's pod: until its address has left every list, and its callers' connections have ended."""
@@ -85,4 +89,49 @@ class GatewayApi(Strict):
                 f"grpc_host and http_host are both {self.grpc_host}; wanted two names:"
                 " a GRPCRoute and an HTTPRoute may not share one"
             )
+        return self
+
+
+class Kserve(Strict):
+    """Of the overlay `kserve`."""
+
+    mode: Literal["Standard", "Knative"] = "Standard"
+    """How KServe runs pods: as a Deployment, or as revisions of Knative, which alone have canaries."""
+    scale_metric: Literal["cpu", "memory", "concurrency", "rps"] | None = None
+    """None: `cpu`, and `concurrency` of Knative."""
+    scale_target: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
+    """None: the target that `scaling` has."""
+
+    @property
+    def knative(self) -> bool:
+        """Whether pods are revisions of Knative."""
+        return self.mode == "Knative"
+
+    @property
+    def metric(self) -> str:
+        """What is scaled on."""
+        return self.scale_metric or ("concurrency" if self.knative else "cpu")
+
+    def target(self, scaling: Scaling) -> int:
+        """Percent of CPU; or requests of a pod, where Knative counts those that are worked on, too."""
+        usual = scaling.cpu_percent if self.metric == "cpu" else max(1, round(scaling.pending))
+        return self.scale_target or usual
+
+    def container(self, of_pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Triton's container under KServe's name for it; Knative takes no lifecycle and one port."""
+        found = {**of_pod, "name": "kserve-container"}
+        if self.knative:
+            del found["lifecycle"]
+            found["ports"] = [{"name": "h2c", "containerPort": 8001, "protocol": "TCP"}]
+        return found
+
+    @model_validator(mode="after")
+    def _has(self) -> Self:
+        if self.metric not in (("concurrency", "rps") if self.knative else ("cpu", "memory")):
+            raise ValueError(
+                f"scale_metric is {self.metric}, mode {self.mode}; wanted cpu or memory with Standard,"
+                " concurrency or rps with Knative"
+            )
+        if self.metric in ("memory", "rps") and self.scale_target is None:
+            raise ValueError(f"scale_metric is {self.metric}; wanted scale_target with it")
         return self

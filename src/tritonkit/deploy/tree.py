@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import yaml
@@ -64,6 +64,15 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
         keep_trailing_newline=True,
     )
     environment.filters["canary"] = _of_canary
+    environment.filters["yaml"] = lambda each: yaml.safe_dump(each, sort_keys=False).rstrip()
+
+    def pod_of(given: Values) -> dict[str, Any]:
+        """The pod of base/deployment.yaml."""
+        text = environment.get_template("base/deployment.yaml.j2").render(values=given, facts=facts)
+        spec: dict[str, Any] = yaml.safe_load(text)["spec"]["template"]["spec"]
+        return spec
+
+    environment.globals["pod_of"] = pod_of
     tree = {}
     for file in sorted(folder.rglob(f"*{_SUFFIX}")):
         name = file.relative_to(folder).as_posix()

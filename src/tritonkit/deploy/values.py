@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tritonkit.deploy.pinned import Image
 from tritonkit.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
-from tritonkit.deploy.traffic_values import Gateway, GatewayApi
+from tritonkit.deploy.traffic_values import Gateway, GatewayApi, Kserve
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.spec.base import Strict
@@ -193,6 +193,7 @@ class Values(Strict):
     gateway: Gateway = Gateway()
     canary: Canary | None = None
     gateway_api: GatewayApi | None = None
+    kserve: Kserve = Kserve()
     production: tuple[Component, ...] = ("hpa",)
     """Components of the overlay `production`."""
 

@@ -1,0 +1,88 @@
+"""Schemas of custom resources: ours of what is used, and those of CustomResourceDefinitions where a folder has them.
+
+TRITONKIT_CRDS names a folder of files in YAML as `kubectl get crd NAME --output yaml` writes them, or as their projects
+publish them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+
+__all__ = ["CRDS", "definitions_of_crds", "errors_of", "our_schema"]
+
+Schema = dict[str, Any]
+CRDS = os.environ.get("TRITONKIT_CRDS", "")
+_OURS = Path(__file__).with_name("custom_resources.yaml")
+
+
+def errors_of(resource: Schema, schema: Schema) -> list[str]:
+    """Where a resource is not as the schema wants it."""
+    found = Draft202012Validator(schema).iter_errors(resource)
+    return [f"{each.json_path}: {each.message}" for each in found]
+
+
+@cache
+def our_schema(kind: str) -> Schema:
+    """Ours of a kind; KeyError where there is none."""
+    known = yaml.safe_load(_OURS.read_text())
+    spec = {"type": "object", **known[kind]}
+    fixed = {"apiVersion": {"const": spec.pop("apiVersion")}, "kind": {"const": kind}}
+    whole = {
+        "type": "object", "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {**fixed, "metadata": {"type": "object", "open": True}, "spec": spec},
+    }  # fmt: skip
+    return {**_closed(whole), "definitions": _closed(known["definitions"])}
+
+
+@cache
+def definitions_of_crds() -> dict[tuple[str, str], Schema]:
+    """(apiVersion, kind) -> schema, of the folder that TRITONKIT_CRDS names."""
+    found = {}
+    for file in sorted(Path(CRDS).glob("*.y*ml")):
+        for document in yaml.safe_load_all(file.read_text()):
+            for each in (document or {}).get("items", [document]):
+                if not each or each.get("kind") != "CustomResourceDefinition":
+                    continue
+                spec = each["spec"]
+                for version in spec["versions"]:
+                    key = (f"{spec['group']}/{version['name']}", spec["names"]["kind"])
+                    found[key] = _structural(version["schema"]["openAPIV3Schema"])
+    return found
+
+
+def _structural(schema: Schema) -> Schema:
+    """A CRD's schema, whose unknown fields an API server would drop without a word, as one that refuses them."""
+    known = schema.get("properties", {})
+    # Of every resource; a CRD need not say them.
+    whole = {**known, "metadata": {"type": "object", "open": True}}
+    return _closed({**schema, "properties": whole})
+
+
+def _closed(schema: Any) -> Any:
+    """Every object with properties has no others; what only API servers understand is left out."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    is_open = schema.get("open") or schema.get("x-kubernetes-preserve-unknown-fields")
+    made = {}
+    for key, value in schema.items():
+        if key == "properties":
+            made[key] = {name: _closed(each) for name, each in value.items()}
+        elif key in ("required", "enum", "default", "const"):
+            made[key] = value
+        elif key != "open" and not key.startswith("x-kubernetes-"):
+            made[key] = _closed(value)
+    if schema.get("nullable") and isinstance(schema.get("type"), str):
+        made["type"] = [schema["type"], "null"]
+    if "properties" in schema and "additionalProperties" not in schema and not is_open:
+        made["additionalProperties"] = False
+    return made
