@@ -55,6 +55,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "tune",
         "plan",
         "gateway",
+        "lambda",
         "client",
         "variants",
         "gpu",

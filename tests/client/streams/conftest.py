@@ -90,7 +90,9 @@ class Server(MemoryTransport):
         self.errors: list[Exception] = []
         self.requests: list[dict[str, Any]] = []
 
-    def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> memoryview:
+    def send(
+        self, method: Any, body: Any, timeout_s: float, headers: Any = (), _elsewhere: Any = None
+    ) -> memoryview:
         """Answer, or raise what was put into `errors`, one for each inference."""
         self._check_open()
         self._check_there()
