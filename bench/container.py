@@ -33,7 +33,7 @@ CALLERS = (1, 32)
 SENTENCE = "Where is the parcel that I ordered two weeks ago?"
 AT_MOST_P50, AT_LEAST_RATE = 1.10, 0.92
 AT_LEAST_OF_PINNED, AT_LEAST_OF_THREADS = 0.95, 0.95
-"""With a quota of one core: with TRITON_PIN over a server pinned to one, and over the quota with threads for all."""
+"""With a quota of one core: over a server pinned to one, and over the same quota with threads for all cores."""
 EMBEDDED, PINNED = "embedded", "pinned to one core"
 ONE, ONE_PINNED = "quota of one core", "quota of one core, TRITON_PIN"
 ALL_THREADS = "quota of one core, threads for all"
@@ -98,7 +98,7 @@ def _one_core(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
             ratios += [
                 _ratio(rounds, model, ONE_PINNED, PINNED, 32, at_least=AT_LEAST_OF_PINNED),
                 _ratio(rounds, model, ONE_PINNED, PINNED, 1),
-                _ratio(rounds, model, ONE, PINNED, 32),
+                _ratio(rounds, model, ONE, PINNED, 32, at_least=AT_LEAST_OF_PINNED),
                 _ratio(rounds, model, ONE, PINNED, 1),
                 _ratio(rounds, model, ONE, ALL_THREADS, 32, at_least=AT_LEAST_OF_THREADS),
                 _ratio(rounds, model, ONE, ALL_THREADS, 1),
