@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
+
+OPENS_A_MODEL = """from tritonkit.extras import need
+onnx = need("onnx", "build")
+node = onnx.helper.make_node("Identity", ["x"], ["y"])
+x, y = (onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy")
+graph = onnx.helper.make_graph([node], "net", [x], [y])
+model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+need("onnxruntime", "build").InferenceSession(model.SerializeToString())
+"""
 
 
 def refused(module: str) -> BuildError:
@@ -63,3 +75,13 @@ def test_a_package_without_the_module_asked_for_is_broken(
 def test_the_version_to_reinstall_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the name pip knows the package under, which need not be the module's."""
     assert "'PyYAML==" in refused("yaml.no_such_part").todo
+
+
+def test_no_library_reports_what_is_built(tmp_path: Path) -> None:
+    """ONNX Runtime keeps what it tells its makers in the user's cache; under `CI` it says nothing by itself."""
+    quiet = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in quiet}
+    subprocess.run(
+        [sys.executable, "-c", OPENS_A_MODEL], env=environment | {"HOME": str(tmp_path)}, check=True
+    )
+    assert list(tmp_path.rglob("*onnxruntime*")) == []

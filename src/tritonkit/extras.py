@@ -22,6 +22,8 @@ def need(module: str, extra: str) -> Any:
     # torch's threads (libgomp's) spin while they wait for each other unless this is set before the
     # first import: on cores that others use too, a training step was seen to take 40 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # ONNX Runtime's wheels, from 1.29 on, tell Microsoft which models are loaded.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     targets = {"build": "setup", "optimize": "optimize", "tensorrt": "optimize"}
     make = f"make {targets[extra]}, or: " if clone() is not None and extra in targets else ""
     return _imported(module, f"tritonkit[{extra}]", BuildError, make)

@@ -67,6 +67,18 @@ def test_a_server_s_threads_do_not_interrupt_each_other(
     assert said(Launch(argv, env, str(tmp_path))) == {"policy": policy}
 
 
+TELEMETRY = "import json, os; print(json.dumps({'off': os.environ.get('ORT_DISABLE_TELEMETRY')}))"
+
+
+@pytest.mark.parametrize(("chosen", "off"), [({}, "1"), ({"ORT_DISABLE_TELEMETRY": ""}, "")])
+def test_a_server_tells_nobody_what_it_serves(
+    chosen: dict[str, str], off: str, tmp_path: Path
+) -> None:
+    """ONNX Runtime's wheels report models by default; who wants that says so."""
+    argv = [sys.executable, "-c", TELEMETRY]
+    assert said(Launch(argv, chosen, str(tmp_path))) == {"off": off}
+
+
 def test_a_policy_that_someone_chose_is_kept(tmp_path: Path) -> None:
     """A process started under another policy starts servers under it."""
     idle = "import os, sys; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)); "

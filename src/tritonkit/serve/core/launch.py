@@ -23,11 +23,14 @@ _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
 # glibc gives blocks of more than 128 KiB back to the kernel and asks for them again: images and tensors are of that
 # size, and a decode_image spent more time on page faults than on pixels (mallopt(3)).
-_KEPT_MEMORY = {
+_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(8 * _MIB),
     "MALLOC_TRIM_THRESHOLD_": str(16 * _MIB),
     "MALLOC_TOP_PAD_": str(1 * _MIB),
+    # ONNX Runtime's wheels, from 1.29 on, tell Microsoft which models are loaded.
+    "ORT_DISABLE_TELEMETRY": "1",
 }
+"""For every server, where its launch does not say otherwise."""
 
 SCHEDULING_VARIABLE = "TRITONKIT_SCHEDULING"
 """`other`, in a launch's environment or in this process's, leaves the kernel's default policy."""
@@ -85,7 +88,7 @@ class Launch:
         Raises:
             OSError: it cannot be executed.
         """
-        argv, env, kept_open = list(self.argv), {**_KEPT_MEMORY, **self.env}, []
+        argv, env, kept_open = list(self.argv), {**_VARIABLES, **self.env}, []
         if self.guard:
             env |= {
                 "LD_PRELOAD": " ".join(filter(None, [self._preload(), env.get("LD_PRELOAD", "")])),
