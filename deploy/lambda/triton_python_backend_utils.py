@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_NUMPY = {
+TYPES: dict[str, Any] = {
     "BOOL": np.bool_,
     "UINT8": np.uint8,
     "UINT16": np.uint16,
@@ -25,9 +25,9 @@ _NUMPY = {
     "FP16": np.float16,
     "FP32": np.float32,
     "FP64": np.float64,
-    "STRING": np.object_,
     "BYTES": np.object_,
 }
+"""Names in requests; configurations call BYTES a string."""
 
 
 class TritonModelException(Exception):
@@ -143,4 +143,5 @@ def get_output_config_by_name(config: Mapping[str, Any], name: str) -> Any:
 
 def triton_string_to_numpy(name: str) -> Any:
     """The numpy type of a datatype such as `TYPE_FP32`."""
-    return _NUMPY[name.removeprefix("TYPE_")]
+    datatype = name.removeprefix("TYPE_")
+    return TYPES["BYTES" if datatype == "STRING" else datatype]

@@ -9,24 +9,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from triton_python_backend_utils import TYPES
 
 from tritonkit_lambda.errors import Refused
 
-TYPES: dict[str, Any] = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BYTES": np.object_,
-}
 MOST_AXES = 32
 _LENGTH = 4
 """Bytes before each element of BYTES that say how many follow."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonkit.errors import RenderError, SpecError, UsageError
+from tritonkit.errors import RenderError, UsageError
+from tritonkit.spec.contents import imported_modules
 
-__all__ = ["Pin", "imported", "parse_requirement", "pins", "requirements"]
+__all__ = ["Pin", "parse_requirement", "pins", "requirements"]
 
 _PIN = re.compile(r"(?P<pin>(?P<name>[A-Za-z0-9._-]+)==[^\s#;]+)\s*(# import (?P<module>\w+))?")
 _ALWAYS = {"numpy", "onnxruntime", "awslambdaric", "triton_python_backend_utils"}
@@ -47,25 +47,6 @@ def parse_requirement(text: str) -> Pin:
     return Pin(match["pin"], module if named else match["name"].replace("-", "_"))
 
 
-def imported(file: Path) -> set[str]:
-    """The top-level modules that a file imports, anywhere in it.
-
-    Raises:
-        SpecError: it is no Python.
-    """
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise SpecError(str(file), found=f"it is no Python: {error}") from error
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
-    return names
-
-
 def requirements(
     python: Mapping[str, Path], own: Iterable[str], known: Sequence[Pin], more: Sequence[Pin]
 ) -> str:
@@ -83,7 +64,7 @@ def requirements(
     brought = {pin.module for pin in (*known, *more)}
     wanted: set[str] = set()
     for name, file in python.items():
-        for module in sorted(imported(file) - here):
+        for module in sorted(imported_modules(file) - here):
             if module not in brought:
                 raise RenderError(
                     name, found=f"it imports {module}, which the function's image would not have",
