@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,8 @@ from core.unix_http import Admin
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 from machine import cores
-from pinning import Pinning
+from options import parser
+from pinning import Pinning, listed, pinning_of
 from start_times import StartTimes
 
 __all__ = ["command", "ensembles", "main", "not_loaded"]
@@ -94,7 +95,7 @@ _MESSAGE_BYTES = 64 * MIB
 def main() -> int:
     """Serve until told to end: 0; 4 if it cannot."""
     os.umask(0o077)
-    options, extra = _parser().parse_known_args()
+    options, extra = parser(__doc__).parse_known_args()
     try:
         command(options, extra)  # refused before anything listens
         _say(cores_line(options.repository, extra))
@@ -277,7 +278,9 @@ def _supervise(
         signal.signal(one, lambda number, _: asked.append(number))
     backoff = Backoff(_MOST_DEATHS)
     times = StartTimes(BEGAN)
-    pinning = _pinning(options)
+    pinning = pinning_of(options.pin, cores())
+    if pinning:
+        _say(f"pinned to cores {listed(pinning.cores)} of {len(os.sched_getaffinity(0))}")
     while True:
         # Made anew each time: models may have been published since the last start.
         process = launch()
@@ -313,22 +316,6 @@ def _supervise(
             return 4
         time.sleep(delay_s)
         times = StartTimes(time.monotonic())
-
-
-def _pinning(options: argparse.Namespace) -> Pinning | None:
-    """Cores for a server whose quota is less than what it sees, where that is asked for."""
-    if options.pin not in ("", "0", "1"):
-        raise Refused(Path("TRITON_PIN"), f"it is {options.pin}", "set it to 1, or leave it out")
-    allowed = os.sched_getaffinity(0)
-    if options.pin != "1" or cores() >= len(allowed):
-        return None
-    pinning = Pinning(allowed, cores())
-    _say(f"pinned to cores {_listed(pinning.cores)} of {len(allowed)}")
-    return pinning
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, sorted(numbers)))
 
 
 def _leave_s(options: argparse.Namespace) -> float:
@@ -418,7 +405,7 @@ def _watch(
         if rest is not None:
             rest.poll()
         if pinning is not None and pinning.poll(server.pid):
-            _say(f"moved to cores {_listed(pinning.cores)}: others were busy on those before")
+            _say(f"moved to cores {listed(pinning.cores)}: others were busy on those before")
         if verifier.findings:
             return f"not as it was published: {verifier.findings[0]}", stubs is not None
         if lost:
@@ -449,52 +436,6 @@ def _end(server: subprocess.Popen[bytes], within_s: float) -> int:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="entry.py", description=__doc__)
-    parser.add_argument("--repository", type=Path, default=Path("/models"))
-    parser.add_argument("--key-file", type=Path, default=Path("/handover/admin-key"))
-    parser.add_argument("--needs", type=Path, default=Path("/handover/needs.json"))
-    parser.add_argument(
-        "--backend", default=os.environ.get("TRITON_BACKEND") or "auto",
-        help="of ONNX Runtime and OpenVINO: auto (native where it can be), native or python",
-    )  # fmt: skip
-    parser.add_argument(
-        "--shared-memory", action="store_true", help="clients with the key may register theirs"
-    )
-    parser.add_argument(
-        "--no-verify", action="store_true", help="do not hold the files against their manifests"
-    )
-    parser.add_argument(
-        "--own-key", action="store_true", help="where there is no key file, a key that nobody knows"
-    )
-    parser.add_argument(
-        "--connection-age-s", default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
-        help="callers are asked to connect anew after so many seconds; never without it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--pin", default=os.environ.get("TRITON_PIN", ""),
-        help="1: cores of its own where the quota is less than the machine",
-    )  # fmt: skip
-    parser.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
-    parser.add_argument(
-        "--http-hosts", default=os.environ.get("TRITON_HTTP_HOSTS", ""),
-        help="names under which callers know this server, beside loopback's",
-    )  # fmt: skip
-    parser.add_argument(
-        "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""),
-        help="of web pages that may call",
-    )  # fmt: skip
-    parser.add_argument(
-        "--trace-url", default=os.environ.get("TRITON_TRACE_URL", ""),
-        help="where spans go, OTLP over HTTP; none without it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000",
-        help="spans of one request in so many",
-    )  # fmt: skip
-    return parser
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from checks import Refused
 from machine import process_tree, tree_processor_s
 
-__all__ = ["Pinning", "best"]
+__all__ = ["Pinning", "best", "listed", "pinning_of"]
 
 _STAT = Path("/proc/stat")
 _FIRST_S, _AGAIN_S = 0.2, 2.0
@@ -34,6 +35,19 @@ def best(others: Mapping[int, float], chosen: Collection[int], count: int) -> se
     found = sorted(order, key=lambda core: others[core])[:count]
     won = sum(others[core] for core in chosen) - sum(others[core] for core in found)
     return set(chosen) if chosen and won < _GAIN * count else set(found)
+
+
+def pinning_of(asked: str, count: int) -> Pinning | None:
+    """Cores for a server that may use so many, where TRITON_PIN asks for it and it sees more."""
+    if asked not in ("", "0", "1"):
+        raise Refused(Path("TRITON_PIN"), f"it is {asked}", "set it to 1, or leave it out")
+    allowed = os.sched_getaffinity(0)
+    return Pinning(allowed, count) if asked == "1" and count < len(allowed) else None
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """In words: `0,2`."""
+    return ",".join(map(str, sorted(numbers)))
 
 
 class Pinning:
