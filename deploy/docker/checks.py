@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "MIB", "Refused", "check_key", "check_memory", "check_repository", "printable", "read_needs",
+    "BUILD", "MIB", "Refused", "check_key", "check_memory", "check_repository", "printable", "read_needs",
 ]  # fmt: skip
 
 MIB = 1 << 20
 _KEY = re.compile(r"[A-Za-z0-9._~-]{16,256}")
+
+
+BUILD = (
+    "build the models: docker compose up builder (pods: tritonkit build, tritonkit deploy image)"
+)
 
 
 class Refused(Exception):
@@ -71,7 +76,7 @@ def check_repository(folder: Path) -> list[str]:
         raise _unreadable(folder, error) from None
     if not configs:
         found = "no NAME/config.pbtxt in it" if entries else "the model repository is empty"
-        raise Refused(folder, found, "build the models: docker compose up builder")
+        raise Refused(folder, found, BUILD)
     for config in configs:
         _check_model(config.parent)
     return [config.parent.name for config in configs]
@@ -84,7 +89,7 @@ def read_needs(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise Refused(file, f"it cannot be read: {error}", "docker compose up builder") from None
+        raise Refused(file, f"it cannot be read: {error}", BUILD) from None
     return needs if isinstance(needs, dict) else {}
 
 
@@ -101,7 +106,7 @@ def check_memory(needs: dict[str, Any], folder: Path) -> None:
         raise Refused(
             folder, f"{size // MIB} MiB, and the repository's Python stubs want {wanted // MIB} MiB",
             "tritonkit manifests --target compose, then docker compose up again"
-            f" (docker run: --shm-size={wanted // MIB}m)",
+            f" (docker run: --shm-size={wanted // MIB}m; pods: tritonkit deploy, and apply it again)",
         )  # fmt: skip
 
 
@@ -118,7 +123,7 @@ def _check_model(folder: Path) -> None:
         raise Refused(
             folder,
             f"half built: there is no {'version folder ' if not versions else ''}{missing[0].relative_to(folder)}",
-            "build the models: docker compose up builder",
+            BUILD,
         )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from typing import Any
 
 from allowed import config_flag, cores_line
 from checks import (
+    BUILD,
     MIB,
     Refused,
     check_key,
@@ -305,7 +306,7 @@ def _supervise(
             return _finish(server, Admin(RUN, process.key), repository)
         if verifier.findings:
             _end(server, _DRAIN_DEAD_S)
-            raise Refused(repository, reason, "docker compose up builder")
+            raise Refused(repository, reason, BUILD)
         _say(f"error: {reason}; starting again")
         _end(server, _DRAIN_DEAD_S)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
