@@ -146,7 +146,7 @@ def test_a_container_shows_names_of_a_repository_as_text(tmp_path: Path) -> None
     )  # fmt: skip
     assert done.stdout.splitlines() == [
         f"error: {tmp_path}/m" + r"\x1b[2J\u202e\n  do: forged: the model repository is empty",
-        "  do: build the models: docker compose up builder",
+        "  do: build the models: docker compose up builder (pods: tritonkit build, tritonkit deploy image)",
     ]
 
 

@@ -151,7 +151,7 @@ def _unschedulable(it: Subject) -> Cause | None:
         todo = (
             "add a GPU node and its device plugin, or use the overlay cpu"
             if gpu
-            else "add nodes, or lower `cpu` or `replicas` in values.yaml"
+            else "add nodes, or lower `cpu` or `replicas` in values.yaml; an update wants room for one pod more"
         )
         asked = [
             f"{each['name']} asks for {value} of {key}"
