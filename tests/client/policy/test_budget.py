@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from tests.client.policy.world import World
 from tritonkit.client.policy import Limit, Retry
 from tritonkit.client.policy.budget import ALLOWANCE, RetryBudget
-from tritonkit.errors import ClientError, Overloaded, ServerUnavailable
+from tritonkit.errors import (
+    ClientError,
+    ModelNotReady,
+    Overloaded,
+    ServerStopping,
+    ServerUnavailable,
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["earn", "spend"]), st.floats(0, 5)), max_size=400))
@@ -68,6 +74,21 @@ def test_a_total_outage_is_not_made_worse(error: type[ClientError]) -> None:
         with pytest.raises(error):
             here.call()
     assert here.messages <= 2000 + ALLOWANCE
+
+
+@pytest.mark.parametrize("error", [ServerUnavailable, ServerStopping, ModelNotReady])
+def test_a_server_that_begins_with_nothing_costs_no_token(error: type[ClientError]) -> None:
+    """It ends, or is gone, for as long as it likes: each call that met it is answered by the other."""
+
+    def script(server: Any) -> tuple[float, ClientError | None]:
+        ends = server.address == "a:1"
+        return 0.2, error("a:1", found="no", unprocessed=True) if ends else None
+
+    here = World(["a:1", "b:1"], script, limit=None)
+    while here.policy.budget.spend(here.clock.now):
+        pass
+    assert {here.call().endpoint for _ in range(200)} == {"b:1"}
+    assert len(here.servers["a:1"].calls) > 2
 
 
 @settings(max_examples=20, deadline=None)

@@ -201,7 +201,10 @@ class Attempts:
             raise error
         # Another server takes over at once, unless servers are full.
         pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
-        if now + pause_s >= self.deadline or not (self.paid or policy.budget.spend(now)):
+        # The budget is for servers' work: one that did not begin with a message had none.
+        unbegun = isinstance(error, ClientError) and error.unprocessed
+        free = self.paid or (elsewhere and unbegun and not isinstance(error, Overloaded))
+        if now + pause_s >= self.deadline or not (free or policy.budget.spend(now)):
             raise error
         self.paid = False
         self.last = error
