@@ -55,11 +55,11 @@ def test_fewer_cores_than_were_rendered_for_have_their_configuration(tmp_path: P
     assert pod(tree)["containers"][0]["args"] == ["--own-key"]
 
 
-def test_servers_are_pinned_where_that_is_asked_for(render: Render) -> None:
+def test_servers_are_pinned_unless_that_is_not_wanted(render: Render) -> None:
     """By an environment variable of Triton's container."""
     wanted = {"name": "TRITON_PIN", "value": "1"}
-    assert wanted in pod(render(pin=True))["containers"][0]["env"]
-    assert wanted not in pod(render())["containers"][0]["env"]
+    assert wanted in pod(render())["containers"][0]["env"]
+    assert wanted not in pod(render(pin=False))["containers"][0]["env"]
 
 
 @pytest.mark.parametrize(

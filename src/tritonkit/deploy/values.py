@@ -177,7 +177,7 @@ class Values(Strict):
     replicas: Replicas = 2
     cpu: Cores | None = None
     """Whole cores of a pod; those that the repository was rendered for by default."""
-    pin: bool = False
+    pin: bool = True
     """Whether a pod's server keeps to as many cores of its node as it may use."""
     priority_class: Name | None = None
     """A PriorityClass of the cluster."""
