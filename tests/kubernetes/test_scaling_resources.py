@@ -38,6 +38,7 @@ def render(values: Values) -> dict[str, str]:
             10**6,
             2,
             "a test",
+            3,
         ),
     )
 

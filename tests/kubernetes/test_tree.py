@@ -172,7 +172,7 @@ def test_values_change_the_files_and_stay(tmp_path: Path, repository: Path) -> N
     assert tritonkit_here(*arguments, "--namespace", "vision", cwd=tmp_path).returncode == 0
     values = out / "values.yaml"
     assert read_values(values).namespace == "vision"
-    text = values.read_text().replace("\nreplicas: 2", "\nreplicas: 5")
+    text = values.read_text().replace("\n# replicas: 2", "\nreplicas: 5")
     values.write_text(text)
     done = tritonkit_here(*arguments, cwd=tmp_path)
     written = [Path(file).name for file in json.loads(done.stdout)["written"]]

@@ -51,17 +51,31 @@ def test_a_pause_in_one_turn_is_not_put_down_to_the_costs() -> None:
     assert misfit(TRUE, batcher, [paused]) < 1.5 * misfit(TRUE, batcher, [calm]) + 0.01
 
 
-def test_the_first_requests_are_those_of_each_turn() -> None:
-    """As many of each, with all that is known of them."""
-    moments = np.arange(30.0)
-    run = Observation(moments, moments / 10, np.arange(30), np.repeat([0, 1, 2], 10))
-    first = run.first(6)
-    assert first.moments.tolist() == [0, 1, 10, 11, 20, 21]
-    assert first.choice is not None
-    assert first.choice.tolist() == [0, 1, 10, 11, 20, 21]
-    assert [len(turn) for turn in first.turns] == [2, 2, 2]
-    assert run.first(1000).moments.tolist() == moments.tolist()
-    assert Observation(moments, moments).first(4).moments.tolist() == [0, 1, 2, 3]
+def test_a_part_is_from_all_over_each_turn() -> None:
+    """Each stretch with all that is known of it; a run that is short enough is left whole."""
+    moments = np.arange(60.0)
+    run = Observation(moments, moments / 10, np.arange(60), np.repeat([0, 1, 2], 20))
+    part = run.part(24)
+    assert part.moments.tolist() == [
+        at + k for at in (0, 6, 12, 18, 20, 26, 32, 38, 40, 46, 52, 58) for k in (0, 1)
+    ]
+    assert part.choice is not None
+    assert part.choice.tolist() == part.moments.tolist()
+    assert part.latency_s.tolist() == pytest.approx(part.moments / 10)
+    assert [len(turn) for turn in part.turns] == [2] * 12
+    assert run.part(60) is run
+
+
+def test_the_whole_of_the_runs_decides() -> None:
+    """What was slow just where requests are taken from is not put down to the costs."""
+    batcher = Batcher(1, 8)
+    rate = 0.6 * TRUE.capacity(batcher)
+    moments = draw(Arrivals(seed=6), rate, 40_000 / rate)
+    run = Observation(moments, simulate(moments, batcher, TRUE, seed=56).latency_s)
+    taken = np.isin(run.moments, run.part(4000).moments)
+    slow = replace(run, latency_s=np.where(taken, 4, 1) * run.latency_s)
+    found = calibrated(TRUE, batcher, [slow])
+    assert misfit(found, batcher, [slow]) <= misfit(TRUE, batcher, [slow])
 
 
 def test_requests_of_different_weight_are_put_right() -> None:

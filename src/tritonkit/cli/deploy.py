@@ -92,12 +92,14 @@ def deploy(
         return
     deploy_lambda.refuse({"--model": model, "--variant": variant, "--require": require}, "lambda")
     from tritonkit.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
+    from tritonkit.deploy.measured import read_profile
     from tritonkit.deploy.values import with_namespace, write_values
 
     project = project_or_here(root)
     folder = out or project / "deploy" / target.value
     values = with_namespace(read_values(folder / FILE), namespace, folder / FILE)
-    facts = read_facts((repository or project / "model_repository").resolve(), values)
+    profile = read_profile(folder, values.measured)
+    facts = read_facts((repository or project / "model_repository").resolve(), values, profile)
     tree = render_tree(values, facts)
     if check:
         changes = compare(folder, tree)

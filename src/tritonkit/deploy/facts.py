@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.deploy.measured import Profile
+from tritonkit.deploy.values import AUTOSCALERS, REPLICAS, Values
 from tritonkit.errors import RenderError
 from tritonkit.machine import cores_within
 from tritonkit.publish.configurations import config_for, rendered_cores
@@ -20,7 +22,6 @@ from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB
 
 if TYPE_CHECKING:
-    from tritonkit.deploy.values import Values
     from tritonkit.serve.repository import ServedModel
 
 __all__ = ["AGE_S", "DRAIN_S", "STOP_S", "Facts", "read_facts"]
@@ -35,6 +36,8 @@ MARGIN_S = 12
 PERIOD_S = 5
 """Between two startup probes."""
 _START_S, _MODEL_S, _BYTES_PER_S = 60, 10, 10 * MIB
+_TIMES_MEASURED = 4
+"""Of a start that was measured: what a pod may take, on a node whose cores are busy with other pods' starts."""
 _FETCH_MIB = 512
 _CORES = 2
 
@@ -49,6 +52,10 @@ class Facts:
         file_bytes: the size of its files.
         cores: whole cores of a pod.
         cores_from: why so many.
+        replicas: pods, without an autoscaler.
+        replicas_from: why so many.
+        measured_s: what starts took that were measured, all of them together.
+        unmeasured: how many models have no such measurement, the parts of one that has left out.
         config: the name of the models' configurations for so many cores; empty where `config.pbtxt` is for them.
         names: of the models.
     """
@@ -58,6 +65,10 @@ class Facts:
     file_bytes: int
     cores: int
     cores_from: str
+    unmeasured: int
+    measured_s: float = 0.0
+    replicas: int = REPLICAS
+    replicas_from: str = ""
     config: str = ""
     names: tuple[str, ...] = ()
 
@@ -89,7 +100,8 @@ class Facts:
     @property
     def startup_s(self) -> int:
         """What a start may take."""
-        least = _START_S + _MODEL_S * self.models + self.file_bytes / _BYTES_PER_S
+        models_s = _MODEL_S * self.unmeasured + _TIMES_MEASURED * self.measured_s
+        least = _START_S + models_s + self.file_bytes / _BYTES_PER_S
         return math.ceil(least / 30) * 30
 
     @property
@@ -139,14 +151,19 @@ class Facts:
         return {**asdict(self), **computed}
 
 
-def read_facts(repository: Path, values: Values) -> Facts:
+def read_facts(repository: Path, values: Values, profile: Profile | None = None) -> Facts:
     """The facts of a repository.
+
+    Args:
+        profile: what was measured of its models.
 
     Raises:
         UsageError: there is no repository, or no model in it.
         ServerStartError: a configuration cannot be read.
-        RenderError: a model has no version, or a plan for another GPU than values.yaml names.
+        RenderError: a model has no version, or a plan for another GPU than values.yaml names; what was measured is
+            of another model, or needs other cores or more replicas than values.yaml says.
     """
+    profile = profile or Profile()
     models = read_models(repository)
     for model in models:
         if not model.versions:
@@ -155,22 +172,70 @@ def read_facts(repository: Path, values: Values) -> Facts:
                 wanted="a built repository: its files' sizes are needed", todo="tritonkit build",
             )  # fmt: skip
         _check_gpu(model, values.gpu.product)
-    rendered = rendered_cores(repository)
-    cores = values.cpu or rendered or _CORES
-    reason = (
-        "cpu in values.yaml" if values.cpu else "the cores that the repository was rendered for"
-    )
-    if not values.cpu and not rendered:
-        reason = "the repository says none"
+    names = tuple(sorted(model.name for model in models))
+    cores, cores_from = _cores(values, profile, rendered_cores(repository))
+    replicas, replicas_from = _replicas(values, profile)
     files = [file for model in models for file in model.folder.rglob("*") if file.is_file()]
     return Facts(
         needs=container_needs(models, python_run(shipped("python_backends/backends"))),
         models=len(models),
         file_bytes=sum(file.stat().st_size for file in files),
         cores=cores,
-        cores_from=reason,
+        cores_from=cores_from,
+        unmeasured=_unmeasured(names, profile, repository),
+        measured_s=sum(profile.start_s.values()),
+        replicas=replicas,
+        replicas_from=replicas_from,
         config=config_for(repository, cores, cores_within(cores)),
-        names=tuple(sorted(model.name for model in models)),
+        names=names,
+    )
+
+
+def _cores(values: Values, profile: Profile, rendered: int | None) -> tuple[int, str]:
+    if values.cpu and profile.cores not in (0, values.cpu):
+        raise RenderError(
+            "cpu in values.yaml", found=str(values.cpu),
+            wanted=f"{profile.cores}, with which `measured` was measured",
+            todo="leave cpu out, or measure with so many: taskset --cpu-list ... tritonkit plan ...",
+        )  # fmt: skip
+    known = {
+        "cpu in values.yaml": values.cpu,
+        "those with which the models were measured": profile.cores,
+        "the cores that the repository was rendered for": rendered,
+    }
+    reason = next((each for each, cores in known.items() if cores), "the repository says none")
+    return known.get(reason) or _CORES, reason
+
+
+def _replicas(values: Values, profile: Profile) -> tuple[int, str]:
+    needed = profile.replicas
+    bounds = {"replicas": values.replicas}
+    if set(AUTOSCALERS) & set(values.production):
+        bounds["scaling.max"] = values.scaling.max
+    for key, bound in bounds.items():
+        if bound is not None and bound < needed:
+            raise RenderError(
+                f"{key} in values.yaml", found=str(bound),
+                wanted=f"at least {needed}, which the requests in `measured` need",
+                todo="leave replicas out" if key == "replicas" else "raise it",
+            )  # fmt: skip
+    if values.replicas:
+        return values.replicas, "replicas in values.yaml"
+    if needed:
+        return needed, "for the requests in `measured` of values.yaml, spare ones included"
+    return REPLICAS, "values.yaml has neither a number nor measurements"
+
+
+def _unmeasured(names: tuple[str, ...], profile: Profile, repository: Path) -> int:
+    for model in profile.start_s:
+        if model not in names:
+            raise RenderError(
+                "measured in values.yaml", found=f"a measurement of {model}",
+                wanted=f"one of a model in {repository}: {', '.join(names)}",
+            )  # fmt: skip
+    return sum(
+        not any(name == model or name.startswith(f"{model}_") for model in profile.start_s)
+        for name in names
     )
 
 

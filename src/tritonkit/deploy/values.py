@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from tritonkit.deploy.measured import Expected
 from tritonkit.deploy.pinned import Image
 from tritonkit.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
 from tritonkit.deploy.traffic_values import Gateway, GatewayApi, Kserve
@@ -155,6 +156,8 @@ Component = Literal[
     "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway",
     "gateway-api",
 ]  # fmt: skip
+REPLICAS = 2
+"""Where values.yaml has neither a number nor measurements."""
 AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
 """Those that set the number of replicas."""
 
@@ -174,9 +177,12 @@ class Values(Strict):
     namespace: Label = "tritonkit"
     images: Images = Images()
     models: Models = Models(image="tritonkit/models:1")
-    replicas: Replicas = 2
+    replicas: Replicas | None = None
+    """Pods, without an autoscaler; as many as `measured` needs, or 2, by default."""
     cpu: Cores | None = None
-    """Whole cores of a pod; those that the repository was rendered for by default."""
+    """Whole cores of a pod; by default those of `measured`, or those that the repository was rendered for."""
+    measured: tuple[Expected, ...] = ()
+    """What was measured of models, and the requests that are expected."""
     pin: bool = True
     """Whether a pod's server keeps to as many cores of its node as it may use."""
     priority_class: Name | None = None
@@ -200,8 +206,9 @@ class Values(Strict):
     @property
     def most_replicas(self) -> int:
         """The most pods that there are at a time."""
+        replicas = self.replicas or REPLICAS
         scaled = set(AUTOSCALERS) & set(self.production)
-        return max(self.replicas, self.scaling.max) if scaled else self.replicas
+        return max(replicas, self.scaling.max) if scaled else replicas
 
     @property
     def model_cache(self) -> ModelCache | None:

@@ -8,7 +8,7 @@ of it as a plan, `page` its report.
 from tritonkit.plan.functions import FunctionPlan, FunctionPrice
 from tritonkit.plan.measured import Measured, measure, read_measured
 from tritonkit.plan.price import Price, parse_price
-from tritonkit.plan.run import Demand, Failure, Plan, Saving, make_plan
+from tritonkit.plan.run import Demand, Failure, Plan, Saving, make_plan, size_measured
 from tritonkit.plan.scaling import Day, Minute, Rule, Terms, simulate_day
 from tritonkit.plan.sizing import Curve, Fleet, Sized, curve, size
 from tritonkit.plan.traffic import Traffic, of_shape, read_traffic
@@ -39,4 +39,5 @@ __all__ = [
     "read_traffic",
     "simulate_day",
     "size",
+    "size_measured",
 ]

@@ -91,8 +91,11 @@ class Measured:
             raise unwritable(file, error) from error
 
 
-def read_measured(file: Path) -> Measured:
+def read_measured(file: Path, option: str = "--measured") -> Measured:
     """What `save` wrote.
+
+    Args:
+        option: that named the file.
 
     Raises:
         UsageError: it cannot be read, or is something else.
@@ -101,10 +104,12 @@ def read_measured(file: Path) -> Measured:
         return Measured.from_dict(json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         found = f"it cannot be read: {error.strerror}"
-        raise UsageError(f"--measured {file}", found=found, wanted="a file of --save") from None
+        raise UsageError(
+            f"{option} {file}", found=found, wanted="a file of `tritonkit plan --save`"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"--measured {file}", found=f"no measurement of this version: {error}",
+            f"{option} {file}", found=f"no measurement of this version: {error}",
             wanted="a file that `tritonkit plan --save` wrote",
         ) from None  # fmt: skip
 

@@ -15,11 +15,11 @@ from tritonkit.plan.measured import Measured
 from tritonkit.plan.price import Price
 from tritonkit.plan.scaling import Day, Metric, Rule, Terms, simulate_day
 from tritonkit.plan.sizing import Curve, Fleet, Outcome, Sized, alone, curve, size
-from tritonkit.plan.traffic import Traffic
+from tritonkit.plan.traffic import Traffic, of_shape
 from tritonkit.simulation import BALANCING, Balancing, Outage, simulate_fleet
 from tritonkit.tune.space import Point, Space
 
-__all__ = ["Demand", "Failure", "Plan", "Saving", "make_plan"]
+__all__ = ["Demand", "Failure", "Plan", "Saving", "make_plan", "size_measured"]
 
 _RATE = tuple(k / 20 for k in range(10, 21, 2))
 _UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
@@ -179,9 +179,7 @@ def make_plan(
     held = of_one.highest_rate(demand.slo)
     rate = demand.traffic.most_per_s
     say(f"how many hold {demand.slo} at {rate:g}/s")
-    sized = size(fleet, rate, demand.slo, near=int(_count(rate, held))) if held else None
-    if sized is None:
-        raise _out_of_reach(measured, fleet, demand)
+    sized = _sized(measured, fleet, rate, demand.slo, held)
     replicas = sized.replicas + demand.spare
     start_s = measured.start_s if demand.start_s is None else demand.start_s
     percent, target_ms = demand.slo.tightest
@@ -202,6 +200,23 @@ def make_plan(
     )  # fmt: skip
 
 
+def size_measured(measured: Measured, rate_per_s: float, slo: Slo) -> Sized:
+    """How many replicas hold a target at a rate, without spare ones: the same figure as a plan's.
+
+    Raises:
+        UsageError: no number of replicas holds the target.
+    """
+    fleet = _fleet(measured, measured.now, Demand(of_shape("steady", rate_per_s), slo))
+    return _sized(measured, fleet, rate_per_s, slo, curve(fleet).highest_rate(slo))
+
+
+def _sized(measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float) -> Sized:
+    found = size(fleet, rate_per_s, slo, near=int(_count(rate_per_s, held))) if held else None
+    if found is None:
+        raise _out_of_reach(measured, fleet, slo)
+    return found
+
+
 def _function(demand: Demand, fleet: Fleet, held: float) -> FunctionPlan | None:
     if demand.function is None or demand.price is None:
         return None
@@ -215,13 +230,13 @@ def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
     return Fleet(point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals)
 
 
-def _out_of_reach(measured: Measured, fleet: Fleet, demand: Demand) -> UsageError:
+def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo) -> UsageError:
     single = alone(fleet)
-    tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in demand.slo.percentiles)
+    tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in slo.percentiles)
     return UsageError(
-        f"--slo {demand.slo}", found=f"requests that wait for no other take {tails}: {measured.now}",
+        f"--slo {slo}", found=f"requests that wait for no other take {tails}: {measured.now}",
         wanted="a target above that, which no number of replicas can beat",
-        todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {demand.slo} --variants spec",
+        todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {slo} --variants spec",
     )  # fmt: skip
 
 

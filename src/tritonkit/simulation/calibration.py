@@ -26,6 +26,8 @@ _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
 """Of these percentiles: the highest has the most chance in it."""
 _MOST = 4000
 """Requests of each run that are simulated."""
+_STRETCHES = 4
+"""Of each turn: its first moment alone may be one in which the machine was slow."""
 _TRIED = 250
 """Simulations of all runs, from each start."""
 _FIRST = 0.3
@@ -52,15 +54,23 @@ class Observation:
     choice: NDArray[np.int64] | None = None
     turn: NDArray[np.int64] | None = None
 
-    def first(self, count: int) -> Observation:
-        """So many of its requests, the first ones of each turn."""
-        keep = np.concatenate(
-            [turn[: count // len(self.turns)] for turn in self.turns] or [np.arange(0)]
-        )
+    def part(self, count: int) -> Observation:
+        """About so many of its requests, as stretches from all over each turn, which are turns of their own; all of
+        it where there are no more.
+        """
+        if len(self.moments) <= count:
+            return self
+        length = max(1, count // (len(self.turns) * _STRETCHES))
+        keep = [
+            turn[first : first + length]
+            for turn in self.turns
+            for first in np.linspace(0, max(0, len(turn) - length), _STRETCHES).astype(int)
+        ]
+        index = np.concatenate(keep)
         return Observation(
-            self.moments[keep], self.latency_s[keep],
-            None if self.choice is None else self.choice[keep],
-            None if self.turn is None else self.turn[keep],
+            self.moments[index], self.latency_s[index],
+            None if self.choice is None else self.choice[index],
+            np.repeat(np.arange(len(keep)), [len(each) for each in keep]),
         )  # fmt: skip
 
     @property
@@ -88,20 +98,20 @@ def calibrated(
     costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1
 ) -> Costs:
     """The costs with which the simulation comes closest to these runs, of so many servers that got requests in
-    turn.
+    turn: never further than with those given.
 
     Raises:
         UsageError: SciPy is not installed.
     """
-    observations = [each.first(_MOST) for each in observations]
+    parts = [each.part(_MOST) for each in observations]
     # How instances share the cores is what single runs say least of: from both ends.
     alone = batcher.instances == 1
     starts = [costs.contention] if alone else [costs.contention, batcher.instances]
     found = [
-        _descended(replace(costs, contention=each), batcher, observations, replicas)
-        for each in starts
+        _descended(replace(costs, contention=each), batcher, parts, replicas) for each in starts
     ]
-    return min(found, key=lambda each: misfit(each, batcher, observations, replicas))
+    # Against all of it: what fits a part of the runs best may fit the whole worse than what was measured.
+    return min([costs, *found], key=lambda each: misfit(each, batcher, observations, replicas))
 
 
 def _descended(
