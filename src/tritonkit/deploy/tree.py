@@ -54,7 +54,7 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
     Raises:
         RenderError: a template does not render, or what it gives is no YAML.
     """
-    values = values.model_copy(update={"replicas": facts.replicas})
+    values = values.model_copy(update={"replicas": values.replicas or facts.replicas})
     folder = Path(str(files("tritonkit.deploy"))) / "templates"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
