@@ -18,7 +18,7 @@ import tritonkit
 
 ROOMS = [
     "spec", "wire", "export", "optimize", "report", "render", "publish", "pipeline", "inspection",
-    "scaffold", "serve", "client", "testing", "measure", "simulation", "tune", "plan", "diagnose",
+    "scaffold", "serve", "client", "openai", "testing", "measure", "simulation", "tune", "plan", "diagnose",
     "operate", "deploy",
 ]  # fmt: skip
 """From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""

@@ -33,6 +33,7 @@ from tritonkit.cli import (
     manifests,
     models,
     new,
+    openai,
     plan,
     profile,
     prune,
@@ -71,6 +72,7 @@ app.command("release")(release.release)
 app.command("rollback")(release.rollback)
 app.add_typer(keys.app, name="keys")
 app.add_typer(gateway.app, name="gateway")
+app.command("openai")(openai.command)
 app.command("limiter")(limiter.command)
 app.command("certs")(certs.command)
 app.command("dash")(dash.command)

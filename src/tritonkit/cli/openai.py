@@ -1,0 +1,97 @@
+"""`tritonkit openai`: an OpenAI-compatible HTTP server before a Triton endpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritonkit.cli.caller import (
+    ApiKeyFile,
+    Authorities,
+    Certificate,
+    CertificateKey,
+    TokenFile,
+    caller,
+)
+from tritonkit.cli.options import Address, AllowPlaintext, read_key
+from tritonkit.cli.output import note, print_line
+from tritonkit.errors import UsageError
+
+__all__ = ["command"]
+
+
+def command(
+    address: Address = "127.0.0.1:8001",
+    host: Annotated[
+        str, typer.Option(help="Where callers connect; by default only this machine can.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with the keys that callers may use, one a line; none: callers need no key."
+        ),
+    ] = None,
+    without_key: Annotated[
+        bool,
+        typer.Option("--without-key", help="Serve other machines too without a key."),
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this model; may be repeated. By default all that the server has."),
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a whole answer.")
+    ] = 600.0,
+    max_requests: Annotated[
+        int, typer.Option(min=1, help="Requests under way; more are refused.")
+    ] = 256,
+    max_body_kib: Annotated[int, typer.Option(min=1, help="Of one request, in KiB.")] = 4096,
+    admin_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with Triton's admin key, to list all models; found by itself for one that runs on this machine.",
+        ),
+    ] = None,
+    ca: Authorities = None,
+    certificate: Certificate = None,
+    certificate_key: CertificateKey = None,
+    api_key_file: ApiKeyFile = None,
+    token_file: TokenFile = None,
+    allow_plaintext_credentials: AllowPlaintext = False,
+) -> None:  # fmt: skip
+    """Answer OpenAI's API (chats, completions, embeddings) from the models of a Triton server, until Ctrl-C.
+
+    Example: tritonkit openai --address 127.0.0.1:8001 --port 8000 --key-file callers.keys
+    """
+    from tritonkit.openai import Settings, read_keys, run_openai
+
+    options = caller(ca, certificate, certificate_key, api_key_file, token_file)
+    options["admin_key"] = read_key(admin_key_file, address)
+    options["allow_plaintext_credentials"] = allow_plaintext_credentials
+    settings = Settings(
+        address=address,
+        client=options,
+        host=host,
+        port=port,
+        keys=() if key_file is None else read_keys(key_file),
+        names=model or (),
+        timeout_s=timeout_s,
+        max_requests=max_requests,
+        max_body_bytes=max_body_kib << 10,
+    )
+    if not settings.keys and not settings.is_local():
+        if not without_key:
+            raise UsageError(
+                f"--host {host}", found="other machines could call without a key",
+                wanted="--key-file FILE", todo="or --without-key, where something else keeps callers out",
+            )  # fmt: skip
+        note("whoever reaches this server may call it: it asks for no key")
+
+    def print_ready(url: str) -> None:
+        print_line(f"openai  {url}/v1")
+
+    run_openai(settings, ready=print_ready)

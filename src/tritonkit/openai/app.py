@@ -1,0 +1,232 @@
+"""The application: OpenAI's paths over one asynchronous client."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tritonkit.client import AsyncClient
+from tritonkit.errors import ClientError
+from tritonkit.openai.answers import Answer
+from tritonkit.openai.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
+from tritonkit.openai.catalog import Catalog
+from tritonkit.openai.embeddings import embed
+from tritonkit.openai.events import DONE, Events, attended, event
+from tritonkit.openai.gate import Room, body_of, gate, refusal
+from tritonkit.openai.generation import Piece, choices, generate
+from tritonkit.openai.problems import Problem, problem_of
+from tritonkit.openai.settings import Settings
+
+__all__ = ["make_app"]
+
+_log = logging.getLogger("tritonkit.openai")
+_CLIENT_HEADERS = {"triton_grpc_error": "true"}
+"""Makes Triton end a failed stream with a status of gRPC, instead of a text alone."""
+
+
+def make_app(settings: Settings, ready: Callable[[], object] = lambda: None) -> Starlette:
+    """The application.
+
+    Args:
+        settings: see there.
+        ready: called once it takes requests.
+    """
+    server = _Server(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        headers = _CLIENT_HEADERS | dict(settings.client.get("headers") or {})
+        options: Any = dict(settings.client) | {"headers": headers}
+        async with AsyncClient(settings.address, **options) as client:
+            server.catalog = Catalog(client, settings.names)
+            ready()
+            yield
+
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", _held(server, server.chat), methods=["POST"]),
+            Route("/v1/completions", _held(server, server.complete), methods=["POST"]),
+            Route("/v1/embeddings", _held(server, server.embed), methods=["POST"]),
+            Route("/v1/models", _held(server, server.models)),
+            Route("/v1/models/{name}", _held(server, server.model)),
+            Route("/health", server.health),
+        ],
+        middleware=[Middleware(functools.partial(gate, settings=settings))],
+        exception_handlers={
+            HTTPException: _no_path,
+            Problem: _refused,
+            ClientError: _failed,
+            ClientDisconnect: _left,
+            Exception: _broken,
+        },
+        lifespan=lifespan,
+    )
+
+
+class _Server:
+    """The handlers, and what they share."""
+
+    catalog: Catalog
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.room = Room(settings.max_requests)
+        self._started = int(time.time())
+
+    async def chat(self, request: Request, send: Send) -> None:
+        """`/v1/chat/completions`."""
+        await self._answer(read_body(ChatBody, await self._body(request)), "chat", request, send)
+
+    async def complete(self, request: Request, send: Send) -> None:
+        """`/v1/completions`."""
+        body = read_body(CompletionBody, await self._body(request))
+        await self._answer(body, "completion", request, send)
+
+    async def embed(self, request: Request, send: Send) -> None:
+        """`/v1/embeddings`."""
+        body = read_body(EmbeddingBody, await self._body(request))
+
+        async def embedded() -> dict[str, Any]:
+            model, _ = await self.catalog.find(body.model, "embedding")
+            return await embed(model, body, self._settings.timeout_s)
+
+        made = await attended(request.receive, embedded())
+        await JSONResponse(made)(request.scope, request.receive, send)
+
+    async def models(self, request: Request, send: Send) -> None:
+        """`/v1/models`."""
+        data = [self._shown(name) for name in await self.catalog.names()]
+        response = JSONResponse({"object": "list", "data": data})
+        await response(request.scope, request.receive, send)
+
+    async def model(self, request: Request, send: Send) -> None:
+        """`/v1/models/NAME`."""
+        name = request.path_params["name"]
+        if not await self.catalog.has(name):
+            raise Problem(404, f"the model {name!r} does not exist", code="model_not_found")
+        await JSONResponse(self._shown(name))(request.scope, request.receive, send)
+
+    async def health(self, _: Request) -> Response:
+        """Whether the server behind takes requests."""
+        is_ready = await self.catalog.ready()
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        return {
+            "id": name, "object": "model", "created": self._started, "owned_by": "tritonkit",
+        }  # fmt: skip
+
+    async def _body(self, request: Request) -> bytes:
+        return await body_of(request, self._settings.max_body_bytes)
+
+    async def _answer(
+        self, body: ChatBody | CompletionBody, task: str, request: Request, send: Send
+    ) -> None:
+        """An answer of a language model, in one or as events."""
+        if body.stream:
+            events = Events(send)
+            await attended(request.receive, self._streamed(body, task, events))
+            await events.end()
+            return
+        made = await attended(request.receive, self._whole(body, task))
+        await JSONResponse(made)(request.scope, request.receive, send)
+
+    async def _whole(self, body: ChatBody | CompletionBody, task: str) -> dict[str, Any]:
+        model, signature = await self.catalog.find(body.model, task)
+        inputs = choices(body, signature)
+        answer = _answer_to(body, len(inputs))
+
+        async def take(piece: Piece) -> None:
+            answer.add(piece)
+
+        await generate(model, inputs, self._settings.timeout_s, take)
+        return answer.whole()
+
+    async def _streamed(self, body: ChatBody | CompletionBody, task: str, events: Events) -> None:
+        """Events until the end, or until an error, which is then the last one."""
+        model, signature = await self.catalog.find(body.model, task)
+        inputs = choices(body, signature)
+        answer = _answer_to(body, len(inputs))
+
+        async def take(piece: Piece) -> None:
+            answer.add(piece)
+            await events.write(event(answer.chunk(piece, body.with_usage())))
+
+        try:
+            await generate(model, inputs, self._settings.timeout_s, take)
+        except (ClientError, Problem) as error:
+            if not events.begun:
+                raise
+            await events.write(event(_problem(error).body()))
+            return
+        if body.with_usage():
+            await events.write(event(answer.last()))
+        await events.write(DONE)
+
+
+def _answer_to(body: ChatBody | CompletionBody, many: int) -> Answer:
+    return Answer(
+        body.model,
+        chat=isinstance(body, ChatBody),
+        choices=many,
+        per_prompt=body.n,
+        logprobs=body.logprobs is not None and body.logprobs is not False,
+        keep=not body.stream,
+    )
+
+
+def _held(server: _Server, handler: Any) -> Any:
+    """An endpoint that answers by itself, holding a place as long as it works."""
+
+    async def endpoint(request: Request) -> Any:
+        async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+            with server.room.taken():
+                await handler(request, send)
+
+        return respond
+
+    return endpoint
+
+
+def _problem(error: ClientError | Problem) -> Problem:
+    """The problem for the caller; a fault of ours or the server's goes into the log as well."""
+    if isinstance(error, Problem):
+        return error
+    problem = problem_of(error)
+    if problem.status >= 500:
+        _log.warning("%s", error)
+    return problem
+
+
+def _refused(_: Request, error: Any) -> Response:
+    return refusal(error)
+
+
+def _failed(_: Request, error: Any) -> Response:
+    return refusal(_problem(error))
+
+
+def _no_path(_: Request, error: Any) -> Response:
+    said = {404: "there is nothing at this path", 405: "this path takes another method"}
+    message = said.get(error.status_code, error.detail)
+    return refusal(Problem(error.status_code, message, code="not_found"))
+
+
+def _left(*_: Any) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+def _broken(*_: Any) -> Response:
+    return refusal(Problem(500, "the server failed", code="failed"))

@@ -1,0 +1,215 @@
+"""Bodies of requests, read strictly: what is not known, or cannot be honoured, is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from tritonkit.openai.problems import invalid, unread
+
+__all__ = ["ChatBody", "CompletionBody", "EmbeddingBody", "Message", "Sampled", "read_body"]
+
+MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS = 1024, 16, 2048
+MOST_CHOICES = 16
+"""Answers to one request: each takes a place in the model's running batch."""
+
+_IGNORED = (
+    "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier",
+    "store", "user",
+)  # fmt: skip
+"""They change no answer."""
+
+_NOTHING: tuple[Any, ...] = ([], {})
+_REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "audio": _NOTHING,
+    "best_of": (1,),
+    "dimensions": (),
+    "echo": (False,),
+    "function_call": ("none",),
+    "functions": _NOTHING,
+    "logit_bias": _NOTHING,
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": _NOTHING,
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""What cannot be honoured, and the values of it that ask for nothing."""
+
+_EMPTY_PARTS = ("annotations", "audio", "function_call", "refusal", "tool_calls")
+"""Of a message that a client sends back as it got it: null, or an empty list."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _listed(value: Any) -> Any:
+    """A text alone is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    """A message's content: a text, or parts that are texts."""
+    if not isinstance(value, list):
+        return value
+    for part in value:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            raise ValueError("only parts of type text are supported")
+        if not isinstance(part.get("text"), str) or len(part) != 2:
+            raise ValueError('a part is {"type": "text", "text": "..."}')
+    return "".join(part["text"] for part in value)
+
+
+def _plain_message(value: Any) -> Any:
+    """A message without the empty parts."""
+    if not isinstance(value, dict):
+        return value
+    for name in _EMPTY_PARTS:
+        if value.get(name):
+            raise ValueError(f"{name} is not supported")
+    return {name: each for name, each in value.items() if name not in _EMPTY_PARTS}
+
+
+class _Message(_Strict):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[str, BeforeValidator(_joined)]
+
+
+Message = Annotated[_Message, BeforeValidator(_plain_message)]
+
+
+class _StreamOptions(_Strict):
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class Sampled(_Strict):
+    """What chats and completions have in common. Each setting is handed to the model's input of the same name."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Annotated[list[Text], BeforeValidator(_listed), Field(max_length=16)] | None = None
+    ignore_eos: bool | None = None
+
+    def with_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def settings(self) -> dict[str, Any]:
+        """Values for the model's inputs, only those that were given; the seed is each choice's own."""
+        values = {name: getattr(self, name) for name in _SETTINGS}
+        return {
+            name: value if isinstance(value, list) else [value]
+            for name, value in values.items()
+            if value is not None and value != []
+        }
+
+
+_SETTINGS = (
+    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "repetition_penalty",
+    "presence_penalty", "frequency_penalty", "stop", "ignore_eos",
+)  # fmt: skip
+
+
+class ChatBody(Sampled):
+    """Of `/v1/chat/completions`."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+    max_completion_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    logprobs: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """As of all, with the newer name of `max_tokens`."""
+        values = super().settings()
+        if self.max_completion_tokens is not None:
+            values["max_tokens"] = [self.max_completion_tokens]
+        return values
+
+
+class CompletionBody(Sampled):
+    """Of `/v1/completions`."""
+
+    prompt: Annotated[
+        list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_PROMPTS)
+    ]
+    logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+
+
+class EmbeddingBody(_Strict):
+    """Of `/v1/embeddings`."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    input: Annotated[
+        list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_TEXTS)
+    ]
+    encoding_format: Literal["float", "base64"] = "float"
+
+
+Body = TypeVar("Body", ChatBody, CompletionBody, EmbeddingBody)
+
+
+def read_body(kind: type[Body], data: bytes) -> Body:
+    """A request's body.
+
+    Raises:
+        Problem: no JSON, nested too deep, not an object, or a parameter that is wrong or cannot be honoured.
+    """
+    try:
+        given = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise invalid(f"the body is no JSON: {error}", code="invalid_json") from None
+    if not isinstance(given, dict):
+        raise invalid("the body is not a JSON object", code="invalid_json")
+    given = {name: value for name, value in given.items() if value is not None}
+    wanted = {name: value for name, value in given.items() if name not in _IGNORED}
+    for name in [name for name in wanted if name in _REFUSED]:
+        # 1 == True in Python, and not in JSON.
+        value = wanted.pop(name)
+        if not any(value == none and type(value) is type(none) for none in _REFUSED[name]):
+            raise invalid(f"{name}: this server does not support it", name, "unsupported_parameter")
+    try:
+        body = kind.model_validate(wanted)
+    except ValidationError as error:
+        raise unread(error) from None
+    _check_together(body)
+    return body
+
+
+def _check_together(body: ChatBody | CompletionBody | EmbeddingBody) -> None:
+    """What no parameter alone is to blame for."""
+    if isinstance(body, EmbeddingBody):
+        return
+    if body.stream_options is not None and not body.stream:
+        raise invalid("stream_options: it needs stream", "stream_options", "invalid_value")
+    if isinstance(body, CompletionBody) and len(body.prompt) * body.n > MOST_CHOICES:
+        raise invalid(f"n: prompts times n is more than {MOST_CHOICES}", "n", "invalid_value")
+    if isinstance(body, ChatBody) and body.max_tokens and body.max_completion_tokens:
+        raise invalid(
+            "max_tokens: give max_completion_tokens instead of it, not both",
+            "max_tokens",
+            "invalid_value",
+        )

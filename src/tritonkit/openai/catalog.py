@@ -1,0 +1,102 @@
+"""Which of a server's models answer chats, complete texts or embed them: read from what they take and give."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ClientError, InferenceError, ModelNotFound
+from tritonkit.openai.problems import Problem, invalid
+
+if TYPE_CHECKING:
+    from tritonkit.client import AsyncClient, AsyncModel
+    from tritonkit.wire.signature import ModelSignature
+
+__all__ = ["Catalog", "tasks_of"]
+
+_GENERATES = {"text", "tokens", "finish_reason", "prompt_tokens"}
+"""Outputs of a language model."""
+
+
+def tasks_of(signature: ModelSignature) -> frozenset[str]:
+    """Any of `chat`, `completion` and `embedding`; none for a model of another kind."""
+    inputs = {name for name, tensor in signature.inputs.items() if tensor.datatype == "BYTES"}
+    if signature.outputs.keys() >= _GENERATES:
+        found = {"chat": "messages", "completion": "text"}
+        return frozenset(task for task, name in found.items() if name in inputs)
+    needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
+    vector = signature.outputs.get("embedding")
+    if vector is not None and vector.datatype == "FP32" and needed == {"text"} and "text" in inputs:
+        return frozenset({"embedding"})
+    return frozenset()
+
+
+class Catalog:
+    """The models that callers may name. What a model takes is kept by the client, and read again when it was wrong.
+
+    Args:
+        client: of the server.
+        names: the only models that are shown and called; empty: all that the server has.
+    """
+
+    def __init__(self, client: AsyncClient, names: Sequence[str] = ()) -> None:
+        self._client = client
+        self._names = tuple(names)
+        self._met: dict[str, None] = {}
+
+    async def find(self, name: str, task: str) -> tuple[AsyncModel, ModelSignature]:
+        """A model for a task, and what it takes.
+
+        Raises:
+            Problem: there is no such model, or it does something else.
+            ClientError: the server does not say.
+        """
+        model = await self._model(name)
+        signature = await model.signature()
+        if task not in tasks_of(signature):
+            raise invalid(
+                f"model: {name!r} is no model for this: {task}", "model", "model_not_supported"
+            )
+        self._met[name] = None
+        return model, signature
+
+    async def _model(self, name: str) -> AsyncModel:
+        missing = Problem(
+            404, f"the model {name!r} does not exist", param="model", code="model_not_found"
+        )
+        if self._names and name not in self._names:
+            raise missing
+        try:
+            return await self._client.model(name)
+        except ModelNotFound as error:
+            if type(error) is ModelNotFound:
+                raise missing from None
+            raise
+
+    async def names(self) -> list[str]:
+        """Names of the models that are ready for some task.
+
+        A server that lists its models to nobody without its key leaves those that were called so far.
+        """
+        names = self._names or await self._listed()
+        return [name for name in names if await self.has(name)]
+
+    async def has(self, name: str) -> bool:
+        """Whether there is such a model, for some task."""
+        try:
+            return bool(tasks_of(await (await self._model(name)).signature()))
+        except (Problem, ModelNotFound):
+            return False
+
+    async def _listed(self) -> Sequence[str]:
+        with contextlib.suppress(InferenceError):
+            return sorted({each.name for each in await self._client.models() if each.ready})
+        return list(self._met)
+
+    async def ready(self) -> bool:
+        """Whether the server takes requests."""
+        try:
+            return await self._client.is_ready()
+        except ClientError:
+            return False

@@ -1,0 +1,56 @@
+"""Calls of a model that embeds texts: several at once, which its server may join."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.openai.bodies import EmbeddingBody
+from tritonkit.openai.problems import Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tritonkit.client import AsyncModel
+
+__all__ = ["embed", "encoded"]
+
+_AT_ONCE = 16
+"""Calls of one request under way at a time."""
+
+
+async def embed(model: AsyncModel, body: EmbeddingBody, timeout_s: float) -> dict[str, Any]:
+    """The answer to a request, one vector for each text in the order given.
+
+    Raises:
+        ClientError: of a call; the others are given up.
+        Problem: not in time.
+    """
+    items = [{"text": [text]} for text in body.input]
+    made: list[dict[str, Any]] = []
+    tokens = 0
+    replies = model.predict_many(items, concurrency=_AT_ONCE, timeout_s=timeout_s)
+    try:
+        async with asyncio.timeout(timeout_s), contextlib.aclosing(replies):
+            async for reply in replies:
+                vector = encoded(reply["embedding"].ravel(), body.encoding_format)
+                made.append({"object": "embedding", "index": len(made), "embedding": vector})
+                if "prompt_tokens" in reply.outputs:
+                    tokens += int(reply["prompt_tokens"].sum())
+    except TimeoutError:
+        raise Problem(
+            504, "no answer within the time allowed", kind="timeout", code="deadline_exceeded"
+        ) from None
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": made, "model": body.model, "usage": usage}
+
+
+def encoded(vector: NDArray[np.float32], form: str) -> list[float] | str:
+    """A vector, float32 [n], as numbers or as base64 of its bytes, the lowest first."""
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+    numbers: list[float] = vector.tolist()
+    return numbers

@@ -1,0 +1,141 @@
+"""Calls of a language model: one stream for each choice, all read at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.openai.bodies import ChatBody, CompletionBody
+from tritonkit.openai.problems import Problem, invalid
+
+if TYPE_CHECKING:
+    from tritonkit.client import AsyncModel, Reply
+    from tritonkit.wire.signature import ModelSignature
+
+__all__ = ["Piece", "choices", "generate"]
+
+_SEEDS = 2**63
+_TOO_LATE = Problem(
+    504, "no end of the answer within the time allowed", kind="timeout", code="deadline_exceeded"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a model has added to one choice.
+
+    Args:
+        choice: its number.
+        text: may be empty.
+        tokens: numbers of the tokens since the piece before.
+        logprobs: natural logarithms of their probabilities, if they were asked for.
+        finish_reason: `stop` or `length` in the last piece, else None.
+        prompt_tokens: in the last piece.
+    """
+
+    choice: int
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+
+
+def choices(body: ChatBody | CompletionBody, signature: ModelSignature) -> list[dict[str, Any]]:
+    """The inputs of each choice: `n` for a prompt, one prompt after the other.
+
+    Raises:
+        Problem: a setting that the model does not take.
+    """
+    shared = body.settings()
+    if body.logprobs is not None and body.logprobs is not False:
+        shared["logprobs"] = [True]
+    made = [
+        prompt | shared | seed for prompt in _prompts(body) for seed in _seeds(body.seed, body.n)
+    ]
+    for name in made[0]:
+        if name not in signature.inputs:
+            param = "n" if name == "seed" and body.seed is None else name
+            message = f"{param}: the model {body.model!r} does not take it"
+            raise invalid(message, param, "unsupported_parameter")
+    return made
+
+
+def _prompts(body: ChatBody | CompletionBody) -> list[dict[str, Any]]:
+    if isinstance(body, CompletionBody):
+        return [{"text": [prompt]} for prompt in body.prompt]
+    # Templates know the older name.
+    messages = [
+        {"role": "system" if each.role == "developer" else each.role, "content": each.content}
+        for each in body.messages
+    ]
+    return [{"messages": [json.dumps(messages, ensure_ascii=False)]}]
+
+
+def _seeds(seed: int | None, n: int) -> list[dict[str, Any]]:
+    """Seeds that differ, the first as it was given; without one the model draws its own for a single choice."""
+    if seed is None and n == 1:
+        return [{}]
+    first = secrets.randbelow(_SEEDS) if seed is None else seed
+    return [{"seed": [first if not i else (first + i) % _SEEDS]} for i in range(n)]
+
+
+async def generate(
+    model: AsyncModel,
+    inputs: Sequence[Mapping[str, Any]],
+    timeout_s: float,
+    sink: Callable[[Piece], Awaitable[None]],
+) -> None:
+    """Call the model for each choice, and hand on what comes as it comes; the first error ends all.
+
+    Raises:
+        ClientError: of a stream.
+        Problem: a stream without an end, or not in time.
+    """
+    try:
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+            for number, each in enumerate(inputs):
+                group.create_task(_generate(model, number, each, timeout_s, sink))
+    except* Exception as errors:
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise (_TOO_LATE if isinstance(error, TimeoutError) else error) from None
+
+
+async def _generate(
+    model: AsyncModel,
+    choice: int,
+    inputs: Mapping[str, Any],
+    timeout_s: float,
+    sink: Callable[[Piece], Awaitable[None]],
+) -> None:
+    ended = False
+    async with model.stream(inputs=inputs, timeout_s=timeout_s) as replies:
+        async for reply in replies:
+            piece = _piece(choice, reply)
+            ended = ended or piece.finish_reason is not None
+            await sink(piece)
+    if not ended:
+        raise Problem(500, "the model's answer has no end", code="model_failed")
+
+
+def _piece(choice: int, reply: Reply) -> Piece:
+    outputs = reply.outputs
+
+    def first(name: str) -> Any:
+        return outputs[name].ravel()[0] if name in outputs and outputs[name].size else None
+
+    reason = first("finish_reason")
+    return Piece(
+        choice,
+        (first("text") or b"").decode("utf-8", "replace"),
+        tuple(outputs["tokens"].ravel().tolist()) if "tokens" in outputs else (),
+        tuple(outputs["logprobs"].ravel().tolist()) if "logprobs" in outputs else (),
+        None if reason is None else reason.decode("utf-8", "replace"),
+        int(first("prompt_tokens") or 0),
+    )

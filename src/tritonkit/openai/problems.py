@@ -1,0 +1,114 @@
+"""What can go wrong with a request, as OpenAI's API says it: a status and `{"error": {...}}`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import (
+    ClientError,
+    DeadlineExceeded,
+    InferenceError,
+    InvalidInput,
+    ModelNotFound,
+    ModelNotReady,
+    Overloaded,
+    ServerUnavailable,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = ["Problem", "invalid", "problem_of", "unread"]
+
+_INVALID = "invalid_request_error"
+_MOST_SHOWN = 1000
+"""Characters of a message; a model's own text may be long."""
+
+
+class Problem(Exception):
+    """A request that is not answered, and why.
+
+    Args:
+        status: of HTTP.
+        message: for a person.
+        kind: OpenAI's `type`; by default that of a caller's mistake below 500, and the server's from there on.
+        param: the parameter that is to blame.
+        code: for programs.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "",
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind or (_INVALID if status < 500 else "server_error")
+        self.param = param
+        self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        facts = {
+            "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
+        }  # fmt: skip
+        return {"error": facts}
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> Problem:
+    """A caller's mistake."""
+    return Problem(400, message, param=param, code=code)
+
+
+def unread(error: ValidationError) -> Problem:
+    """What is first wrong in a body, with the parameter's name: `messages.0.content`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    param = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return invalid(f"{param}: this server does not know it", param, "unknown_parameter")
+    if first["type"] == "missing":
+        return invalid(f"{param}: it is missing", param, "missing_required_parameter")
+    return invalid(f"{param}: {first['msg'].removeprefix('Value error, ')}", param, "invalid_value")
+
+
+_KINDS: dict[type[ClientError], tuple[int, str, str, str]] = {
+    InvalidInput: (400, "", "invalid_value", _INVALID),
+    ModelNotReady: (503, "the model is not ready", "model_not_ready", ""),
+    ModelNotFound: (404, "the model does not exist", "model_not_found", ""),
+    Overloaded: (429, "there is no room for the request now", "overloaded", "rate_limit_error"),
+    Unsupported: (502, "the server behind this one lacks what it takes", "unsupported", ""),
+    DeadlineExceeded: (504, "no answer within the time allowed", "deadline_exceeded", "timeout"),
+    ServerUnavailable: (503, "no server answers", "unavailable", ""),
+    InferenceError: (500, "the model failed", "model_failed", ""),
+    ClientError: (500, "the call failed", "call_failed", ""),
+}
+"""Status, message (empty: the error's own words), code and type. What servers say of their faults stays in our log."""
+
+_BY_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 502,
+    "PERMISSION_DENIED": 502,
+}
+"""Of an `InferenceError`: gRPC's status, which its text begins with. Credentials that are refused are ours."""
+
+
+def problem_of(error: ClientError) -> Problem:
+    """The problem that an error of the client is for our caller."""
+    if isinstance(error, InferenceError) and not isinstance(error, Overloaded | Unsupported):
+        name, _, said = error.found.partition(": ")
+        status = _BY_STATUS.get(name, 500)
+        if status == 400:
+            return invalid(said[:_MOST_SHOWN], code="invalid_value")
+        if status == 502:
+            message = "the server behind this one refuses its credentials"
+            return Problem(502, message, code="credentials_refused")
+    row = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    status, message, code, kind = row
+    return Problem(status, message or error.found[:_MOST_SHOWN], kind=kind, code=code)

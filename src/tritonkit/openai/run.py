@@ -1,0 +1,63 @@
+"""The application on a socket, until a signal ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+
+from tritonkit.errors import ServerStartError
+from tritonkit.extras import need_package
+from tritonkit.openai.settings import Settings, shown_host
+
+__all__ = ["run_openai"]
+
+_REQUIREMENT = "tritonkit[openai]"
+_END_S = 10
+"""Seconds that requests under way are given at the end."""
+
+
+def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: None) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Args:
+        settings: see there.
+        ready: called with the server's URL once it takes requests.
+
+    Raises:
+        UsageError: a package is missing, or the client's settings are wrong.
+        ServerStartError: the address cannot be taken.
+    """
+    need_package("starlette.applications", _REQUIREMENT)
+    uvicorn = need_package("uvicorn", _REQUIREMENT)
+    from tritonkit.openai.app import make_app
+
+    with _bound(settings) as listening:
+        url = f"http://{shown_host(settings.host)}:{listening.getsockname()[1]}"
+        config = uvicorn.Config(
+            make_app(settings, lambda: ready(url)),
+            access_log=False,
+            h11_max_incomplete_event_size=64 << 10,
+            http="h11",
+            lifespan="on",
+            log_config=None,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_END_S,
+            ws="none",
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+def _bound(settings: Settings) -> socket.socket:
+    where = (settings.host, settings.port)
+    try:
+        family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server(where, family=family, backlog=1024)
+    except OSError as error:
+        raise ServerStartError(
+            f"http://{shown_host(settings.host)}:{settings.port}",
+            found=f"it cannot listen there: {error.strerror or error}",
+            wanted="an address of this machine that is free", todo="name another port with --port",
+        ) from None  # fmt: skip

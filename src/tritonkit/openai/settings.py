@@ -1,0 +1,95 @@
+"""How the server is set up, and the keys of its callers."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import UsageError
+
+__all__ = ["Settings", "may_call", "read_keys", "shown_host"]
+
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `tritonkit openai` runs with.
+
+    Args:
+        address: of Triton or its gateway, as `Client` takes it.
+        client: more settings of the client, such as its credentials.
+        host: where callers connect.
+        port: 0 takes a free one.
+        keys: SHA-256 of the keys that callers may use; empty: callers need none.
+        names: the only models that are shown and called; empty: all.
+        timeout_s: seconds for a whole answer.
+        max_requests: that may be under way; more are refused.
+        max_body_bytes: of one request.
+    """
+
+    address: str
+    client: Mapping[str, Any] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: tuple[bytes, ...] = field(default=(), repr=False)
+    names: Sequence[str] = ()
+    timeout_s: float = 600.0
+    max_requests: int = 256
+    max_body_bytes: int = 4 << 20
+
+    def is_local(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def hosts(self) -> frozenset[str] | None:
+        """What a request's `Host` may be, without its port; None: anything.
+
+        A page in a browser on this machine can give a name of its own to a loopback address. A key keeps it out too.
+        """
+        if self.keys or not self.is_local():
+            return None
+        return frozenset({*_LOCAL, shown_host(self.host)})
+
+
+def shown_host(host: str) -> str:
+    """As it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+def read_keys(file: Path) -> tuple[bytes, ...]:
+    """SHA-256 of each key in a file: one a line; empty lines and those that begin with # are left out.
+
+    Raises:
+        UsageError: it cannot be read, or holds no key.
+    """
+    where = f"keys in {file}"
+    try:
+        lines = [line.strip() for line in file.read_text("ascii").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not ASCII"
+        raise UsageError(where, found=f"it cannot be read: {reason}") from None
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys or not all(key.isprintable() and " " not in key for key in keys):
+        raise UsageError(
+            where, found="no keys" if not keys else "a key with spaces", wanted="one key a line"
+        )
+    return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+
+
+def may_call(keys: Sequence[bytes], authorization: bytes) -> bool:
+    """Whether a header has one of the keys; takes as long whichever it is."""
+    scheme, _, key = authorization.partition(b" ")
+    given = hashlib.sha256(key.strip()).digest()
+    found = False
+    for known in keys:
+        found |= hmac.compare_digest(known, given)
+    return found and scheme.lower() == b"bearer"

@@ -1,0 +1,161 @@
+"""Models for the OpenAI-compatible server: language models that answer what they were asked, and one that embeds."""
+
+from __future__ import annotations
+
+from tests.server.models import ModelText
+
+__all__ = ["EMBEDDER", "PARROT", "SIMPLE"]
+
+_INPUTS = {
+    "text": "STRING", "messages": "STRING", "max_tokens": "INT32", "min_tokens": "INT32",
+    "temperature": "FP32", "top_p": "FP32", "top_k": "INT32", "repetition_penalty": "FP32",
+    "presence_penalty": "FP32", "frequency_penalty": "FP32", "seed": "INT64", "ignore_eos": "BOOL",
+    "logprobs": "BOOL",
+}  # fmt: skip
+
+
+def _config(*names: str) -> str:
+    """The contract's configuration, with some of its inputs."""
+    inputs = [
+        f'{{ name: "{name}" data_type: TYPE_{_INPUTS[name]} dims: [ 1 ] optional: true }}'
+        for name in names
+    ]
+    inputs.append('{ name: "stop" data_type: TYPE_STRING dims: [ -1 ] optional: true }')
+    return f"""backend: "python"
+max_batch_size: 0
+model_transaction_policy {{ decoupled: true }}
+input [ {", ".join(inputs)} ]
+output [
+  {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }},
+  {{ name: "tokens" data_type: TYPE_INT64 dims: [ -1 ] }},
+  {{ name: "logprobs" data_type: TYPE_FP32 dims: [ -1 ] }},
+  {{ name: "finish_reason" data_type: TYPE_STRING dims: [ 1 ] }},
+  {{ name: "prompt_tokens" data_type: TYPE_INT32 dims: [ 1 ] }}
+]
+instance_group [ {{ kind: KIND_CPU count: 1 }} ]
+"""
+
+
+_CODE = """import json
+import pathlib
+import threading
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+NAMES = (
+    "text", "messages", "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "repetition_penalty",
+    "presence_penalty", "frequency_penalty", "seed", "stop", "ignore_eos", "logprobs",
+)
+FAILS = {
+    "BAD": ("the prompt is bad", "INVALID_ARGUMENT"),
+    "FULL": ("no room", "UNAVAILABLE"),
+    "BROKEN": ("a secret", "INTERNAL"),
+}
+
+
+class TritonPythonModel:
+    # The answer to "SAY a b" is " a b"; to any other prompt it is the settings and the prompt, word by word.
+    # BAD, FULL and BROKEN fail at their place in it; ENDLESS FILE goes on until it is cancelled, and writes the file.
+    def execute(self, requests):
+        for request in requests:
+            given = {}
+            for name in NAMES:
+                tensor = pb_utils.get_input_tensor_by_name(request, name)
+                if tensor is not None:
+                    given[name] = [
+                        each.decode() if isinstance(each, bytes) else each for each in tensor.as_numpy().tolist()
+                    ]
+            threading.Thread(target=answer, args=(given, request.get_response_sender())).start()
+        return None
+
+
+def words_of(given):
+    if "messages" not in given:
+        prompt = given.get("text", [""])[0]  # the server's own first request has neither
+    else:
+        prompt = "|".join(each["role"] + ":" + each["content"] for each in json.loads(given["messages"][0]))
+    words = prompt.split()
+    if "SAY" in words:
+        return prompt, words[words.index("SAY") + 1 :]
+    settings = [
+        name + "=" + ",".join(str(round(x, 4) if isinstance(x, float) else x) for x in values).replace(" ", "_")
+        for name, values in given.items()
+        if name not in ("text", "messages")
+    ]
+    return prompt, settings + words
+
+
+def answer(given, sender):
+    prompt, words = words_of(given)
+    if words and words[0] == "ENDLESS":
+        endless(pathlib.Path(words[1]), sender)
+        return
+    most = given.get("max_tokens", [64])[0]
+    reason = "length" if len(words) > most else "stop"
+    words = words[:most]
+    for word in given.get("stop", []):
+        if word in words:
+            words, reason = words[: words.index(word)], "stop"
+    send(sender, given, "", [])
+    for number, word in enumerate(words):
+        if word in FAILS:
+            text, code = FAILS[word]
+            error = pb_utils.TritonError(text, getattr(pb_utils.TritonError, code))
+            sender.send(pb_utils.InferenceResponse(error=error))
+            break
+        time.sleep(0.002)
+        send(sender, given, " " + word, [number])
+    else:
+        if "UNENDED" not in words:
+            send(sender, given, "", [], reason, len(prompt.split()))
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def endless(file, sender):
+    while not sender.is_cancelled():
+        send(sender, {}, " more", [1])
+        time.sleep(0.02)
+    file.write_text("cancelled")
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def send(sender, given, text, tokens, reason=None, prompt_tokens=None):
+    made = [
+        pb_utils.Tensor("text", np.array([text.encode()], object)),
+        pb_utils.Tensor("tokens", np.array(tokens, np.int64)),
+    ]
+    if given.get("logprobs", [False])[0]:
+        made.append(pb_utils.Tensor("logprobs", np.array([-0.5 * token for token in tokens], np.float32)))
+    if reason is not None:
+        made.append(pb_utils.Tensor("finish_reason", np.array([reason.encode()], object)))
+        made.append(pb_utils.Tensor("prompt_tokens", np.array([prompt_tokens], np.int32)))
+    sender.send(pb_utils.InferenceResponse(made))
+"""
+
+PARROT = ModelText(_config(*_INPUTS), _CODE)
+SIMPLE = ModelText(_config("text"), _CODE)
+"""One that takes no chats, and hardly a setting."""
+EMBEDDER = ModelText(
+    """backend: "python"
+max_batch_size: 8
+input { name: "text" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "embedding" data_type: TYPE_FP32 dims: [ 3 ] }
+instance_group [ { kind: KIND_CPU count: 1 } ]
+""",
+    """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # A text's length, the number of its first letter, and a third, which no decimal number is.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            texts = pb_utils.get_input_tensor_by_name(request, "text").as_numpy().ravel()
+            rows = [[len(text), text[0], 1 / 3] for text in texts]
+            made = pb_utils.Tensor("embedding", np.array(rows, np.float32))
+            answers.append(pb_utils.InferenceResponse([made]))
+        return answers
+""",
+)
