@@ -49,8 +49,8 @@ NAMES = (
     "presence_penalty", "frequency_penalty", "seed", "stop", "ignore_eos", "logprobs",
 )
 FAILS = {
-    "BAD": ("the prompt is bad", "INVALID_ARGUMENT"),
-    "FULL": ("no room", "UNAVAILABLE"),
+    "BAD": ("INVALID_ARGUMENT: the prompt is bad", "INVALID_ARG"),
+    "FULL": ("UNAVAILABLE: 8 requests wait", "UNAVAILABLE"),
     "BROKEN": ("a secret", "INTERNAL"),
 }
 
@@ -77,8 +77,9 @@ def words_of(given):
     else:
         prompt = "|".join(each["role"] + ":" + each["content"] for each in json.loads(given["messages"][0]))
     words = prompt.split()
-    if "SAY" in words:
-        return prompt, words[words.index("SAY") + 1 :]
+    for place, word in enumerate(words):
+        if word.endswith("SAY"):  # "user:SAY" of a chat
+            return prompt, words[place + 1 :]
     settings = [
         name + "=" + ",".join(str(round(x, 4) if isinstance(x, float) else x) for x in values).replace(" ", "_")
         for name, values in given.items()
@@ -98,7 +99,11 @@ def answer(given, sender):
     for word in given.get("stop", []):
         if word in words:
             words, reason = words[: words.index(word)], "stop"
-    send(sender, given, "", [])
+    early = words[:1] == ["EARLY"]
+    if early:
+        words = words[1:]
+    else:
+        send(sender, given, "", [])
     for number, word in enumerate(words):
         if word in FAILS:
             text, code = FAILS[word]
@@ -114,6 +119,7 @@ def answer(given, sender):
 
 
 def endless(file, sender):
+    file.with_suffix(".begun").write_text("begun")
     while not sender.is_cancelled():
         send(sender, {}, " more", [1])
         time.sleep(0.02)

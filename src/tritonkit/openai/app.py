@@ -32,8 +32,6 @@ from tritonkit.openai.settings import Settings
 __all__ = ["make_app"]
 
 _log = logging.getLogger("tritonkit.openai")
-_CLIENT_HEADERS = {"triton_grpc_error": "true"}
-"""Makes Triton end a failed stream with a status of gRPC, instead of a text alone."""
 
 
 def make_app(settings: Settings, ready: Callable[[], object] = lambda: None) -> Starlette:
@@ -47,9 +45,7 @@ def make_app(settings: Settings, ready: Callable[[], object] = lambda: None) -> 
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        headers = _CLIENT_HEADERS | dict(settings.client.get("headers") or {})
-        options: Any = dict(settings.client) | {"headers": headers}
-        async with AsyncClient(settings.address, **options) as client:
+        async with AsyncClient(settings.address, **settings.client) as client:
             server.catalog = Catalog(client, settings.names)
             ready()
             yield
@@ -68,7 +64,6 @@ def make_app(settings: Settings, ready: Callable[[], object] = lambda: None) -> 
             HTTPException: _no_path,
             Problem: _refused,
             ClientError: _failed,
-            ClientDisconnect: _left,
             Exception: _broken,
         },
         lifespan=lifespan,
@@ -192,7 +187,8 @@ def _held(server: _Server, handler: Any) -> Any:
 
     async def endpoint(request: Request) -> Any:
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-            with server.room.taken():
+            # Nobody is there for a response if the caller has left.
+            with server.room.taken(), contextlib.suppress(ClientDisconnect):
                 await handler(request, send)
 
         return respond
@@ -222,10 +218,6 @@ def _no_path(_: Request, error: Any) -> Response:
     said = {404: "there is nothing at this path", 405: "this path takes another method"}
     message = said.get(error.status_code, error.detail)
     return refusal(Problem(error.status_code, message, code="not_found"))
-
-
-def _left(*_: Any) -> Response:
-    return Response(status_code=499)  # nobody reads it
 
 
 def _broken(*_: Any) -> Response:

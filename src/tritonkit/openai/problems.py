@@ -90,25 +90,28 @@ _KINDS: dict[type[ClientError], tuple[int, str, str, str]] = {
 }
 """Status, message (empty: the error's own words), code and type. What servers say of their faults stays in our log."""
 
+_FULL = _KINDS[Overloaded]
+_REFUSED = (502, "the server behind this one refuses its credentials", "credentials_refused", "")
 _BY_STATUS = {
-    "INVALID_ARGUMENT": 400,
-    "OUT_OF_RANGE": 400,
-    "UNAUTHENTICATED": 502,
-    "PERMISSION_DENIED": 502,
+    "INVALID_ARGUMENT": _KINDS[InvalidInput],
+    "OUT_OF_RANGE": _KINDS[InvalidInput],
+    "UNAVAILABLE": _FULL,
+    "RESOURCE_EXHAUSTED": _FULL,
+    "DEADLINE_EXCEEDED": _KINDS[DeadlineExceeded],
+    "UNAUTHENTICATED": _REFUSED,
+    "PERMISSION_DENIED": _REFUSED,
 }
-"""Of an `InferenceError`: gRPC's status, which its text begins with. Credentials that are refused are ours."""
+"""By gRPC's status, with which an `InferenceError` begins. Triton gives the errors of a stream no status of their own:
+there a model writes it before its text, as `INVALID_ARGUMENT: ...`."""
 
 
 def problem_of(error: ClientError) -> Problem:
     """The problem that an error of the client is for our caller."""
-    if isinstance(error, InferenceError) and not isinstance(error, Overloaded | Unsupported):
-        name, _, said = error.found.partition(": ")
-        status = _BY_STATUS.get(name, 500)
-        if status == 400:
-            return invalid(said[:_MOST_SHOWN], code="invalid_value")
-        if status == 502:
-            message = "the server behind this one refuses its credentials"
-            return Problem(502, message, code="credentials_refused")
     row = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    said = error.found
+    if type(error) is InferenceError:
+        name, _, text = said.partition(": ")
+        if name in _BY_STATUS:
+            row, said = _BY_STATUS[name], text
     status, message, code, kind = row
-    return Problem(status, message or error.found[:_MOST_SHOWN], kind=kind, code=code)
+    return Problem(status, message or said[:_MOST_SHOWN], kind=kind, code=code)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.client.options import Options
 
 __all__ = ["Settings", "may_call", "read_keys", "shown_host"]
 
@@ -34,7 +37,7 @@ class Settings:
     """
 
     address: str
-    client: Mapping[str, Any] = field(default_factory=dict)
+    client: Options = field(default_factory=dict, repr=False)  # type: ignore[assignment]
     host: str = "127.0.0.1"
     port: int = 8000
     keys: tuple[bytes, ...] = field(default=(), repr=False)

@@ -1,0 +1,156 @@
+"""The HTTP server by itself: keys, bounds and paths. No Triton is behind it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+
+from tests.cli.running import failed, tritonkit_here
+from tests.openai.running import asked, running
+from tritonkit.errors import UsageError
+from tritonkit.openai.settings import Settings, may_call, read_keys
+
+NOWHERE = "127.0.0.1:1"
+KEY = "a-caller-s-key"
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+BODY = json.dumps(CHAT).encode()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One that asks for no key and takes bodies up to 2 KiB."""
+    folder = tmp_path_factory.mktemp("open")
+    with running(folder, "--address", NOWHERE, "--max-body-kib", "2") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One that asks for a key."""
+    folder = tmp_path_factory.mktemp("locked")
+    keys = folder / "keys"
+    keys.write_text(f"# callers\n\nanother-key\n{KEY}\n")
+    with running(folder, "--address", NOWHERE, "--key-file", str(keys)) as url:
+        yield url
+
+
+def test_a_wrong_key_is_refused(locked: str) -> None:
+    """By the client's own error; the right one comes as far as to the server that is not there."""
+    with (
+        openai.OpenAI(base_url=locked, api_key="wrong", max_retries=0) as client,
+        pytest.raises(openai.AuthenticationError) as caught,
+    ):
+        client.models.list()
+    assert caught.value.code == "invalid_api_key"
+    with (
+        openai.OpenAI(base_url=locked, api_key=KEY, max_retries=0) as client,
+        pytest.raises(openai.InternalServerError) as unavailable,
+    ):
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+    assert unavailable.value.status_code == 503
+    assert asked(f"{locked}/models")[0] == 401
+
+
+def test_health_asks_for_no_key_and_tells_the_truth(locked: str) -> None:
+    """Nobody answers behind this one."""
+    assert asked(f"{locked.removesuffix('/v1')}/health") == (503, {"ready": False})
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "invalid_json"),
+        (b"[" * 2000, 400, "invalid_json"),
+        (BODY + b" " * 2048, 413, "body_too_large"),
+        (json.dumps(CHAT | {"tools": [{}]}).encode(), 400, "unsupported_parameter"),
+        (BODY, 503, "unavailable"),
+    ],
+    ids=["no JSON", "deep", "large", "tools", "no server"],
+)
+def test_a_body_is_refused_with_openai_s_error(
+    url: str, body: bytes, status: int, code: str
+) -> None:
+    """And a good one has the status of the server that is not there."""
+    found, answer = asked(f"{url}/chat/completions", body)
+    assert (found, answer["error"]["code"]) == (status, code)
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_body_without_a_length_is_bounded_too(url: str) -> None:
+    """It is counted as it comes."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    parts = iter([b" " * 1024] * 3)
+    connection.request(
+        "POST", "/v1/chat/completions", parts, {"content-type": "application/json"}, encode_chunked=True
+    )  # fmt: skip
+    with connection.getresponse() as response:
+        assert response.status == 413
+    connection.close()
+
+
+@pytest.mark.parametrize("length", ["1" * 30, "x", "-1"])
+def test_a_length_that_is_none_is_refused(url: str, length: str) -> None:
+    """Without a word of Python's."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    headers = {"content-type": "application/json", "content-length": length}
+    connection.request("POST", "/v1/completions", None, headers)
+    with connection.getresponse() as response:
+        assert response.status in (400, 413)
+    connection.close()
+
+
+def test_a_page_in_a_browser_cannot_call(url: str) -> None:
+    """Neither as a form nor under a name of its own for this address."""
+    assert asked(f"{url}/chat/completions", BODY, {"content-type": "text/plain"})[0] == 415
+    status, answer = asked(f"{url}/models", None, {"host": "evil.example:8000"})
+    assert (status, answer["error"]["code"]) == (403, "wrong_host")
+
+
+def test_other_paths_and_methods_are_refused_alike(url: str) -> None:
+    """With the same error body."""
+    assert asked(f"{url}/images")[0] == 404
+    status, answer = asked(f"{url}/completions")
+    assert (status, answer["error"]["type"]) == (405, "invalid_request_error")
+
+
+def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
+    """One a line; only their hashes are kept, and no repr shows these."""
+    file = tmp_path / "keys"
+    file.write_text(f"first\n# no key\n\n {KEY} \n")
+    keys = read_keys(file)
+    assert [may_call(keys, f"Bearer {key}".encode()) for key in ("first", KEY, "# no key", "")] == [
+        True, True, False, False
+    ]  # fmt: skip
+    assert not may_call(keys, f"Basic {KEY}".encode())
+    assert not may_call(keys, KEY.encode())
+    assert keys[0].hex() not in repr(Settings("a", keys=keys))
+    assert repr(keys[0]) not in repr(Settings("a", keys=keys))
+
+
+@pytest.mark.parametrize("text", ["", "# none\n", "two words\n", "k\u00e9y\n"])
+def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
+    """It would open the server to all, or to nobody."""
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="keys in"):
+        read_keys(file)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_keys(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_other_machines_need_a_key(host: str) -> None:
+    """Unless the person says that something else keeps callers out."""
+    assert "--key-file" in failed(tritonkit_here("openai", "--host", host), 2)
+
+
+def test_a_port_that_is_taken_is_said(url: str) -> None:
+    """In a sentence."""
+    port = str(urlsplit(url).port)
+    assert "cannot listen" in failed(tritonkit_here("openai", "--port", port), 4)

@@ -1,0 +1,320 @@
+"""`tritonkit openai` before a real Triton, called by the `openai` package. Models answer with the settings they got."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.openai.running import asked, running
+from tests.server.models import write_repository
+from tests.server.openai_models import EMBEDDER, PARROT, SIMPLE
+from tests.waiting import PATIENCE_S, eventually
+from tritonkit.errors import ServerError
+from tritonkit.serve import Endpoint, serve
+
+KEY = "a-caller-s-key"
+MODELS = {"parrot": PARROT, "simple": SIMPLE, "embedder": EMBEDDER}
+
+
+@pytest.fixture(scope="module")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A Triton with two language models and one that embeds."""
+    repository = write_repository(tmp_path_factory.mktemp("openai") / "repository", MODELS)
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def url(triton: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server before it, with Triton's key to list models, and one for callers."""
+    folder = tmp_path_factory.mktemp("front")
+    (folder / "keys").write_text(KEY)
+    (folder / "admin").write_text(str(triton.admin_key))
+    with running(
+        folder, "--address", triton.grpc, "--key-file", str(folder / "keys"),
+        "--admin-key-file", str(folder / "admin"),
+    ) as url:  # fmt: skip
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[openai.OpenAI]:
+    """A caller."""
+    with openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as client:
+        yield client
+
+
+def user(text: str) -> Any:
+    """Messages of one."""
+    return [{"role": "user", "content": text}]
+
+
+def test_a_chat(client: openai.OpenAI) -> None:
+    """Text, why it ended, and the tokens on both sides."""
+    messages: Any = [{"role": "developer", "content": "be brief"}, *user("a ü 三")]
+    made = client.chat.completions.create(model="parrot", messages=messages)
+    (choice,) = made.choices
+    assert choice.message.content == " system:be brief|user:a ü 三"
+    assert (choice.message.role, choice.finish_reason) == ("assistant", "stop")
+    assert made.usage is not None
+    assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (4, 4)
+    assert (made.object, made.model) == ("chat.completion", "parrot")
+
+
+def test_every_setting_reaches_the_model(client: openai.OpenAI) -> None:
+    """Also those that the package knows nothing of."""
+    made = client.chat.completions.create(
+        model="parrot", messages=user("x"), max_completion_tokens=50, temperature=0.5, top_p=0.25,
+        seed=7, stop=["u", "v"], presence_penalty=1, frequency_penalty=-1.5,
+        extra_body={"top_k": 3, "min_tokens": 2, "repetition_penalty": 1.5, "ignore_eos": True},
+    )  # fmt: skip
+    assert sorted(str(made.choices[0].message.content).split()) == [
+        "frequency_penalty=-1.5", "ignore_eos=True", "max_tokens=50", "min_tokens=2", "presence_penalty=1.0",
+        "repetition_penalty=1.5", "seed=7", "stop=u,v", "temperature=0.5", "top_k=3", "top_p=0.25", "user:x",
+    ]  # fmt: skip
+
+
+def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
+    """Piece by piece; the usage comes last, and only where it was asked for."""
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        chunks = list(
+            client.chat.completions.create(
+                model="parrot",
+                messages=user("SAY one zwei drei"),
+                max_tokens=2,
+                stream=True,
+                **options,
+            )  # type: ignore[call-overload]
+        )
+        usages = [chunk.usage for chunk in chunks if chunk.usage is not None]
+        chosen = [chunk.choices[0] for chunk in chunks if chunk.choices]
+        assert [each.delta.content for each in chosen if each.delta.content] == [" one", " zwei"]
+        assert [each.delta.role for each in chosen if each.delta.role] == ["assistant"]
+        assert [each.finish_reason for each in chosen if each.finish_reason] == ["length"]
+        assert len({chunk.id for chunk in chunks}) == 1
+        assert [usage.total_tokens for usage in usages] == ([6] if options else [])
+        assert bool(options) == (not chunks[-1].choices)
+
+
+def test_completions(client: openai.OpenAI) -> None:
+    """Of two prompts, whole and as streams that are told apart by their numbers."""
+    given: Any = {"model": "parrot", "prompt": ["SAY a b", "SAY c d e"]}
+    made = client.completions.create(**given)
+    assert [(each.index, each.text) for each in made.choices] == [(0, " a b"), (1, " c d e")]
+    assert made.usage is not None
+    assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (7, 5)
+    texts = ["", ""]
+    for chunk in client.completions.create(**given, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [" a b", " c d e"]
+
+
+@pytest.mark.parametrize("stop", ["c", ["x", "c"]])
+def test_a_stop_ends_the_text(client: openai.OpenAI, stop: Any) -> None:
+    """Before it, as a text alone and in a list."""
+    made = client.completions.create(model="parrot", prompt="SAY a b c d", stop=stop)
+    assert (made.choices[0].text, made.choices[0].finish_reason) == (" a b", "stop")
+
+
+def test_two_choices_have_seeds_that_differ(client: openai.OpenAI) -> None:
+    """The first is the caller's."""
+    made = client.chat.completions.create(model="parrot", messages=user("x"), n=2, seed=5)
+    assert [each.message.content for each in made.choices] == [" seed=5 user:x", " seed=6 user:x"]
+    assert made.usage is not None
+    assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (1, 4)
+    drawn = client.chat.completions.create(model="parrot", messages=user("x"), n=2)
+    assert len({each.message.content for each in drawn.choices}) == 2
+
+
+def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
+    """Of each token, by its number, in both kinds of answers."""
+    chat = client.chat.completions.create(model="parrot", messages=user("SAY a b c"), logprobs=True)
+    assert chat.choices[0].logprobs is not None
+    content = chat.choices[0].logprobs.content or []
+    assert [(each.token, each.logprob) for each in content] == [
+        ("token_id:0", 0.0), ("token_id:1", -0.5), ("token_id:2", -1.0)
+    ]  # fmt: skip
+    text = client.completions.create(model="parrot", prompt="SAY a b", logprobs=0)
+    assert text.choices[0].logprobs is not None
+    assert text.choices[0].logprobs.token_logprobs == [0.0, -0.5]
+
+
+def test_embeddings_are_the_same_in_both_forms(client: openai.OpenAI) -> None:
+    """In the order of the texts, more than are sent at once; the package's own choice is base64."""
+    texts = [chr(97 + number) * (number + 1) for number in range(20)]
+    forms: Any = [{}, {"encoding_format": "float"}]
+    packed, plain = (
+        client.embeddings.create(model="embedder", input=texts, **form) for form in forms
+    )
+    vectors = [each.embedding for each in packed.data]
+    assert vectors == [each.embedding for each in plain.data]
+    assert [vector[:2] for vector in vectors] == [[n + 1, 97 + n] for n in range(20)]
+    assert [each.index for each in plain.data] == list(range(20))
+    assert client.embeddings.create(model="embedder", input="b").data[0].embedding[:2] == [1, 98]
+
+
+def test_models_are_listed(client: openai.OpenAI, triton: Endpoint, tmp_path: Path) -> None:
+    """All that the server has; without its key, or with `--model`, those that were named."""
+    assert [model.id for model in client.models.list()] == ["embedder", "parrot", "simple"]
+    assert client.models.retrieve("parrot").owned_by == "tritonkit"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nobody")
+    with running(tmp_path, "--address", triton.grpc, "--model", "parrot") as url:
+        assert [model["id"] for model in asked(f"{url}/models")[1]["data"]] == ["parrot"]
+        assert asked(f"{url}/models/simple")[0] == 404
+        assert asked(f"{url.removesuffix('/v1')}/health") == (200, {"ready": True})
+
+
+def test_what_is_refused(client: openai.OpenAI) -> None:
+    """Each by the error that the package has for it."""
+    create: Any = client.chat.completions.create
+    with pytest.raises(openai.NotFoundError) as missing:
+        create(model="nobody", messages=user("x"))
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as wrong:
+        create(model="embedder", messages=user("x"))
+    assert wrong.value.code == "model_not_supported"
+    with pytest.raises(openai.BadRequestError) as lacking:
+        client.completions.create(model="simple", prompt="x", temperature=1)
+    assert (lacking.value.param, lacking.value.code) == ("temperature", "unsupported_parameter")
+    with pytest.raises(openai.BadRequestError) as tools:
+        create(
+            model="parrot",
+            messages=user("x"),
+            tools=[{"type": "function", "function": {"name": "f"}}],
+        )
+    assert tools.value.param == "tools"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_s_error_before_any_text_has_a_status(client: openai.OpenAI, stream: bool) -> None:
+    """By what the model says it is; its own fault is not told in its words."""
+    create: Any = client.completions.create
+    with pytest.raises(openai.BadRequestError, match="the prompt is bad"):
+        create(model="parrot", prompt="EARLY BAD", stream=stream)
+    with pytest.raises(openai.RateLimitError):
+        create(model="parrot", prompt="EARLY FULL", stream=stream)
+    with pytest.raises(openai.InternalServerError) as broken:
+        create(model="parrot", prompt="EARLY BROKEN", stream=stream)
+    assert "secret" not in str(broken.value)
+
+
+def test_a_model_s_error_after_some_text_is_the_last_event(client: openai.OpenAI) -> None:
+    """What came before is good; an answer without an end is an error as well."""
+    for word, said in (("BAD", "the prompt is bad"), ("UNENDED", "no end")):
+        create: Any = client.completions.create
+        stream = create(model="parrot", prompt=f"SAY a b {word}", stream=True)
+        texts = [next(stream).choices[0].text for _ in range(3)]
+        with pytest.raises(openai.APIError, match=said):
+            list(stream)
+        assert texts == ["", " a", " b"]
+
+
+def test_a_caller_that_leaves_ends_the_work(
+    client: openai.OpenAI, url: str, tmp_path: Path
+) -> None:
+    """The model sees it: a stream that is closed, and a call whose task is cancelled before any answer."""
+    left, cancelled = tmp_path / "left", tmp_path / "cancelled"
+    with client.completions.create(
+        model="parrot", prompt=f"SAY ENDLESS {left}", stream=True
+    ) as stream:
+        next(iter(stream))
+    eventually(left.exists, "the model sees that the stream was left")
+
+    async def program() -> None:
+        async with openai.AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as caller:
+            messages = user(f"SAY ENDLESS {cancelled}")
+            task = asyncio.create_task(
+                caller.chat.completions.create(model="parrot", messages=messages)
+            )
+            begun = cancelled.with_suffix(".begun")
+            await asyncio.to_thread(eventually, begun.exists, "the model begins")
+            task.cancel()
+            await asyncio.wait({task})
+
+    asyncio.run(program())
+    eventually(cancelled.exists, "the model sees that the call was cancelled")
+
+
+def test_streams_at_once_stay_apart(url: str) -> None:
+    """Sixteen asynchronous ones, each with words of its own."""
+
+    async def read(caller: openai.AsyncOpenAI, number: int) -> str:
+        words = " ".join(f"{number}.{place}" for place in range(number + 2))
+        stream = await caller.chat.completions.create(
+            model="parrot", messages=user(f"SAY {words}"), stream=True
+        )
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def program() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as caller:
+            return await asyncio.gather(*(read(caller, number) for number in range(16)))
+
+    assert asyncio.run(program()) == [
+        "".join(f" {number}.{place}" for place in range(number + 2)) for number in range(16)
+    ]
+
+
+def test_a_full_server_refuses(triton: Endpoint, tmp_path: Path) -> None:
+    """And has room again when the one before has left."""
+    with (
+        running(tmp_path, "--address", triton.grpc, "--max-requests", "1") as url,
+        openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client,
+    ):
+        create: Any = client.completions.create
+        with create(
+            model="parrot", prompt=f"SAY ENDLESS {tmp_path / 'first'}", stream=True
+        ) as stream:
+            next(iter(stream))
+            with pytest.raises(openai.RateLimitError):
+                create(model="parrot", prompt="SAY a")
+
+        def answered() -> bool:
+            with contextlib.suppress(openai.RateLimitError):
+                return bool(create(model="parrot", prompt="SAY a").choices[0].text == " a")
+            return False
+
+        eventually(answered, "there is room again")
+
+
+def test_an_answer_that_takes_too_long_is_ended(triton: Endpoint, tmp_path: Path) -> None:
+    """At the model, too."""
+    body = {"model": "parrot", "prompt": f"SAY ENDLESS {tmp_path / 'late'}"}
+    with running(tmp_path, "--address", triton.grpc, "--timeout-s", "0.5") as url:
+        status, answer = asked(f"{url}/completions", json.dumps(body).encode())
+        assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
+        eventually((tmp_path / "late").exists, "the model sees that the time is over")
+
+
+def test_a_server_that_dies_is_an_error_for_its_callers(tmp_path: Path) -> None:
+    """In the middle of a stream an event, afterwards a status; no traceback (see `running`)."""
+    repository, done = write_repository(tmp_path / "repository", {"parrot": PARROT}), False
+    with (
+        contextlib.suppress(ServerError),
+        serve(repository, grpc_port=0, http_port=0, metrics_port=0, restarts=0) as endpoint,
+        running(tmp_path, "--address", endpoint.grpc) as url,
+        openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=PATIENCE_S) as client,
+    ):
+        create: Any = client.completions.create
+        stream = create(model="parrot", prompt=f"SAY ENDLESS {tmp_path / 'never'}", stream=True)
+        next(stream)
+        os.kill(endpoint.pid, signal.SIGKILL)
+        with pytest.raises(openai.APIError) as lost:
+            list(stream)
+        assert (lost.value.code, type(lost.value)) == ("unavailable", openai.APIError)
+        with pytest.raises(openai.InternalServerError) as after:
+            create(model="parrot", prompt="SAY a")
+        assert after.value.status_code == 503
+        assert asked(f"{url.removesuffix('/v1')}/health")[0] == 503
+        done = True
+    assert done  # no error of the server's end has hidden a failure above
