@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Piece", "choices", "generate"]
 
 _SEEDS = 2**63
-_TOO_LATE = Problem(
-    504, "no end of the answer within the time allowed", kind="timeout", code="deadline_exceeded"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +97,22 @@ async def generate(
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
             for number, each in enumerate(inputs):
                 group.create_task(_generate(model, number, each, timeout_s, sink))
-    except* Exception as errors:
-        error: BaseException = errors
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise (_TOO_LATE if isinstance(error, TimeoutError) else error) from None
+    except TimeoutError:
+        raise Problem(
+            504,
+            "no end of the answer within the time allowed",
+            kind="timeout",
+            code="deadline_exceeded",
+        ) from None
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group; the others are of streams that were given up for it, or alike."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _generate(
