@@ -1,0 +1,184 @@
+"""What a model's configuration and files ask of the engine; what cannot be served is refused here.
+
+Sizes of the cache: the engine keeps keys and values in blocks of 32 tokens, as unsigned bytes, with a scale and
+an offset (8 bytes) for each vector of a head.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backend_config import ModelError, cores, text_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+BLOCK = 32
+"""Tokens of a block of the cache."""
+_VECTOR_EXTRA = 8
+_LARGEST = 2**31 - 1
+_FILES = ("openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one model is served.
+
+    Args:
+        context: tokens of prompt and answer together.
+        max_tokens: of an answer whose request says nothing.
+        blocks: of the cache, of 32 tokens each.
+        max_sequences: that run at once; more wait.
+        max_batched_tokens: that one step of the engine takes, prompts included.
+        prefix_cache: whether blocks of equal beginnings are computed once.
+        threads: of the engine.
+        max_waiting: requests that may wait; one more is refused.
+        static: a batch runs until its last sequence has ended.
+        stop_tokens: those that end an answer; may be none.
+        vocabulary: the number of tokens the network knows.
+    """
+
+    context: int
+    max_tokens: int
+    blocks: int
+    max_sequences: int
+    max_batched_tokens: int
+    prefix_cache: bool
+    threads: int
+    max_waiting: int
+    static: bool
+    stop_tokens: frozenset[int]
+    vocabulary: int
+
+    @property
+    def longest(self) -> int:
+        """Tokens that one sequence may have: those of the context that the cache holds too."""
+        return min(self.context, self.blocks * BLOCK)
+
+
+def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
+    """The settings from `parameters` of the configuration and the files of the version's folder.
+
+    Raises:
+        ModelError: a file is missing, or a parameter is not what it must be.
+    """
+    _check_shape(config)
+    for name in _FILES:
+        if not (folder / name).is_file():
+            raise ModelError(f"no file {folder / name}; a language model needs {', '.join(_FILES)}")
+    network = read_json(folder / "config.json")
+    knows = number_of(network, "max_position_embeddings")
+    context = _number(config, "context", knows)
+    if context > knows:
+        raise _unfit(
+            "context", context, f"at most the {knows} of config.json's max_position_embeddings"
+        )
+    sequences = _number(config, "max_sequences", 32)
+    batched = _number(config, "max_batched_tokens", 256)
+    if batched < sequences:
+        raise _unfit("max_batched_tokens", batched, f"at least max_sequences, {sequences}")
+    found = Settings(
+        context=context,
+        max_tokens=_number(config, "max_tokens", min(256, context - 1)),
+        blocks=_blocks(_number(config, "cache_mib", 512), network),
+        max_sequences=sequences,
+        max_batched_tokens=batched,
+        prefix_cache=_choice(config, "prefix_cache", ("true", "false")) == "true",
+        threads=_number(config, "threads", cores()),
+        max_waiting=_number(config, "max_waiting", 256, least=0),
+        static=_choice(config, "batching", ("continuous", "static")) == "static",
+        stop_tokens=_stop_tokens(folder, network),
+        vocabulary=number_of(network, "vocab_size"),
+    )
+    if found.max_tokens >= found.longest:
+        room = f"fewer than the {found.longest} tokens of context and cache"
+        raise _unfit("max_tokens", found.max_tokens, room)
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file; empty where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}; wanted JSON") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: found {type(value).__name__}, wanted a JSON object")
+    return value
+
+
+def number_of(network: Mapping[str, Any], key: str) -> int:
+    """A whole number above 0 of config.json."""
+    value = network.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(f"config.json: {key} is {value!r}, wanted a whole number above 0")
+    return value
+
+
+def block_bytes(network: Mapping[str, Any]) -> int:
+    """Bytes of one block of the cache: keys and values of 32 tokens in every layer."""
+    heads = number_of(network, "num_attention_heads")
+    shared = (
+        number_of(network, "num_key_value_heads") if "num_key_value_heads" in network else heads
+    )
+    size = network.get("head_dim") or number_of(network, "hidden_size") // heads
+    vectors = 2 * number_of(network, "num_hidden_layers") * shared * BLOCK
+    return vectors * (size + _VECTOR_EXTRA)
+
+
+def _blocks(mib: int, network: Mapping[str, Any]) -> int:
+    blocks = mib * 2**20 // block_bytes(network)
+    if blocks < 2:
+        needed = 2 * block_bytes(network) / 2**20
+        raise _unfit("cache_mib", mib, f"room for two blocks, {needed:.1f} MiB")
+    return blocks
+
+
+def _check_shape(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration whose answers could not be streamed."""
+    if int(config.get("max_batch_size", 0)):
+        raise ModelError("max_batch_size: found above 0, wanted 0: each request is one sequence")
+    if not config.get("model_transaction_policy", {}).get("decoupled"):
+        raise ModelError("model_transaction_policy: found not decoupled, wanted decoupled: true")
+    count = sum(int(group.get("count", 1)) for group in config.get("instance_group", []))
+    if count > 1:
+        raise ModelError(
+            f"instance_group: found {count} instances, wanted one: it runs all sequences"
+        )
+
+
+def _stop_tokens(folder: Path, network: Mapping[str, Any]) -> frozenset[int]:
+    """`eos_token_id` of generation_config.json, else of config.json: a number, a list or nothing."""
+    found = read_json(folder / "generation_config.json").get("eos_token_id")
+    if found is None:
+        found = network.get("eos_token_id")
+    tokens = found if isinstance(found, list) else [] if found is None else [found]
+    if not all(type(token) is int and token >= 0 for token in tokens):
+        raise ModelError(f"eos_token_id: found {found!r}, wanted token IDs")
+    return frozenset(tokens)
+
+
+def _number(config: Mapping[str, Any], key: str, default: int, least: int = 1) -> int:
+    text = text_parameter(config, key)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= _LARGEST:
+        raise _unfit(key, text, f"a whole number from {least} to {_LARGEST}")
+    return int(text)
+
+
+def _choice(config: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
+    """One of the known words; the first where the configuration says nothing."""
+    text = text_parameter(config, key) or known[0]
+    if text not in known:
+        raise _unfit(key, text, " or ".join(known))
+    return text
+
+
+def _unfit(key: str, found: object, wanted: str) -> ModelError:
+    return ModelError(f"parameter {key}: found {found}, wanted {wanted}")

@@ -1,0 +1,346 @@
+"""The loop around OpenVINO GenAI's continuous batching: sequences join and leave the running batch at every step.
+
+One thread has the pipeline. Others hand it commands through a queue, and it hands on what each step made as one
+list, so nobody waits for a lock while the network computes. Facts about the engine that this relies on:
+
+- `step()` lets other Python threads run, and so do not `read()` and `can_read()`, which are short.
+- A sequence that finds no free block waits, and is computed again later without giving a token twice.
+- A sequence larger than the whole cache is given up without an exception; its status says IGNORED.
+- The blocks of a stopped sequence are free after the next step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from llm_config import Settings
+    from llm_metrics import Counts
+    from llm_request import Asked
+
+STOP, LENGTH = "stop", "length"
+
+
+class Overloaded(Exception):
+    """As many requests wait as may."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a sequence ended without an answer: a name of Triton's error codes, and a text."""
+
+    code: str
+    message: str
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One request on its way.
+
+    Args:
+        asked: what it asks for.
+        arrived: moment of `time.monotonic()`, seconds.
+        reply: whatever the receiver of steps needs to answer it; the engine does not look at it.
+    """
+
+    asked: Asked
+    arrived: float
+    reply: Any = None
+    handle: Any = field(default=None, init=False)
+    last: float = field(default=0.0, init=False)
+    """The moment of its last token."""
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step made of one sequence: tokens, their log probabilities, and its end (STOP, LENGTH or a failure)."""
+
+    sequence: Sequence
+    tokens: list[int]
+    logprobs: list[float]
+    end: str | Failure | None
+
+
+class Engine:
+    """Runs sequences in a thread of its own.
+
+    Args:
+        settings: of the model.
+        make: makes the pipeline; also anew after a step that failed.
+        deliver: gets the steps; called by the engine's thread, so it must be short.
+        counts: what is counted for the metrics.
+    """
+
+    def __init__(
+        self, settings: Settings, make: Callable[[], Any], deliver: Callable[[list[Step]], None], counts: Counts
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._make = make
+        self._deliver = deliver
+        self._counts = counts
+        self._pipeline = make()
+        self._config = _config_maker(settings)
+        self._tensor, self._none, self._ends, self._ignored = _names()
+        self._commands: SimpleQueue[tuple[Sequence | None, str | Failure | None]] = SimpleQueue()
+        self._waiting: deque[Sequence] = deque()
+        self._running: dict[Sequence, None] = {}
+        self._number = 0
+        self._most_open = settings.max_sequences + settings.max_waiting
+        self.open: set[Sequence] = set()
+        """Sequences that were taken and have not ended. Sets change in one piece under Python's own lock."""
+        self._thread = Thread(target=self._run, name="llm-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Take a sequence.
+
+        Raises:
+            Overloaded: as many wait as may.
+        """
+        if len(self.open) >= self._most_open:
+            limit = self._settings.max_waiting
+            raise Overloaded(
+                f"{limit} requests wait already, the most of max_waiting; send it later"
+            )
+        self.open.add(sequence)
+        self._commands.put((sequence, None))
+
+    def drop(self, sequence: Sequence, end: str | Failure) -> None:
+        """End a sequence, running or waiting; one that has ended is left alone."""
+        self._commands.put((sequence, end))
+
+    def close(self) -> None:
+        """End all sequences with an error, and the thread."""
+        self._commands.put((None, None))
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._obey():
+            self._admit()
+            if self._running:
+                self._step()
+            self._counts.now(len(self._running), len(self._waiting), self._usage())
+        gone = Failure("UNAVAILABLE", "the model is being unloaded")
+        self._end_all([*self._running, *self._waiting], gone)
+        self._waiting.clear()
+        self._lose_pipeline()
+
+    def _obey(self) -> bool:
+        """Carry out the commands there are, and wait for one where there is nothing else to do; False: the end."""
+        while not (self._running or self._waiting) or not self._commands.empty():
+            sequence, end = self._commands.get()
+            if sequence is None:
+                return False
+            if end is not None:
+                self._drop(sequence, end)
+                if not self._running:
+                    break  # for the metrics to say so
+            else:
+                self._waiting.append(sequence)
+        return True
+
+    def _drop(self, sequence: Sequence, end: str | Failure) -> None:
+        if sequence not in self.open:
+            return
+        if sequence in self._running:
+            sequence.handle.stop()
+            del self._running[sequence]
+            self._free()
+        else:
+            self._waiting.remove(sequence)
+        self.open.discard(sequence)
+        self._deliver([Step(sequence, [], [], end)])
+
+    def _free(self) -> None:
+        """Let the engine take back the blocks of stopped sequences; where others run, their next step does."""
+        if (
+            not self._running
+            and self._pipeline is not None
+            and self._pipeline.has_non_finished_requests()
+        ):
+            try:
+                self._pipeline.step()
+            except Exception:
+                self._lose_pipeline()
+
+    def _admit(self) -> None:
+        """Give the pipeline what waits, as far as it may run."""
+        if not self._waiting or (self._settings.static and self._running):
+            return
+        while self._waiting and len(self._running) < self._settings.max_sequences:
+            sequence = self._waiting.popleft()
+            try:
+                if self._pipeline is None:
+                    self._pipeline = self._make()
+                self._number += 1
+                tokens = self._tensor([sequence.asked.prompt])
+                sequence.handle = self._pipeline.add_request(
+                    self._number, tokens, self._config(sequence.asked)
+                )
+            except Exception as error:  # of this sequence alone
+                self._end_all(
+                    [sequence], Failure("INTERNAL", f"the engine refuses this request: {error}")
+                )
+                continue
+            self._running[sequence] = None
+
+    def _step(self) -> None:
+        try:
+            self._pipeline.step()
+            steps = self._read(time.monotonic())
+        except Exception as error:
+            # What the engine's state is then is unknown: those that wait get a new one.
+            self._end_all(
+                list(self._running), Failure("INTERNAL", f"a step of the engine failed: {error}")
+            )
+            self._lose_pipeline()
+            return
+        if steps:
+            self._deliver(steps)
+
+    def _read(self, now: float) -> list[Step]:
+        """What the step made, of every sequence with news. One pass: this is paid for each token."""
+        steps = []
+        ended = []
+        for sequence in self._running:
+            step = self._read_one(sequence)
+            if step is None:
+                continue
+            steps.append(step)
+            if step.tokens:
+                self._count(sequence, len(step.tokens), now)
+            if step.end is not None:
+                ended.append(sequence)
+        for sequence in ended:
+            del self._running[sequence]
+            sequence.handle = None
+            self.open.discard(sequence)
+        return steps
+
+    def _read_one(self, sequence: Sequence) -> Step | None:
+        handle = sequence.handle
+        if not handle.can_read():
+            if handle.get_status() == self._ignored:
+                return Step(sequence, [], [], _too_large())
+            return None
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        end: str | Failure | None = None
+        while handle.can_read():
+            for output in handle.read().values():
+                tokens += output.generated_ids
+                if sequence.asked.logprobs:
+                    logprobs += output.generated_log_probs
+                if (reason := output.finish_reason) != self._none:
+                    end = self._ends.get(reason, STOP)
+        if end is None and handle.get_status() == self._ignored:
+            end = _too_large()
+        return Step(sequence, tokens, logprobs, end)
+
+    def _count(self, sequence: Sequence, tokens: int, now: float) -> None:
+        if sequence.last:
+            self._counts.between.add(now - sequence.last)
+        else:
+            self._counts.first.add(now - sequence.arrived)
+            self._counts.prompt_tokens += len(sequence.asked.prompt)
+        self._counts.tokens += tokens
+        sequence.last = now
+
+    def _usage(self) -> float:
+        """The part of the cache that sequences hold, 0 to 1; what is kept for equal beginnings can be had back."""
+        return self._pipeline.get_metrics().cache_usage / 100 if self._running else 0.0
+
+    def _end_all(self, sequences: list[Sequence], failure: Failure) -> None:
+        for sequence in sequences:
+            self._running.pop(sequence, None)
+            sequence.handle = None
+            self.open.discard(sequence)
+        self._deliver([Step(sequence, [], [], failure) for sequence in sequences])
+
+    def _lose_pipeline(self) -> None:
+        """Forget the pipeline, with its memory; the next sequence makes another."""
+        self._pipeline = None
+
+
+def _too_large() -> Failure:
+    return Failure("INTERNAL", "the engine gave the request up: the cache is too small for it")
+
+
+def _names() -> tuple[Callable[[list[list[int]]], Any], Any, dict[Any, str], Any]:
+    """What the loop needs of the libraries, looked up once: a tensor of token IDs; names of ends and states."""
+    import numpy as np
+    from openvino import Tensor
+    from openvino_genai import GenerationFinishReason, GenerationStatus
+
+    ends = {GenerationFinishReason.STOP: STOP, GenerationFinishReason.LENGTH: LENGTH}
+
+    def tensor(tokens: list[list[int]]) -> Any:
+        return Tensor(np.array(tokens, np.int64))
+
+    return tensor, GenerationFinishReason.NONE, ends, GenerationStatus.IGNORED
+
+
+def _config_maker(settings: Settings) -> Callable[[Asked], Any]:
+    """Makes the engine's configuration of one request."""
+    from openvino_genai import GenerationConfig
+
+    def make(asked: Asked) -> Any:
+        config = GenerationConfig()
+        config.max_new_tokens = asked.max_tokens
+        config.min_new_tokens = asked.min_tokens
+        config.ignore_eos = asked.ignore_eos or not settings.stop_tokens
+        if settings.stop_tokens and not asked.ignore_eos:
+            config.eos_token_id = min(settings.stop_tokens)
+            config.stop_token_ids = set(settings.stop_tokens)
+        config.repetition_penalty = asked.repetition_penalty
+        config.presence_penalty = asked.presence_penalty
+        config.frequency_penalty = asked.frequency_penalty
+        config.logprobs = int(asked.logprobs)
+        config.do_sample = asked.temperature > 0
+        if config.do_sample:
+            config.temperature = asked.temperature
+            config.top_p = asked.top_p
+            if asked.top_k:
+                config.top_k = asked.top_k
+            config.rng_seed = asked.seed if asked.seed is not None else _chance()
+        return config
+
+    return make
+
+
+def _chance() -> int:
+    """A seed for a request that names none: the engine's own would be the same for all."""
+    import secrets
+
+    return secrets.randbits(63)
+
+
+def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
+    """Makes the pipeline of a version's folder, with the cache and the threads of the settings."""
+    from openvino_genai import ContinuousBatchingPipeline, SchedulerConfig
+
+    def make() -> Any:
+        scheduler = SchedulerConfig()
+        scheduler.num_kv_blocks = settings.blocks
+        scheduler.cache_size = 0
+        scheduler.max_num_batched_tokens = settings.max_batched_tokens
+        scheduler.max_num_seqs = settings.max_sequences
+        scheduler.dynamic_split_fuse = True
+        scheduler.enable_prefix_caching = settings.prefix_cache
+        properties = {
+            "INFERENCE_NUM_THREADS": settings.threads,
+            # Processes that pin their threads without knowing of each other all take the first cores.
+            "ENABLE_CPU_PINNING": False,
+            # What `llm_config` counts the cache's bytes by.
+            "KV_CACHE_PRECISION": "u8",
+        }
+        return ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+
+    return make

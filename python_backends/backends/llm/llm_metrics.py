@@ -1,0 +1,141 @@
+"""What is measured of a language model, as Triton's custom metrics with the labels `model` and `version`.
+
+A change of a metric is a message to Triton, so changes are gathered and written together. Triton's own histograms
+take one message for each value, which for every token is too much: here a histogram is its buckets, sum and count as
+counters of the usual names, which Prometheus reads as it reads any histogram.
+
+OpenVINO GenAI tells neither how many tokens of a prompt were found in the prefix cache nor how often a sequence lost
+its blocks to others, so there are no metrics of these.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BETWEEN_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+_FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Histogram:
+    """Counts of seconds, by upper bounds."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum += seconds
+
+    def totals(self) -> list[int]:
+        """How many are within each bound; the last is how many there are."""
+        total = 0
+        return [total := total + count for count in self.counts]
+
+
+class Counts:
+    """What the engine's thread counts; others only read it."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.prompt_tokens = 0
+        self.first = Histogram(_FIRST_S)
+        self.between = Histogram(_BETWEEN_S)
+        self.running = 0
+        self.waiting = 0
+        self.cache = 0.0
+
+    def now(self, running: int, waiting: int, cache: float) -> None:
+        """Sequences there are, and the part of the cache they hold, 0 to 1."""
+        self.running, self.waiting, self.cache = running, waiting, cache
+
+
+_COUNTERS = {
+    "tokens_total": "Tokens generated",
+    "prompt_tokens_total": "Tokens of prompts whose answer has begun",
+}
+_GAUGES = {
+    "running": "Sequences that run",
+    "waiting": "Requests that wait for a place",
+    "cache_usage": "Part of the cache that running sequences hold, 0 to 1",
+}
+_HISTOGRAMS = {
+    "first_token_seconds": "Time from a request to its first token",
+    "between_tokens_seconds": "Time between two tokens of a sequence",
+}
+
+
+class Metrics:
+    """Counts as Triton's metrics.
+
+    Args:
+        utils: Triton's module for Python models.
+        model: the model's name.
+        version: and version.
+    """
+
+    def __init__(self, utils: Any, model: str, version: str) -> None:
+        self._utils = utils
+        self._labels = {"model": model, "version": version}
+        self._families: list[Any] = []
+        self._written: dict[Any, float] = {}
+        self._gauges = {key: self._one(key, text, gauge=True) for key, text in _GAUGES.items()}
+        self._counters = {key: self._one(key, text) for key, text in _COUNTERS.items()}
+        bounds = {"first_token_seconds": _FIRST_S, "between_tokens_seconds": _BETWEEN_S}
+        self._histograms = {
+            key: self._histogram(key, text, bounds[key]) for key, text in _HISTOGRAMS.items()
+        }
+
+    def write(self, counts: Counts) -> None:
+        """Bring Triton's values to these; a message for each that has changed."""
+        gauges = {"running": counts.running, "waiting": counts.waiting, "cache_usage": counts.cache}
+        for key, value in gauges.items():
+            self._set(self._gauges[key], value)
+        self._raise(self._counters["tokens_total"], counts.tokens)
+        self._raise(self._counters["prompt_tokens_total"], counts.prompt_tokens)
+        for key, histogram in (
+            ("first_token_seconds", counts.first),
+            ("between_tokens_seconds", counts.between),
+        ):
+            totals = histogram.totals()
+            for metric, value in zip(
+                self._histograms[key], (*totals, totals[-1], histogram.sum), strict=True
+            ):
+                self._raise(metric, value)  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of the metrics, then of their families, as Triton demands."""
+        self._gauges, self._counters, self._histograms, self._written = {}, {}, {}, {}
+        self._families.clear()
+
+    def _set(self, metric: Any, value: float) -> None:
+        if self._written.get(metric) != value:
+            metric.set(value)
+            self._written[metric] = value
+
+    def _raise(self, metric: Any, value: float) -> None:
+        if (more := value - self._written.get(metric, 0)) > 0:
+            metric.increment(more)
+            self._written[metric] = value
+
+    def _family(self, name: str, text: str, gauge: bool = False) -> Any:
+        kind = self._utils.MetricFamily.GAUGE if gauge else self._utils.MetricFamily.COUNTER
+        family = self._utils.MetricFamily(name=f"tritonkit_llm_{name}", description=text, kind=kind)
+        self._families.append(family)
+        return family
+
+    def _one(self, name: str, text: str, gauge: bool = False) -> Any:
+        return self._family(name, text, gauge).Metric(labels=self._labels)
+
+    def _histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> list[Any]:
+        """The buckets, the last without a bound, then count and sum."""
+        buckets = self._family(f"{name}_bucket", text)
+        labels: Iterator[str] = iter([*map(str, bounds), "+Inf"])
+        made = [buckets.Metric(labels=self._labels | {"le": bound}) for bound in labels]
+        return [*made, self._one(f"{name}_count", text), self._one(f"{name}_sum", text)]

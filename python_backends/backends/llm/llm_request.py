@@ -1,0 +1,239 @@
+"""A request's inputs as a checked prompt and its sampling; every refusal says where, what was found, what is wanted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from llm_chat import ChatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from llm_chat import Chat
+    from llm_config import Settings
+    from tokenizers import Tokenizer
+
+_MOST_STOPS = 16
+_LONGEST_STOP = 256
+_SEEDS = 2**63 - 1
+
+
+class RequestError(Exception):
+    """The caller's request cannot be answered; the text says why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One checked request.
+
+    Args:
+        prompt: token IDs.
+        max_tokens: of the answer, at most.
+        min_tokens: before which the answer does not end.
+        temperature: 0 for the most likely token.
+        top_p: tokens are drawn from the most likely ones that together have this probability.
+        top_k: tokens are drawn from this many; 0: all.
+        repetition_penalty: 1: none.
+        presence_penalty: 0: none.
+        frequency_penalty: 0: none.
+        seed: of the drawing; None: it differs with each request.
+        stop: strings before the first of which the text ends.
+        ignore_eos: whether the answer goes on to `max_tokens` in any case.
+        logprobs: whether each token's log probability is wanted.
+    """
+
+    prompt: list[int]
+    max_tokens: int
+    min_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    seed: int | None
+    stop: tuple[str, ...]
+    ignore_eos: bool
+    logprobs: bool
+
+
+class Reader:
+    """Reads requests for one model.
+
+    Args:
+        settings: the model's limits.
+        tokenizer: makes tokens of text.
+        chat: makes text of messages; None: the model has no chat template.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: Tokenizer, chat: Chat | None) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._chat = chat
+        # No token stands for more bytes than its name has, so longer texts need not be cut into tokens.
+        widest = max((len(name.encode()) for name in tokenizer.get_vocab()), default=1)
+        self._most_bytes = widest * settings.longest
+
+    def read(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Asked:
+        """Check all inputs of a request, by name; absent ones have their defaults.
+
+        Raises:
+            RequestError: of the first that does not fit.
+        """
+        given = _Inputs(inputs)
+        prompt = self._prompt(given)
+        most = self._max_tokens(given, len(prompt))
+        return Asked(
+            prompt=prompt,
+            max_tokens=most,
+            min_tokens=given.whole("min_tokens", 0, 0, most),
+            temperature=given.number("temperature", 0.0, lambda x: 0 <= x <= 100, "0 to 100"),
+            top_p=given.number("top_p", 1.0, lambda x: 0 < x <= 1, "above 0, at most 1"),
+            top_k=given.whole("top_k", 0, 0, 2**31 - 1),
+            repetition_penalty=given.number("repetition_penalty", 1.0, lambda x: 0 < x <= 100, "above 0, at most 100"),
+            presence_penalty=given.number("presence_penalty", 0.0, lambda x: abs(x) <= 2, "-2 to 2"),
+            frequency_penalty=given.number("frequency_penalty", 0.0, lambda x: abs(x) <= 2, "-2 to 2"),
+            seed=given.whole("seed", 0, 0, _SEEDS) if "seed" in inputs else None,
+            stop=given.stops(),
+            ignore_eos=given.switch("ignore_eos"),
+            logprobs=given.switch("logprobs"),
+        )  # fmt: skip
+
+    def _prompt(self, given: _Inputs) -> list[int]:
+        if ("text" in given) == ("messages" in given):
+            found = "both" if "text" in given else "none of them"
+            raise _unfit("text, messages", found, "exactly one of the two")
+        name = "text" if "text" in given else "messages"
+        text = given.text(name, self._most_bytes)
+        if name == "messages":
+            text = self._chat_prompt(text)
+        if not text:
+            raise _unfit(name, "an empty prompt", "at least one character")
+        if len(_bytes(name, text)) > self._most_bytes:
+            raise self._too_long(name, f"{len(text)} characters")
+        # A template writes the special tokens itself.
+        tokens = self._tokenizer.encode(text, add_special_tokens=name == "text").ids
+        if not tokens:
+            raise _unfit(name, "a prompt without tokens", "at least one token")
+        if len(tokens) >= self._settings.longest:
+            raise self._too_long(name, f"{len(tokens)} tokens")
+        if max(tokens) >= self._settings.vocabulary:
+            known = f"tokens below the {self._settings.vocabulary} that the network knows"
+            raise _unfit(name, f"token {max(tokens)}", known)
+        return list(tokens)
+
+    def _too_long(self, name: str, found: str) -> RequestError:
+        wanted = f"fewer than {self._settings.longest} tokens"
+        return _unfit(name, f"a prompt of {found}", f"{wanted}, so that an answer has room")
+
+    def _chat_prompt(self, text: str) -> str:
+        if self._chat is None:
+            raise _unfit("messages", "a tokenizer without a chat template", "the prompt as text")
+        messages = _messages(text)
+        try:
+            return self._chat.prompt(messages)
+        except ChatError as refused:
+            raise RequestError(f"messages: the chat template refuses them: {refused}") from refused
+
+    def _max_tokens(self, given: _Inputs, prompt: int) -> int:
+        room = self._settings.longest - prompt
+        if "max_tokens" not in given:
+            return min(self._settings.max_tokens, room)
+        return given.whole("max_tokens", 0, 1, room, f" beside a prompt of {prompt} tokens")
+
+
+class _Inputs:
+    """The inputs of a request, by name; every one but `stop` is one value."""
+
+    def __init__(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._inputs = inputs
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._inputs
+
+    def _one(self, name: str) -> Any:
+        values = self._inputs[name].reshape(-1)
+        if len(values) != 1:
+            raise _unfit(name, f"{len(values)} values", "one")
+        return values[0]
+
+    def text(self, name: str, most_bytes: int) -> str:
+        return _utf8(name, self._one(name), most_bytes)
+
+    def whole(self, name: str, default: int, least: int, most: int, why: str = "") -> int:
+        if name not in self._inputs:
+            return default
+        value = int(self._one(name))
+        if not least <= value <= most:
+            raise _unfit(name, value, f"{least} to {most}{why}")
+        return value
+
+    def number(
+        self, name: str, default: float, fits: Callable[[float], bool], wanted: str
+    ) -> float:
+        if name not in self._inputs:
+            return default
+        value = float(self._one(name))
+        if not math.isfinite(value) or not fits(value):
+            raise _unfit(name, value, wanted)
+        return value
+
+    def switch(self, name: str) -> bool:
+        return name in self._inputs and bool(self._one(name))
+
+    def stops(self) -> tuple[str, ...]:
+        if "stop" not in self._inputs:
+            return ()
+        values = self._inputs["stop"].reshape(-1)
+        if len(values) > _MOST_STOPS:
+            raise _unfit("stop", f"{len(values)} strings", f"at most {_MOST_STOPS}")
+        strings = tuple(_utf8("stop", value, 4 * _LONGEST_STOP) for value in values)
+        for string in strings:
+            if not 1 <= len(string) <= _LONGEST_STOP:
+                raise _unfit(
+                    "stop", f"a string of {len(string)} characters", f"1 to {_LONGEST_STOP}"
+                )
+        return strings
+
+
+def _messages(text: str) -> list[Any]:
+    try:
+        messages = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unfit("messages", f"no JSON ({error})", "a list of messages") from error
+    if not isinstance(messages, list) or not messages:
+        found = "an empty list" if messages == [] else type(messages).__name__
+        raise _unfit("messages", found, 'a list of {"role": ..., "content": ...}')
+    for number, message in enumerate(messages):
+        known = isinstance(message, dict)
+        if not known or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+            raise _unfit(
+                f"messages[{number}]", "another value", "an object whose role and content are texts"
+            )
+    return messages
+
+
+def _utf8(name: str, value: Any, most_bytes: int) -> str:
+    data = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+    if len(data) > most_bytes:
+        raise _unfit(name, f"{len(data)} bytes", f"at most {most_bytes}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _unfit(name, f"invalid UTF-8 at byte {error.start}", "UTF-8") from error
+
+
+def _bytes(name: str, text: str) -> bytes:
+    """The text in UTF-8; JSON can name halves of characters, which have none."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _unfit(name, f"half a character at {error.start}", "whole characters") from error
+
+
+def _unfit(name: str, found: object, wanted: str) -> RequestError:
+    return RequestError(f"{name}: found {found}, wanted {wanted}")

@@ -1,0 +1,180 @@
+"""Hands answers on from a thread of its own: a response costs a message to Triton, for which the engine need not wait.
+
+Where this thread is behind, the steps that a sequence made meanwhile leave as one response. It also looks whether
+somebody still waits: that is a message to Triton as well, so each request is asked for at most every 50 ms.
+"""
+
+from __future__ import annotations
+
+import time
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol
+
+from llm_engine import STOP, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from llm_engine import Engine, Sequence, Step
+    from llm_text import AnswerText
+
+_LOOK_S = 0.05
+_METRICS_S = 0.5
+
+
+class Reply(Protocol):
+    """Where one request's responses go, and what is known of its caller."""
+
+    text: AnswerText
+    deadline: float | None
+    """A moment of `time.monotonic()`, seconds."""
+
+    def send(self, text: str, tokens: list[int], logprobs: list[float], end: str | None) -> None:
+        """Send one response; the last one has an end."""
+
+    def fail(self, failure: Failure) -> None:
+        """Send an error as the last response."""
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+
+
+class Sending:
+    """Gives steps to the replies of their sequences, in order.
+
+    Args:
+        write_metrics: is called some times a second while there is something new.
+        log: takes a line about what failed.
+    """
+
+    def __init__(self, write_metrics: Callable[[], None], log: Callable[[str], None]) -> None:
+        self._write_metrics = write_metrics
+        self._log = log
+        self._queue: SimpleQueue[list[Step] | None] = SimpleQueue()
+        self._closed: set[Sequence] = set()
+        """Sequences that were answered before the engine has let go of them."""
+        self._engine: Engine | None = None
+        self._look_at = self._metrics_at = 0.0
+        self._thread = Thread(target=self._run, name="llm-sending", daemon=True)
+
+    def start(self, engine: Engine) -> None:
+        """Begin, with the engine that is told of callers who left."""
+        self._engine = engine
+        self._thread.start()
+
+    def put(self, steps: list[Step]) -> None:
+        """Take the steps of some sequences; none: look whether there is a new one to watch."""
+        self._queue.put(steps)
+
+    def close(self) -> None:
+        """Send what is left, and end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        alive = True
+        stale = False
+        while alive:
+            steps, alive = self._next(stale)
+            for step in steps:
+                self._guarded(step)
+            now = time.monotonic()
+            if now >= self._look_at:
+                self._look_at = now + _LOOK_S
+                self._look(now)
+            stale = stale or bool(steps)
+            if stale and (now >= self._metrics_at or not alive):
+                self._metrics_at = now + _METRICS_S
+                stale = self._metrics()
+
+    def _next(self, stale: bool) -> tuple[list[Step], bool]:
+        """What came, one step for each sequence; False: no more will come."""
+        wait = _LOOK_S if self._engine and self._engine.open else _METRICS_S if stale else None
+        found: dict[Sequence, Step] = {}
+        try:
+            batch = self._queue.get(timeout=wait)
+            while batch is not None:
+                for step in batch:
+                    _merge(found, step)
+                batch = self._queue.get_nowait()
+        except Empty:
+            return list(found.values()), True
+        return list(found.values()), False
+
+    def _guarded(self, step: Step) -> None:
+        """Answer one sequence; what fails there is no other's trouble."""
+        try:
+            self._answer(step)
+        except Exception as error:
+            self._log(f"a response could not be sent: {error!r}")
+            self._close(step.sequence, step.end is not None, Failure("INTERNAL", str(error)))
+
+    def _answer(self, step: Step) -> None:
+        sequence, end = step.sequence, step.end
+        if sequence in self._closed:
+            if end is not None:
+                self._closed.discard(sequence)
+            return
+        reply: Reply = sequence.reply
+        text = reply.text.add(step.tokens)
+        if isinstance(end, Failure) and not reply.text.stopped:
+            reply.fail(end)
+            return
+        if reply.text.stopped:
+            reply.send(text, step.tokens, step.logprobs, STOP)
+            self._close(sequence, end is not None, STOP)
+        elif isinstance(end, str):
+            text += reply.text.end()
+            reply.send(text, step.tokens, step.logprobs, STOP if reply.text.stopped else end)
+        else:
+            reply.send(text, step.tokens, step.logprobs, None)
+
+    def _close(self, sequence: Sequence, ended: bool, end: str | Failure) -> None:
+        """Nothing more is sent; the engine lets go of it where it has not."""
+        if not ended and self._engine:
+            self._closed.add(sequence)
+            self._engine.drop(sequence, end)
+
+    def _look(self, now: float) -> None:
+        """Tell the engine of the sequences nobody waits for, or whose time is over."""
+        if self._engine is None:
+            return
+        for sequence in list(self._engine.open):
+            if sequence in self._closed:
+                continue
+            reply: Reply = sequence.reply
+            if reply.deadline is not None and now >= reply.deadline:
+                self._engine.drop(
+                    sequence, Failure("UNAVAILABLE", "the request's timeout has expired")
+                )
+            elif self._is_cancelled(reply):
+                self._engine.drop(
+                    sequence, Failure("CANCELLED", "the caller has cancelled the request")
+                )
+
+    def _is_cancelled(self, reply: Reply) -> bool:
+        try:
+            return reply.is_cancelled()
+        except Exception as error:
+            self._log(f"whether a request was cancelled is unknown: {error!r}")
+            return False
+
+    def _metrics(self) -> bool:
+        """Write the metrics; whether they go on changing."""
+        try:
+            self._write_metrics()
+        except Exception as error:
+            self._log(f"metrics could not be written: {error!r}")
+        return bool(self._engine and self._engine.open)
+
+
+def _merge(found: dict[Any, Step], step: Step) -> None:
+    """Add a step to what waits of the same sequence."""
+    before = found.get(step.sequence)
+    if before is None:
+        found[step.sequence] = step
+        return
+    before.tokens += step.tokens
+    before.logprobs += step.logprobs
+    before.end = step.end

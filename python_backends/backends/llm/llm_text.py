@@ -1,0 +1,131 @@
+"""Text from tokens as they come: whole characters only, and nothing from a stop string on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tokenizers import Tokenizer
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_MOST_HELD = 8
+"""Tokens that may be part of one character: four bytes, and some to spare. What is no text after these never
+becomes one, and leaves as replacement characters."""
+
+
+class Characters:
+    """The text of one sequence's tokens. A token may be part of a character, which then waits for the others.
+
+    Args:
+        tokenizer: gives text for tokens.
+        silent: tokens that are never text: those that end an answer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, silent: Collection[int] = ()) -> None:
+        self._decode = tokenizer.decode
+        self._silent = silent
+        # Tokens are decoded after those before them: the first word of a text has no space before it.
+        self._before: list[int] = []
+        self._before_text = ""
+        self._held: list[int] = []
+
+    def add(self, tokens: Sequence[int]) -> str:
+        """The characters that these tokens complete."""
+        self._held += [token for token in tokens if token not in self._silent]
+        if not self._held:
+            return ""
+        text = self._decode(self._before + self._held)
+        if text.endswith(_REPLACEMENT) and len(self._held) < _MOST_HELD:
+            return ""
+        return self._leave(text)
+
+    def end(self) -> str:
+        """What is left, valid UTF-8 also where the last character never came to its end."""
+        return self._leave(self._decode(self._before + self._held)) if self._held else ""
+
+    def _leave(self, text: str) -> str:
+        if text.startswith(self._before_text):
+            added = text[len(self._before_text) :]
+        else:  # these tokens changed how those before them read, which have left
+            added = self._decode(self._held)
+        if added:
+            self._before, self._held = self._held[-_MOST_HELD:], []
+            self._before_text = self._decode(self._before)
+        elif len(self._held) >= _MOST_HELD:  # tokens without any text, as special ones
+            self._held = []
+        return added
+
+
+class StopStrings:
+    """Lets text through up to the first of some strings; what may be the beginning of one waits.
+
+    Args:
+        strings: none of them empty.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = strings
+        self._held = ""
+        self.found = False
+
+    def add(self, text: str) -> str:
+        """What may leave now; `found` says whether a stop string is complete."""
+        if not self._strings:
+            return text
+        if self.found or not text:
+            return ""
+        text = self._held + text
+        # The one that is complete first, however the text was cut; then the longer.
+        ends = [(at + len(stop), at) for stop in self._strings if (at := text.find(stop)) >= 0]
+        if ends:
+            self.found = True
+            self._held = ""
+            return text[: min(ends)[1]]
+        keep = len(text) - max(_beginning(text, stop) for stop in self._strings)
+        self._held = text[keep:]
+        return text[:keep]
+
+    def end(self) -> str:
+        """What waited, as no more text comes."""
+        text, self._held = self._held, ""
+        return text
+
+
+def _beginning(text: str, stop: str) -> int:
+    """Length of the longest beginning of `stop` that `text` ends with, `stop` itself apart."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+class AnswerText:
+    """The text of one answer: characters from tokens, up to a stop string.
+
+    Args:
+        tokenizer: gives text for tokens.
+        silent: tokens that are never text.
+        stop: strings before the first of which the text ends.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, silent: Collection[int] = (), stop: Sequence[str] = ()
+    ) -> None:
+        self._characters = Characters(tokenizer, silent)
+        self._stop = StopStrings(stop)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string was found."""
+        return self._stop.found
+
+    def add(self, tokens: Sequence[int]) -> str:
+        """What these tokens add to the text."""
+        return self._stop.add(self._characters.add(tokens))
+
+    def end(self) -> str:
+        """The rest, as no more tokens come."""
+        rest = self._stop.add(self._characters.end())
+        return rest if self.stopped else rest + self._stop.end()

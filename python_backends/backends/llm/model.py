@@ -1,0 +1,150 @@
+"""Triton's backend `llm`: a language model whose requests share one running batch, with answers as streams.
+
+Triton finds this folder under the backend's name and runs it for every model whose config says `backend: "llm"`
+("Python-based backend"). In the `args` it gives, `model_repository` is the folder of the model itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from backend_config import ModelError, check_served_here
+from llm_chat import read_chat
+from llm_config import read_settings
+from llm_engine import Engine, Failure, Overloaded, Sequence, pipeline_maker
+from llm_metrics import Counts, Metrics
+from llm_request import Asked, Reader, RequestError
+from llm_sending import Sending
+from llm_text import AnswerText
+from tokenizers import Tokenizer
+
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+
+class TritonPythonModel:
+    """One language model, with its engine and its threads."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the model; raises TritonModelException where it cannot be served."""
+        config = json.loads(args["model_config"])
+        folder = Path(args["model_repository"]) / args["model_version"]
+        try:
+            check_served_here(config, args["model_instance_kind"], "llm")
+            self._settings = read_settings(config, folder)
+            self._tokenizer = _tokenizer(folder)
+            self._reader = Reader(self._settings, self._tokenizer, read_chat(folder))
+        except ModelError as refused:
+            message = f"model '{args['model_name']}': {refused}"
+            raise pb_utils.TritonModelException(message) from refused
+        # The engine's thread waits at most this long (seconds) until another one lets it go on.
+        sys.setswitchinterval(0.0005)
+        self._counts = Counts()
+        self._metrics = _metrics(args)
+        self._sending = Sending(self._write_metrics, pb_utils.Logger.log_error)
+        make = pipeline_maker(self._settings, str(folder))
+        self._engine = Engine(self._settings, make, self._sending.put, self._counts)
+        self._sending.start(self._engine)
+        pb_utils.Logger.log_info(f"model '{args['model_name']}': {self._settings}")
+
+    def execute(self, requests: list[Any]) -> None:
+        """Begin to answer the requests; each gets its own answer or its own error."""
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                self._begin(request, sender)
+            except RequestError as refused:
+                _fail(sender, Failure("INVALID_ARG", str(refused)))
+            except Overloaded as refused:
+                _fail(sender, Failure("UNAVAILABLE", str(refused)))
+            except Exception as error:
+                pb_utils.Logger.log_error(f"a request could not be read: {error!r}")
+                _fail(sender, Failure("INTERNAL", f"the request could not be read: {error}"))
+
+    def finalize(self) -> None:
+        """End what runs, and free the engine."""
+        self._engine.close()
+        self._sending.close()
+        if self._metrics:
+            self._metrics.close()
+
+    def _begin(self, request: Any, sender: Any) -> None:
+        now = time.monotonic()
+        asked = self._reader.read({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+        text = AnswerText(
+            self._tokenizer, () if asked.ignore_eos else self._settings.stop_tokens, asked.stop
+        )
+        timeout_us = request.timeout()
+        deadline = now + timeout_us / 1e6 if timeout_us else None
+        wanted = frozenset(request.requested_output_names())
+        self._engine.submit(Sequence(asked, now, Responses(sender, asked, text, deadline, wanted)))
+        self._sending.put([])
+
+    def _write_metrics(self) -> None:
+        if self._metrics:
+            self._metrics.write(self._counts)
+
+
+class Responses:
+    """The responses to one request."""
+
+    def __init__(
+        self, sender: Any, asked: Asked, text: AnswerText, deadline: float | None, wanted: frozenset[str]
+    ) -> None:  # fmt: skip
+        self._sender = sender
+        self._asked = asked
+        self._wanted = wanted
+        self.text = text
+        self.deadline = deadline
+        self.is_cancelled = sender.is_cancelled
+
+    def send(self, text: str, tokens: list[int], logprobs: list[float], end: str | None) -> None:
+        """Send one response: few tensors, as each costs as much as a token's whole way else."""
+        values: dict[str, np.ndarray[Any, Any]] = {
+            "text": np.array([text.encode()], np.object_),
+            "tokens": np.array(tokens, np.int64),
+        }
+        if self._asked.logprobs:
+            values["logprobs"] = np.array(logprobs, np.float32)
+        if end is not None:
+            values["finish_reason"] = np.array([end.encode()], np.object_)
+            values["prompt_tokens"] = np.array([len(self._asked.prompt)], np.int32)
+        tensors = [
+            pb_utils.Tensor(name, value) for name, value in values.items() if name in self._wanted
+        ]
+        response = pb_utils.InferenceResponse(tensors)
+        self._sender.send(response, flags=0 if end is None else _FINAL)
+
+    def fail(self, failure: Failure) -> None:
+        """Send an error as the last response."""
+        _fail(self._sender, failure)
+
+
+def _fail(sender: Any, failure: Failure) -> None:
+    error = pb_utils.TritonError(failure.message, getattr(pb_utils.TritonError, failure.code))
+    sender.send(pb_utils.InferenceResponse([], error), flags=_FINAL)
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the library raises no class of its own
+        raise ModelError(f"{folder / 'tokenizer.json'}: {error}") from error
+    # A file may ask for these for training; a prompt is one text, and one too long is refused.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _metrics(args: dict[str, str]) -> Metrics | None:
+    """The model's metrics; None where the server has none."""
+    try:
+        return Metrics(pb_utils, args["model_name"], args["model_version"])
+    except Exception as error:
+        pb_utils.Logger.log_info(f"model '{args['model_name']}': served without metrics: {error}")
+        return None
