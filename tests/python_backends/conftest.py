@@ -7,6 +7,7 @@ ROOT = Path(__file__).parents[2] / "python_backends"
 
 sys.path[:0] = [
     str(ROOT / "backends"),
+    str(ROOT / "backends" / "llm"),
     str(ROOT / "backends" / "onnxruntime"),
     str(ROOT / "backends" / "openvino"),
     str(ROOT / "backends" / "pytorch"),

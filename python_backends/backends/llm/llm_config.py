@@ -1,7 +1,8 @@
 """What a model's configuration and files ask of the engine; what cannot be served is refused here.
 
-Sizes of the cache: the engine keeps keys and values in blocks of 32 tokens, as unsigned bytes, with a scale and
-an offset (8 bytes) for each vector of a head.
+The engine keeps keys and values in blocks of 32 tokens. As `f16` each token's are for themselves; as `u8` they take
+about half the memory, but the keys of a block share one scale for each channel, so an answer changes a little with
+what the engine computes beside it, which can be seen in greedy answers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32
 """Tokens of a block of the cache."""
-_VECTOR_EXTRA = 8
+_SCALE_BYTES = 8  # a scale and an offset
 _LARGEST = 2**31 - 1
 _FILES = ("openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.json")
 
@@ -33,6 +34,7 @@ class Settings:
         blocks: of the cache, of 32 tokens each.
         max_sequences: that run at once; more wait.
         max_batched_tokens: that one step of the engine takes, prompts included.
+        cache_precision: of keys and values, `f16` or `u8`.
         prefix_cache: whether blocks of equal beginnings are computed once.
         threads: of the engine.
         max_waiting: requests that may wait; one more is refused.
@@ -46,6 +48,7 @@ class Settings:
     blocks: int
     max_sequences: int
     max_batched_tokens: int
+    cache_precision: str
     prefix_cache: bool
     threads: int
     max_waiting: int
@@ -76,6 +79,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         raise _unfit(
             "context", context, f"at most the {knows} of config.json's max_position_embeddings"
         )
+    precision = _choice(config, "cache_precision", ("f16", "u8"))
     sequences = _number(config, "max_sequences", 32)
     batched = _number(config, "max_batched_tokens", 256)
     if batched < sequences:
@@ -83,9 +87,10 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     found = Settings(
         context=context,
         max_tokens=_number(config, "max_tokens", min(256, context - 1)),
-        blocks=_blocks(_number(config, "cache_mib", 512), network),
+        blocks=_blocks(_number(config, "cache_mib", 512), block_bytes(network, precision)),
         max_sequences=sequences,
         max_batched_tokens=batched,
+        cache_precision=precision,
         prefix_cache=_choice(config, "prefix_cache", ("true", "false")) == "true",
         threads=_number(config, "threads", cores()),
         max_waiting=_number(config, "max_waiting", 256, least=0),
@@ -120,22 +125,24 @@ def number_of(network: Mapping[str, Any], key: str) -> int:
     return value
 
 
-def block_bytes(network: Mapping[str, Any]) -> int:
+def block_bytes(network: Mapping[str, Any], precision: str) -> int:
     """Bytes of one block of the cache: keys and values of 32 tokens in every layer."""
     heads = number_of(network, "num_attention_heads")
     shared = (
         number_of(network, "num_key_value_heads") if "num_key_value_heads" in network else heads
     )
     size = network.get("head_dim") or number_of(network, "hidden_size") // heads
-    vectors = 2 * number_of(network, "num_hidden_layers") * shared * BLOCK
-    return vectors * (size + _VECTOR_EXTRA)
+    values = 2 * BLOCK * size
+    # In bytes, a scale for each channel of the keys, and one for each token of the values.
+    one = 2 * values if precision == "f16" else values + _SCALE_BYTES * (size + BLOCK)
+    return number_of(network, "num_hidden_layers") * shared * one
 
 
-def _blocks(mib: int, network: Mapping[str, Any]) -> int:
-    blocks = mib * 2**20 // block_bytes(network)
+def _blocks(mib: int, one: int) -> int:
+    """How many blocks of `one` bytes there are room for."""
+    blocks = mib * 2**20 // one
     if blocks < 2:
-        needed = 2 * block_bytes(network) / 2**20
-        raise _unfit("cache_mib", mib, f"room for two blocks, {needed:.1f} MiB")
+        raise _unfit("cache_mib", mib, f"room for two blocks, {2 * one / 2**20:.1f} MiB")
     return blocks
 
 

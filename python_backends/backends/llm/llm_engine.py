@@ -128,8 +128,8 @@ class Engine:
                 self._step()
             self._counts.now(len(self._running), len(self._waiting), self._usage())
         gone = Failure("UNAVAILABLE", "the model is being unloaded")
-        self._end_all([*self._running, *self._waiting], gone)
-        self._waiting.clear()
+        for sequence in [*self._running, *self._waiting]:
+            self._drop(sequence, gone)
         self._lose_pipeline()
 
     def _obey(self) -> bool:
@@ -339,7 +339,7 @@ def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
             # Processes that pin their threads without knowing of each other all take the first cores.
             "ENABLE_CPU_PINNING": False,
             # What `llm_config` counts the cache's bytes by.
-            "KV_CACHE_PRECISION": "u8",
+            "KV_CACHE_PRECISION": settings.cache_precision,
         }
         return ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
 

@@ -7,6 +7,7 @@ somebody still waits: that is a message to Triton as well, so each request is as
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,11 +45,11 @@ class Sending:
     """Gives steps to the replies of their sequences, in order.
 
     Args:
-        write_metrics: is called some times a second while there is something new.
+        write_metrics: is called some times a second while there is something new; says whether there will be more.
         log: takes a line about what failed.
     """
 
-    def __init__(self, write_metrics: Callable[[], None], log: Callable[[str], None]) -> None:
+    def __init__(self, write_metrics: Callable[[], bool], log: Callable[[str], None]) -> None:
         self._write_metrics = write_metrics
         self._log = log
         self._queue: SimpleQueue[list[Step] | None] = SimpleQueue()
@@ -108,7 +109,10 @@ class Sending:
             self._answer(step)
         except Exception as error:
             self._log(f"a response could not be sent: {error!r}")
-            self._close(step.sequence, step.end is not None, Failure("INTERNAL", str(error)))
+            failure = Failure("INTERNAL", f"a response could not be sent: {error}")
+            with suppress(Exception):  # whatever failed before may fail again
+                step.sequence.reply.fail(failure)
+            self._close(step.sequence, step.end is not None, failure)
 
     def _answer(self, step: Step) -> None:
         sequence, end = step.sequence, step.end
@@ -163,10 +167,10 @@ class Sending:
     def _metrics(self) -> bool:
         """Write the metrics; whether they go on changing."""
         try:
-            self._write_metrics()
+            return self._write_metrics() or bool(self._engine and self._engine.open)
         except Exception as error:
             self._log(f"metrics could not be written: {error!r}")
-        return bool(self._engine and self._engine.open)
+            return False
 
 
 def _merge(found: dict[Any, Step], step: Step) -> None:

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_MOST_HELD = 8
-"""Tokens that may be part of one character: four bytes, and some to spare. What is no text after these never
-becomes one, and leaves as replacement characters."""
+_MOST_HELD = 32
+"""Tokens that may wait for the end of a character: four bytes, and more where tokens end in the middle of the next one.
+What is no text after these leaves as replacement characters."""
+_CONTEXT = 8
 
 
 class Characters:
@@ -33,9 +34,10 @@ class Characters:
 
     def add(self, tokens: Sequence[int]) -> str:
         """The characters that these tokens complete."""
-        self._held += [token for token in tokens if token not in self._silent]
-        if not self._held:
-            return ""
+        return "".join([self._add(token) for token in tokens if token not in self._silent])
+
+    def _add(self, token: int) -> str:
+        self._held.append(token)
         text = self._decode(self._before + self._held)
         if text.endswith(_REPLACEMENT) and len(self._held) < _MOST_HELD:
             return ""
@@ -46,12 +48,11 @@ class Characters:
         return self._leave(self._decode(self._before + self._held)) if self._held else ""
 
     def _leave(self, text: str) -> str:
-        if text.startswith(self._before_text):
-            added = text[len(self._before_text) :]
-        else:  # these tokens changed how those before them read, which have left
-            added = self._decode(self._held)
+        # Else these tokens changed how those before them read, which have left.
+        goes_on = text.startswith(self._before_text)
+        added = text[len(self._before_text) :] if goes_on else self._decode(self._held)
         if added:
-            self._before, self._held = self._held[-_MOST_HELD:], []
+            self._before, self._held = self._held[-_CONTEXT:], []
             self._before_text = self._decode(self._before)
         elif len(self._held) >= _MOST_HELD:  # tokens without any text, as special ones
             self._held = []

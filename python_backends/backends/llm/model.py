@@ -85,9 +85,10 @@ class TritonPythonModel:
         self._engine.submit(Sequence(asked, now, Responses(sender, asked, text, deadline, wanted)))
         self._sending.put([])
 
-    def _write_metrics(self) -> None:
+    def _write_metrics(self) -> bool:
         if self._metrics:
             self._metrics.write(self._counts)
+        return self._counts.running + self._counts.waiting > 0
 
 
 class Responses:

@@ -1,0 +1,133 @@
+"""The settings of a language model, and what is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino_genai
+import pytest
+from backend_config import ModelError
+from llm_config import block_bytes, read_settings
+from llm_engine import pipeline_maker
+from openvino import Tensor
+
+from tests.python_backends.llm_network import CONTEXT, EOS, VOCABULARY, write_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's files, which no test changes."""
+    return write_model(tmp_path_factory.mktemp("llm") / "1")
+
+
+def config(**parameters: str) -> dict[str, Any]:
+    """A configuration with these parameters."""
+    texts = {key: {"string_value": value} for key, value in parameters.items()}
+    return {"parameters": texts, "model_transaction_policy": {"decoupled": True}}
+
+
+def test_defaults_come_from_the_files(folder: Path) -> None:
+    """The context is the network's, the stop token that of config.json."""
+    settings = read_settings(config(), folder)
+    assert settings.context == CONTEXT
+    assert settings.stop_tokens == {EOS}
+    assert settings.vocabulary == VOCABULARY
+    assert not settings.static
+    assert settings.prefix_cache
+
+
+def test_parameters_are_read(folder: Path) -> None:
+    """Each has its field."""
+    told = {
+        "context": "128", "max_tokens": "9", "cache_mib": "1", "max_sequences": "3", "max_batched_tokens": "40",
+        "prefix_cache": "false", "threads": "2", "max_waiting": "0", "batching": "static", "cache_precision": "u8",
+    }  # fmt: skip
+    found = read_settings(config(**told), folder)
+    assert (found.context, found.max_tokens, found.max_sequences, found.threads) == (128, 9, 3, 2)
+    assert (found.max_batched_tokens, found.max_waiting, found.static) == (40, 0, True)
+    assert (found.prefix_cache, found.cache_precision) == (False, "u8")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("context", "257"), ("context", "0"), ("context", "x"), ("context", "-1"), ("max_tokens", "256"),
+        ("cache_mib", "0"), ("max_batched_tokens", "8"), ("prefix_cache", "yes"), ("batching", "fast"),
+        ("threads", "0"), ("cache_precision", "u4"), ("max_sequences", "99999999999"), ("context", "٣"),
+    ],
+)  # fmt: skip
+def test_parameters_that_do_not_fit(folder: Path, key: str, value: str) -> None:
+    """The message names the parameter and what was found."""
+    with pytest.raises(ModelError, match=f"parameter {key}: found {value}, wanted"):
+        read_settings(config(**{key: value}), folder)
+
+
+def test_a_cache_without_room(folder: Path, tmp_path: Path) -> None:
+    """A network whose block of the cache is larger than the cache is refused with the size it needs."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    network = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 1000}
+    (tmp_path / "config.json").write_text(json.dumps(network))
+    with pytest.raises(
+        ModelError, match=r"cache_mib: found 1, wanted room for two blocks, 7\.8 MiB"
+    ):
+        read_settings(config(cache_mib="1"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"max_batch_size": 4}, "max_batch_size"),
+        ({"model_transaction_policy": {}}, "decoupled"),
+        ({"instance_group": [{"count": 2}]}, "instance_group"),
+    ],
+)
+def test_shapes_that_cannot_stream(folder: Path, change: dict[str, Any], says: str) -> None:
+    """A batch axis, single answers and several instances are refused."""
+    with pytest.raises(ModelError, match=says):
+        read_settings(config() | change, folder)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"), [([1, 5], {1, 5}), (7, {7}), (None, {EOS})], ids=["list", "one", "none"]
+)
+def test_stop_tokens_of_the_generation_config(tmp_path: Path, found: Any, wanted: set[int]) -> None:
+    """Its own go before those of config.json; there may be several."""
+    folder = write_model(tmp_path / "1")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": found}))
+    assert read_settings(config(), folder).stop_tokens == wanted
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": "two"}'])
+def test_broken_files(tmp_path: Path, text: str) -> None:
+    """What is no JSON object, or has no token IDs, is refused."""
+    folder = write_model(tmp_path / "1")
+    (folder / "generation_config.json").write_text(text)
+    with pytest.raises(ModelError, match=r"generation_config\.json|eos_token_id"):
+        read_settings(config(), folder)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """The message says which one."""
+    folder = write_model(tmp_path / "1")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        read_settings(config(), folder)
+
+
+def test_blocks_are_counted_as_the_engine_has_them(folder: Path) -> None:
+    """By its own count, for both precisions."""
+    network = json.loads((folder / "config.json").read_text())
+    for precision in ("f16", "u8"):
+        told = config(cache_precision=precision, cache_mib="1", threads="1")
+        settings = read_settings(told, folder)
+        pipeline = pipeline_maker(settings, str(folder))()
+        one = openvino_genai.GenerationConfig(max_new_tokens=1, ignore_eos=True)
+        handle = pipeline.add_request(0, Tensor(np.array([[5, 6]], np.int64)), one)
+        pipeline.step()
+        size = pipeline.get_metrics().cache_size_in_bytes
+        assert size == settings.blocks * block_bytes(network, precision)
+        assert handle.can_read()
