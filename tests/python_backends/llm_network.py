@@ -70,7 +70,7 @@ def _info(name: str, shape: ov.PartialShape) -> VariableInfo:
     return info
 
 
-def network(seed: int = 0) -> ov.Model:
+def network(context: int = CONTEXT, seed: int = 0) -> ov.Model:
     """The graph: logits [batch, tokens, vocabulary] of input_ids [batch, tokens]."""
     weights = _Weights(seed)
     names = ("input_ids", "attention_mask", "position_ids")
@@ -80,7 +80,7 @@ def network(seed: int = 0) -> ov.Model:
         node.output(0).set_names({name})
     batch = op.gather(op.shape_of(ids), constant([0]), constant(0))
     x = op.gather(weights(VOCABULARY, WIDTH), ids, constant(0))
-    x = op.add(x, op.gather(weights(CONTEXT, WIDTH), places, constant(0)))
+    x = op.add(x, op.gather(weights(context, WIDTH), places, constant(0)))
     kept = []
     for layer in range(LAYERS):
         query, key, value = (
@@ -147,16 +147,18 @@ def fallback_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def write_model(folder: Path, chat: str | None = CHAT, eos: int | list[int] | None = EOS) -> Path:
+def write_model(
+    folder: Path, chat: str | None = CHAT, eos: int | list[int] | None = EOS, context: int = CONTEXT
+) -> Path:
     """A version's folder with everything that the backend reads."""
     folder.mkdir(parents=True, exist_ok=True)
-    ov.save_model(network(), folder / "openvino_model.xml", compress_to_fp16=False)
+    ov.save_model(network(context), folder / "openvino_model.xml", compress_to_fp16=False)
     config = {
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "hidden_size": WIDTH,
         "vocab_size": VOCABULARY,
-        "max_position_embeddings": CONTEXT,
+        "max_position_embeddings": context,
         "eos_token_id": eos,
     }
     (folder / "config.json").write_text(json.dumps(config))

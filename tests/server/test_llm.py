@@ -1,0 +1,293 @@
+"""Language models in a real Triton: many streams, callers who leave, mistakes among good requests, a killed process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from tests.python_backends.llm_network import CONTEXT, EOS, WORDS, write_model
+from tests.waiting import PATIENCE_S, eventually
+from tritonkit.client import Client
+from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, TritonkitError
+from tritonkit.serve import Endpoint, serve
+from tritonkit.serve.core.supervisor import children
+
+CONFIG = """name: "%s"
+backend: "llm"
+max_batch_size: 0
+model_transaction_policy { decoupled: true }
+input [
+  { name: "text" data_type: TYPE_STRING dims: [1] optional: true },
+  { name: "messages" data_type: TYPE_STRING dims: [1] optional: true },
+  { name: "max_tokens" data_type: TYPE_INT32 dims: [1] optional: true },
+  { name: "min_tokens" data_type: TYPE_INT32 dims: [1] optional: true },
+  { name: "temperature" data_type: TYPE_FP32 dims: [1] optional: true },
+  { name: "top_p" data_type: TYPE_FP32 dims: [1] optional: true },
+  { name: "top_k" data_type: TYPE_INT32 dims: [1] optional: true },
+  { name: "repetition_penalty" data_type: TYPE_FP32 dims: [1] optional: true },
+  { name: "presence_penalty" data_type: TYPE_FP32 dims: [1] optional: true },
+  { name: "frequency_penalty" data_type: TYPE_FP32 dims: [1] optional: true },
+  { name: "seed" data_type: TYPE_INT64 dims: [1] optional: true },
+  { name: "stop" data_type: TYPE_STRING dims: [-1] optional: true },
+  { name: "ignore_eos" data_type: TYPE_BOOL dims: [1] optional: true },
+  { name: "logprobs" data_type: TYPE_BOOL dims: [1] optional: true }
+]
+output [
+  { name: "text" data_type: TYPE_STRING dims: [1] },
+  { name: "tokens" data_type: TYPE_INT64 dims: [-1] },
+  { name: "logprobs" data_type: TYPE_FP32 dims: [-1] },
+  { name: "finish_reason" data_type: TYPE_STRING dims: [1] },
+  { name: "prompt_tokens" data_type: TYPE_INT32 dims: [1] }
+]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+model_warmup [ { name: "first" batch_size: 1
+  inputs { key: "text" value { data_type: TYPE_STRING dims: [1] input_data_file: "text" } }
+  inputs { key: "max_tokens" value { data_type: TYPE_INT32 dims: [1] input_data_file: "max_tokens" } }
+} ]
+"""
+LONG = 8000
+"""Tokens of an answer that takes seconds."""
+LONG_ANSWER = {"text": "w5", "max_tokens": LONG, "ignore_eos": True}
+
+
+def parameters(**values: str) -> str:
+    """Parameters of a configuration."""
+    entry = 'parameters { key: "%s" value { string_value: "%s" } }\n'
+    return "".join(entry % pair for pair in values.items())
+
+
+def write_served(folder: Path, **values: str) -> None:
+    """A model's folder; its first request, at the start, asks for one token: Triton takes one response there."""
+    write_model(folder / "1", context=int(values.get("context", CONTEXT)))
+    (folder / "config.pbtxt").write_text(CONFIG % folder.name + parameters(**values))
+    (folder / "warmup").mkdir()
+    (folder / "warmup" / "text").write_bytes(struct.pack("<I", 2) + b"w5")
+    (folder / "warmup" / "max_tokens").write_bytes(struct.pack("<i", 1))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A Triton with one model of eight places, and one whose single place has no queue."""
+    repository = tmp_path_factory.mktemp("llm") / "repository"
+    write_served(repository / "tiny", cache_mib="1", threads="1", max_sequences="8")
+    write_served(
+        repository / "narrow",
+        cache_mib="2",
+        threads="1",
+        max_sequences="1",
+        max_waiting="0",
+        context="8192",
+    )
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def client(server: Endpoint) -> Iterator[Client]:
+    """A client of it."""
+    with Client(server.grpc, timeout_s=PATIENCE_S) as client:
+        yield client
+
+
+def prompt(number: int) -> str:
+    """One of many prompts, all different."""
+    return " ".join(WORDS[10 + (number * 7 + place) % 150] for place in range(3 + number % 9))
+
+
+def answer(
+    client: Client, model: str = "tiny", **inputs: Any
+) -> tuple[str, list[int], dict[str, Any]]:
+    """The whole text and all tokens of an answer, and its last reply."""
+    text, tokens, last = "", [], {}
+    for reply in client.model(model).stream(inputs=inputs):
+        text += reply["text"].item().decode()
+        tokens += reply["tokens"].tolist()
+        last = {name: reply[name] for name in reply}
+    return text, tokens, last
+
+
+def gauge(server: Endpoint, name: str, model: str = "tiny") -> float:
+    """A metric's value; -1 where there is none."""
+    with urlopen(f"http://{server.metrics}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    found = re.search(
+        rf'^tritonkit_llm_{name}{{[^}}]*model="{model}"[^}}]*}} (\S+)', text, re.MULTILINE
+    )
+    return float(found[1]) if found else -1.0
+
+
+def test_a_stream_of_one_answer(client: Client) -> None:
+    """Text and tokens come in parts that belong together; the last says why it ended."""
+    text, tokens, last = answer(
+        client, text=prompt(1), max_tokens=20, ignore_eos=True, logprobs=True
+    )
+    assert len(tokens) == 20
+    assert text.split() == [WORDS[token] for token in tokens if token != EOS]
+    assert last["finish_reason"].item() == b"length"
+    assert last["prompt_tokens"].item() == len(prompt(1).split())
+    assert len(last["logprobs"]) == len(last["tokens"])
+    assert (last["logprobs"] < 0).all()
+
+
+def test_many_streams_at_once_are_unmixed(client: Client) -> None:
+    """More than there are places: each text is what its prompt alone gives, whatever runs beside it."""
+    inputs = [{"text": prompt(n), "max_tokens": 20 + n, "ignore_eos": True} for n in range(32)]
+    with ThreadPoolExecutor(32) as pool:
+        together = list(pool.map(lambda given: answer(client, **given), inputs))
+    alone = [answer(client, **given) for given in inputs]
+    assert [found[:2] for found in together] == [found[:2] for found in alone]
+    assert [len(found[1]) for found in together] == [20 + n for n in range(32)]
+    assert len({found[0] for found in alone}) == 32
+
+
+def test_sampling_is_repeatable(client: Client) -> None:
+    """By its seed; another seed gives another text, and so does none."""
+    given = {"text": prompt(2), "max_tokens": 30, "temperature": 2.0, "ignore_eos": True}
+    first = answer(client, **given, seed=7)[1]
+    assert answer(client, **given, seed=7)[1] == first
+    others = [answer(client, **given, seed=8)[1], *(answer(client, **given)[1] for _ in range(2))]
+    assert len({tuple(tokens) for tokens in [first, *others]}) == 4
+
+
+def test_a_stop_string_ends_the_text(client: Client) -> None:
+    """Before it, also where it is longer than one token."""
+    text, tokens, _ = answer(client, text=prompt(3), max_tokens=40, ignore_eos=True)
+    words = text.split()
+    stop = f" {words[9]} {words[10]}"
+    found, seen, last = answer(
+        client, text=prompt(3), max_tokens=40, ignore_eos=True, stop=["never", stop]
+    )
+    assert found == text[: text.index(stop)]
+    assert last["finish_reason"].item() == b"stop"
+    assert seen == tokens[: len(seen)]
+    assert len(seen) < 40
+
+
+def test_messages(client: Client) -> None:
+    """They are put into the template."""
+    messages = json.dumps([{"role": "user", "content": "w5 w6"}])
+    assert (
+        answer(client, messages=messages, max_tokens=5)[0]
+        == answer(client, text="<user> w5 w6 <bot>", max_tokens=5)[0]
+    )
+
+
+def test_mistakes_among_good_requests(client: Client) -> None:
+    """Each has its own error, and the others their answers."""
+    wanted = answer(client, text=prompt(4), max_tokens=50, ignore_eos=True)[1]
+
+    def ask(number: int) -> Any:
+        good = {"text": prompt(4), "max_tokens": 50, "ignore_eos": True}
+        bad: list[dict[str, Any]] = [
+            {"max_tokens": 0}, {"max_tokens": CONTEXT}, {"temperature": float("nan")}, {"top_p": 0.0},
+            {"text": b"\xff"}, {"text": "w9 " * CONTEXT}, {"messages": "[]"}, {"stop": [""]},
+        ]  # fmt: skip
+        if number % 2:
+            return answer(client, **good)[1]
+        with pytest.raises((InferenceError, InvalidInput), match="found") as refused:
+            answer(client, **(good | bad[number // 2]))
+        return refused.value
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(ask, range(16)))
+    assert found[1::2] == [wanted] * 8
+
+
+def leave(client: Client) -> None:
+    """Read the beginning of a long answer, and go."""
+    with client.model("narrow").stream(inputs=LONG_ANSWER) as replies:
+        next(replies)
+
+
+def be_late(client: Client) -> None:
+    """Wait for a long answer, but not for long."""
+    with pytest.raises(DeadlineExceeded):
+        list(client.model("narrow").stream(inputs=LONG_ANSWER, timeout_s=0.3))
+
+
+@pytest.mark.parametrize("go", [leave, be_late])
+def test_leaving_frees_the_place(
+    server: Endpoint, client: Client, go: Callable[[Client], None]
+) -> None:
+    """The one place of a model is free for the next, long before the answer would have ended."""
+
+    def tokens() -> float:
+        return gauge(server, "tokens_total", "narrow")
+
+    before = tokens()
+    go(client)
+    eventually(lambda: tokens() > before and not gauge(server, "running", "narrow"), "it is gone")
+    assert tokens() < before + LONG
+    assert gauge(server, "cache_usage", "narrow") == 0
+    assert len(answer(client, "narrow", text="w5", max_tokens=9, ignore_eos=True)[1]) == 9
+    eventually(lambda: not gauge(server, "running", "narrow"), "the place is free")
+
+
+def test_more_than_may_wait(client: Client) -> None:
+    """They are refused at once; who was first gets the whole answer."""
+    with client.model("narrow").stream(inputs=LONG_ANSWER) as replies:
+        tokens = next(replies)["tokens"].tolist()
+        for _ in range(5):
+            with pytest.raises(InferenceError, match="0 requests wait already"):
+                answer(client, "narrow", text="w5")
+        tokens += [token for reply in replies for token in reply["tokens"].tolist()]
+    assert len(tokens) == LONG
+
+
+def test_what_is_measured(server: Endpoint, client: Client) -> None:
+    """Tokens are counted, and both times have as many values as they should."""
+    names = (
+        "tokens_total",
+        "prompt_tokens_total",
+        "first_token_seconds_count",
+        "between_tokens_seconds_count",
+    )
+    answer(client, text="w5 w6", max_tokens=1)
+
+    def settled() -> list[float]:
+        eventually(lambda: gauge(server, "running") == 0, "all have ended")
+        return [gauge(server, name) for name in names]
+
+    before = settled()
+    answer(client, text="w5 w6 w7", max_tokens=11, ignore_eos=True)
+    wanted = [old + more for old, more in zip(before, (11, 3, 1, 10), strict=True)]
+    assert eventually(lambda: settled() == wanted, "the counters rise")
+    assert gauge(server, "waiting") == 0
+
+
+def test_a_killed_process(tmp_path: Path) -> None:
+    """Streams that ran end in errors, and the model answers again as it did."""
+    write_served(tmp_path / "repository" / "tiny", cache_mib="8", threads="1", context="8192")
+    events: list[str] = []
+    options: dict[str, Any] = {"grpc_port": 0, "metrics_port": 0, "finalize_timeout_s": 0}
+    seen = lambda event: events.append(event.kind)  # noqa: E731
+    with (
+        serve(tmp_path / "repository", **options, on_event=seen) as endpoint,
+        Client(endpoint.grpc, timeout_s=PATIENCE_S) as client,
+    ):
+        wanted = answer(client, text="w5", max_tokens=50, ignore_eos=True)[1]
+
+        def read(_: int) -> str:
+            try:
+                return str(len(answer(client, **LONG_ANSWER)[1]))
+            except TritonkitError:
+                return "error"
+
+        with ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(read, number) for number in range(4)]
+            eventually(lambda: gauge(endpoint, "running") > 0, "they run")
+            (stub,) = children(endpoint.pid)
+            os.kill(stub, signal.SIGKILL)
+            assert [one.result() for one in running] == ["error"] * 4
+        eventually(lambda: "stub_back" in events, "the model is loaded again")
+        assert answer(client, text="w5", max_tokens=50, ignore_eos=True)[1] == wanted
