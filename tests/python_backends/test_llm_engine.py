@@ -1,0 +1,328 @@
+"""The engine's loop with OpenVINO GenAI's real pipeline: many sequences, a full cache, callers who leave, faults."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+from llm_config import Settings, read_settings
+from llm_engine import Engine, Failure, Overloaded, Sequence, Step, pipeline_maker
+from llm_metrics import Counts
+from llm_request import Asked
+from llm_sending import Sending
+from llm_text import AnswerText
+
+from tests.python_backends.llm_network import EOS, WORDS, word_tokenizer, write_model
+from tests.waiting import eventually
+
+CONTEXT = 2048
+LONG = 2000
+"""Tokens of an answer that takes a while."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's files, which no test changes."""
+    return write_model(tmp_path_factory.mktemp("llm") / "1", context=CONTEXT)
+
+
+def settings(folder: Path, **parameters: str) -> Settings:
+    """Settings with one thread and a small cache: a MiB is 128 blocks, which are 4096 tokens."""
+    told = {"cache_mib": "1", "threads": "1", "max_sequences": "8"} | parameters
+    texts = {key: {"string_value": value} for key, value in told.items()}
+    return read_settings(
+        {"parameters": texts, "model_transaction_policy": {"decoupled": True}}, folder
+    )
+
+
+class Answers:
+    """An engine, and what it delivered."""
+
+    def __init__(self, settings: Settings, make: Callable[[], Any]) -> None:
+        self.tokens: dict[Sequence, list[int]] = defaultdict(list)
+        self.ends: dict[Sequence, list[Any]] = defaultdict(list)
+        self.order: list[Sequence] = []
+        self.counts = Counts()
+        self._lock = Lock()
+        self.engine = Engine(settings, make, self._take, self.counts)
+
+    def _take(self, steps: list[Step]) -> None:
+        with self._lock:
+            for step in steps:
+                self.order.append(step.sequence)
+                self.tokens[step.sequence] += step.tokens
+                if step.end is not None:
+                    self.ends[step.sequence].append(step.end)
+
+    def ask(self, *prompt: int, tokens: int = 20, ignore_eos: bool = True, **more: Any) -> Sequence:
+        """Submit a sequence."""
+        sequence = Sequence(
+            asked(list(prompt), tokens, ignore_eos=ignore_eos, **more), time.monotonic()
+        )
+        self.engine.submit(sequence)
+        return sequence
+
+    def end(self, sequence: Sequence) -> Any:
+        """Its one end, when it has come."""
+        eventually(lambda: self.ends[sequence], "a sequence ends")
+        (end,) = self.ends[sequence]
+        return end
+
+
+def asked(prompt: list[int], tokens: int, **more: Any) -> Asked:
+    """A request with defaults."""
+    values = {
+        "min_tokens": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,
+        "presence_penalty": 0.0, "frequency_penalty": 0.0, "seed": None, "stop": (), "ignore_eos": False,
+        "logprobs": False,
+    } | more  # fmt: skip
+    return Asked(prompt, tokens, **values)
+
+
+Start = Callable[..., Answers]
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Start engines, which end with the test."""
+    started: list[Answers] = []
+
+    def begin(make: Callable[[], Any] | None = None, **parameters: str) -> Answers:
+        found = settings(folder, **parameters)
+        started.append(Answers(found, make or pipeline_maker(found, str(folder))))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.engine.close()
+
+
+def test_batches_answer_as_each_alone(start: Start) -> None:
+    """Sequences that come and go beside others have the tokens that they have alone; none twice, none lost."""
+    answers = start()
+    prompts = [[5 + n, 9, 30 + n] * (1 + n % 5) for n in range(20)]
+    together = [answers.ask(*prompt, tokens=10 + n) for n, prompt in enumerate(prompts)]
+    assert [answers.end(one) for one in together] == ["length"] * 20
+    for n, prompt in enumerate(prompts):
+        alone = answers.ask(*prompt, tokens=10 + n)
+        assert answers.end(alone) == "length"
+        assert answers.tokens[alone] == answers.tokens[together[n]]
+        assert len(answers.tokens[alone]) == 10 + n
+    assert answers.counts.tokens == 2 * sum(10 + n for n in range(20))
+    assert not answers.engine.open
+
+
+def test_a_full_cache_delays_and_loses_nothing(start: Start) -> None:
+    """Eight sequences of a quarter of the cache each: some are computed twice, and all are whole."""
+    answers = start(prefix_cache="false")
+    running = [answers.ask(5 + n, tokens=1000) for n in range(8)]
+    assert [answers.end(one) for one in running] == ["length"] * 8
+    for number in (0, 7):
+        alone = answers.ask(5 + number, tokens=1000)
+        assert answers.end(alone) == "length"
+        assert answers.tokens[running[number]] == answers.tokens[alone]
+    assert [len(answers.tokens[one]) for one in running] == [1000] * 8
+
+
+def test_the_stop_token_ends_an_answer(start: Start, folder: Path) -> None:
+    """It is the last token; the same request that ignores it goes on."""
+    answers = start()
+    for first in range(5, 60):
+        whole = answers.ask(first, tokens=60)
+        answers.end(whole)
+        if EOS in answers.tokens[whole]:
+            break
+    sequence = answers.ask(first, tokens=60, ignore_eos=False)
+    assert answers.end(sequence) == "stop"
+    tokens = answers.tokens[whole]
+    assert answers.tokens[sequence] == tokens[: tokens.index(EOS) + 1]
+
+
+def test_a_dropped_sequence_frees_its_blocks(start: Start) -> None:
+    """Running ones and waiting ones; each ends once, and the cache is empty after."""
+    answers = start(max_sequences="2")
+    sequences = [answers.ask(5 + n, tokens=LONG) for n in range(6)]
+    eventually(lambda: answers.tokens[sequences[0]], "it runs")
+    gone = Failure("CANCELLED", "gone")
+    for sequence in [*sequences, *sequences]:
+        answers.engine.drop(sequence, gone)
+    assert [answers.end(one) for one in sequences] == [gone] * 6
+    assert len(answers.tokens[sequences[0]]) < LONG
+    eventually(lambda: (answers.counts.running, answers.counts.cache) == (0, 0), "nothing runs")
+    assert answers.end(answers.ask(5, tokens=LONG)) == "length"
+
+
+def test_more_than_may_wait_are_refused(start: Start) -> None:
+    """Two run, one waits; the fourth is refused, and has its place when the others are gone."""
+    answers = start(max_sequences="2", max_waiting="1")
+    three = [answers.ask(5 + n, tokens=500) for n in range(3)]
+    with pytest.raises(Overloaded, match="1 requests wait already"):
+        answers.ask(9)
+    assert [answers.end(one) for one in three] == ["length"] * 3
+    assert answers.end(answers.ask(9)) == "length"
+
+
+def test_static_batches_wait_for_their_last(start: Start) -> None:
+    """The next batch begins when the last sequence of this one has ended."""
+    answers = start(max_sequences="2", batching="static")
+    long, short = answers.ask(5, tokens=300), answers.ask(6, tokens=200)
+    late = answers.ask(7, tokens=5)
+    assert [answers.end(one) for one in (long, short, late)] == ["length"] * 3
+    order = answers.order
+    assert order.index(late) > max(n for n, one in enumerate(order) if one in (long, short))
+
+
+class Failing:
+    """A real pipeline whose nth step fails."""
+
+    def __init__(self, pipeline: Any, at: int) -> None:
+        self._pipeline = pipeline
+        self._left = at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipeline, name)
+
+    def step(self) -> None:
+        """The real one's, or an error."""
+        self._left -= 1
+        if not self._left:
+            raise RuntimeError("out of luck")
+        self._pipeline.step()
+
+
+def test_a_step_that_fails_ends_what_ran(start: Start, folder: Path) -> None:
+    """Those that waited are answered by a new pipeline, and so is what comes then."""
+    make = pipeline_maker(settings(folder, max_sequences="2"), str(folder))
+    made: list[Any] = []
+
+    def failing() -> Any:
+        made.append(Failing(make(), 5 if not made else -1))
+        return made[-1]
+
+    answers = start(failing, max_sequences="2")
+    sequences = [answers.ask(5 + n, tokens=50) for n in range(4)]
+    ends = [answers.end(one) for one in sequences]
+    assert ends[:2] == [Failure("INTERNAL", "a step of the engine failed: out of luck")] * 2
+    assert ends[2:] == ["length"] * 2
+    assert len(made) == 2
+
+
+def test_a_request_the_engine_refuses(start: Start) -> None:
+    """It alone has an error."""
+    answers = start()
+    good = answers.ask(5, tokens=200)
+    bad = answers.ask(5, tokens=4, min_tokens=9)
+    assert answers.end(bad).code == "INTERNAL"
+    assert answers.end(good) == "length"
+
+
+def test_closing_ends_everything(folder: Path) -> None:
+    """What runs and what waits gets an error, at once."""
+    found = settings(folder, max_sequences="1")
+    answers = Answers(found, pipeline_maker(found, str(folder)))
+    sequences = [answers.ask(5 + n, tokens=LONG) for n in range(3)]
+    answers.engine.close()
+    assert [answers.end(one).code for one in sequences] == ["UNAVAILABLE"] * 3
+
+
+class Collected:
+    """A reply that keeps what was sent, and may fail or be given up by its caller."""
+
+    def __init__(self, stop: tuple[str, ...] = (), fails: bool = False) -> None:
+        self.text = AnswerText(word_tokenizer(), (), stop)
+        self.deadline: float | None = None
+        self.cancelled = False
+        self.sent: list[Any] = []
+        self._fails = fails
+
+    def send(self, text: str, tokens: list[int], logprobs: list[float], end: str | None) -> None:
+        """Keep what is sent."""
+        if self._fails:
+            raise RuntimeError("no way to send")
+        self.sent.append((text, tokens, end))
+
+    def fail(self, failure: Failure) -> None:
+        """Keep the error."""
+        self.sent.append(failure)
+
+    def is_cancelled(self) -> bool:
+        """Whether the test has cancelled it."""
+        return self.cancelled
+
+    def last(self) -> Any:
+        """What ended it."""
+        eventually(lambda: self.sent and self._ended(), "an answer ends")
+        return self.sent[-1]
+
+    def _ended(self) -> bool:
+        last = self.sent[-1]
+        return isinstance(last, Failure) or last[2] is not None
+
+
+Send = Callable[..., Collected]
+
+
+@pytest.fixture
+def send(folder: Path) -> Iterator[Send]:
+    """Ask an engine whose answers go through a sending thread."""
+    found = settings(folder, max_sequences="4")
+    sending = Sending(lambda: False, lambda line: None)
+    engine = Engine(found, pipeline_maker(found, str(folder)), sending.put, Counts())
+    sending.start(engine)
+
+    def ask(tokens: int, deadline_s: float | None = None, **more: Any) -> Collected:
+        reply = Collected(**more)
+        now = time.monotonic()
+        reply.deadline = None if deadline_s is None else now + deadline_s
+        engine.submit(Sequence(asked([5, 6], tokens, ignore_eos=True), now, reply))
+        sending.put([])
+        return reply
+
+    yield ask
+    engine.close()
+    sending.close()
+    assert not engine.open
+
+
+def test_replies_are_whole(send: Send) -> None:
+    """Every token is sent once, in order, with its text."""
+    reply = send(100)
+    assert reply.last()[2] == "length"
+    tokens = [token for _, part, _ in reply.sent for token in part]
+    assert len(tokens) == 100
+    assert "".join(text for text, _, _ in reply.sent).split() == [
+        WORDS[token] for token in tokens if token != EOS
+    ]
+
+
+def test_a_stop_string_stops_the_engine(send: Send) -> None:
+    """The reply ends with it, and once only; the engine gives the place to others."""
+    whole = send(100)
+    whole.last()
+    words = "".join(text for text, _, _ in whole.sent).split()
+    replies = [send(LONG, stop=(words[7],)) for _ in range(8)]
+    for reply in replies:
+        assert reply.last()[2] == "stop"
+        text = "".join(text for text, _, _ in reply.sent)
+        assert text.split() == words[: words.index(words[7])]
+
+
+def test_callers_who_left_and_time_that_is_over(send: Send) -> None:
+    """Their sequences end long before their last token."""
+    gone, late, good = send(LONG), send(LONG, deadline_s=0.0), send(300)
+    gone.cancelled = True
+    assert gone.last().code == "CANCELLED"
+    assert late.last().code == "UNAVAILABLE"
+    assert good.last()[2] == "length"
+
+
+def test_a_reply_that_cannot_be_sent(send: Send) -> None:
+    """It is tried as an error, and hurts no other."""
+    bad, good = send(LONG, fails=True), send(200)
+    assert bad.last().code == "INTERNAL"
+    assert good.last()[2] == "length"
