@@ -143,6 +143,32 @@ def test_the_stop_token_ends_an_answer(start: Start, folder: Path) -> None:
     assert answers.tokens[sequence] == tokens[: tokens.index(EOS) + 1]
 
 
+def test_a_model_without_a_stop_token(tmp_path: Path) -> None:
+    """Its answers end by their length, whatever their least."""
+    folder = write_model(tmp_path / "1", eos=None, context=CONTEXT)
+    found = settings(folder)
+    answers = Answers(found, pipeline_maker(found, str(folder)))
+    one = answers.ask(5, tokens=60, ignore_eos=False, min_tokens=20)
+    assert answers.end(one) == "length"
+    assert len(answers.tokens[one]) == 60
+    answers.engine.close()
+
+
+def test_the_least_number_of_tokens(start: Start) -> None:
+    """Before it the stop token is not drawn; where it is ignored it may be."""
+    answers = start()
+    for first in range(5, 60):
+        whole = answers.ask(first, tokens=60, min_tokens=50)
+        answers.end(whole)
+        if EOS in answers.tokens[whole][:50]:
+            break
+    assert EOS in answers.tokens[whole][:50]
+    one = answers.ask(first, tokens=60, min_tokens=50, ignore_eos=False)
+    answers.end(one)
+    assert EOS not in answers.tokens[one][:50]
+    assert len(answers.tokens[one]) >= 50
+
+
 def test_a_dropped_sequence_frees_its_blocks(start: Start) -> None:
     """Running ones and waiting ones; each ends once, and the cache is empty after."""
     answers = start(max_sequences="2")
@@ -216,7 +242,7 @@ def test_a_request_the_engine_refuses(start: Start) -> None:
     """It alone has an error."""
     answers = start()
     good = answers.ask(5, tokens=200)
-    bad = answers.ask(5, tokens=4, min_tokens=9)
+    bad = answers.ask(5, tokens=4, min_tokens=9, ignore_eos=False)
     assert answers.end(bad).code == "INTERNAL"
     assert answers.end(good) == "length"
 

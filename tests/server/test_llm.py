@@ -266,7 +266,7 @@ def test_what_is_measured(server: Endpoint, client: Client) -> None:
 
 
 def test_a_killed_process(tmp_path: Path) -> None:
-    """Streams that ran end in errors, and the model answers again as it did."""
+    """The model answers again as it did. Triton never ends the streams that ran: their callers' deadlines do."""
     write_served(tmp_path / "repository" / "tiny", cache_mib="8", threads="1", context="8192")
     events: list[str] = []
     options: dict[str, Any] = {"grpc_port": 0, "metrics_port": 0, "finalize_timeout_s": 0}
@@ -279,7 +279,7 @@ def test_a_killed_process(tmp_path: Path) -> None:
 
         def read(_: int) -> str:
             try:
-                return str(len(answer(client, **LONG_ANSWER)[1]))
+                return str(len(list(client.model("tiny").stream(inputs=LONG_ANSWER, timeout_s=6))))
             except TritonkitError:
                 return "error"
 

@@ -294,11 +294,13 @@ def _config_maker(settings: Settings) -> Callable[[Asked], Any]:
     def make(asked: Asked) -> Any:
         config = GenerationConfig()
         config.max_new_tokens = asked.max_tokens
-        config.min_new_tokens = asked.min_tokens
         config.ignore_eos = asked.ignore_eos or not settings.stop_tokens
-        if settings.stop_tokens and not asked.ignore_eos:
-            config.eos_token_id = min(settings.stop_tokens)
-            config.stop_token_ids = set(settings.stop_tokens)
+        # The engine refuses a configuration without any, also where they are ignored.
+        stops = set(settings.stop_tokens) or {0}
+        config.eos_token_id = min(stops)
+        config.stop_token_ids = stops
+        # It would forbid the tokens that are ignored.
+        config.min_new_tokens = 0 if config.ignore_eos else asked.min_tokens
         config.repetition_penalty = asked.repetition_penalty
         config.presence_penalty = asked.presence_penalty
         config.frequency_penalty = asked.frequency_penalty
