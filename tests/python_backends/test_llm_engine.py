@@ -16,6 +16,7 @@ from llm_metrics import Counts
 from llm_request import Asked
 from llm_sending import Sending
 from llm_text import AnswerText
+from llm_watch import Watch
 
 from tests.python_backends.llm_network import EOS, WORDS, word_tokenizer, write_model
 from tests.waiting import eventually
@@ -297,19 +298,21 @@ Send = Callable[..., Collected]
 def send(folder: Path) -> Iterator[Send]:
     """Ask an engine whose answers go through a sending thread."""
     found = settings(folder, max_sequences="4")
-    sending = Sending(lambda: False, lambda line: None)
+    sending = Sending(lambda line: None)
     engine = Engine(found, pipeline_maker(found, str(folder)), sending.put, Counts())
     sending.start(engine)
+    watch = Watch(engine, lambda: False, lambda line: None)
 
     def ask(tokens: int, deadline_s: float | None = None, **more: Any) -> Collected:
         reply = Collected(**more)
         now = time.monotonic()
         reply.deadline = None if deadline_s is None else now + deadline_s
         engine.submit(Sequence(asked([5, 6], tokens, ignore_eos=True), now, reply))
-        sending.put([])
+        watch.wake()
         return reply
 
     yield ask
+    watch.close()
     engine.close()
     sending.close()
     assert not engine.open

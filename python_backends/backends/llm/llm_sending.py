@@ -1,12 +1,10 @@
 """Hands answers on from a thread of its own: a response costs a message to Triton, for which the engine need not wait.
 
-Where this thread is behind, the steps that a sequence made meanwhile leave as one response. It also looks whether
-somebody still waits: that is a message to Triton as well, so each request is asked for at most every 50 ms.
+Where this thread is behind, the steps that a sequence made meanwhile leave as one response.
 """
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
 
     from llm_engine import Engine, Sequence, Step
     from llm_text import AnswerText
-
-_LOOK_S = 0.05
-_METRICS_S = 0.5
 
 
 class Reply(Protocol):
@@ -45,27 +40,24 @@ class Sending:
     """Gives steps to the replies of their sequences, in order.
 
     Args:
-        write_metrics: is called some times a second while there is something new; says whether there will be more.
         log: takes a line about what failed.
     """
 
-    def __init__(self, write_metrics: Callable[[], bool], log: Callable[[str], None]) -> None:
-        self._write_metrics = write_metrics
+    def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._queue: SimpleQueue[list[Step] | None] = SimpleQueue()
         self._closed: set[Sequence] = set()
         """Sequences that were answered before the engine has let go of them."""
         self._engine: Engine | None = None
-        self._look_at = self._metrics_at = 0.0
         self._thread = Thread(target=self._run, name="llm-sending", daemon=True)
 
     def start(self, engine: Engine) -> None:
-        """Begin, with the engine that is told of callers who left."""
+        """Begin, with the engine that is told of answers that ended before it."""
         self._engine = engine
         self._thread.start()
 
     def put(self, steps: list[Step]) -> None:
-        """Take the steps of some sequences; none: look whether there is a new one to watch."""
+        """Take the steps of some sequences."""
         self._queue.put(steps)
 
     def close(self) -> None:
@@ -75,26 +67,16 @@ class Sending:
 
     def _run(self) -> None:
         alive = True
-        stale = False
         while alive:
-            steps, alive = self._next(stale)
+            steps, alive = self._next()
             for step in steps:
                 self._guarded(step)
-            now = time.monotonic()
-            if now >= self._look_at:
-                self._look_at = now + _LOOK_S
-                self._look(now)
-            stale = stale or bool(steps)
-            if stale and (now >= self._metrics_at or not alive):
-                self._metrics_at = now + _METRICS_S
-                stale = self._metrics()
 
-    def _next(self, stale: bool) -> tuple[list[Step], bool]:
+    def _next(self) -> tuple[list[Step], bool]:
         """What came, one step for each sequence; False: no more will come."""
-        wait = _LOOK_S if self._engine and self._engine.open else _METRICS_S if stale else None
         found: dict[Sequence, Step] = {}
+        batch = self._queue.get()
         try:
-            batch = self._queue.get(timeout=wait)
             while batch is not None:
                 for step in batch:
                     _merge(found, step)
@@ -139,38 +121,6 @@ class Sending:
         if not ended and self._engine:
             self._closed.add(sequence)
             self._engine.drop(sequence, end)
-
-    def _look(self, now: float) -> None:
-        """Tell the engine of the sequences nobody waits for, or whose time is over."""
-        if self._engine is None:
-            return
-        for sequence in list(self._engine.open):
-            if sequence in self._closed:
-                continue
-            reply: Reply = sequence.reply
-            if reply.deadline is not None and now >= reply.deadline:
-                self._engine.drop(
-                    sequence, Failure("UNAVAILABLE", "the request's timeout has expired")
-                )
-            elif self._is_cancelled(reply):
-                self._engine.drop(
-                    sequence, Failure("CANCELLED", "the caller has cancelled the request")
-                )
-
-    def _is_cancelled(self, reply: Reply) -> bool:
-        try:
-            return reply.is_cancelled()
-        except Exception as error:
-            self._log(f"whether a request was cancelled is unknown: {error!r}")
-            return False
-
-    def _metrics(self) -> bool:
-        """Write the metrics; whether they go on changing."""
-        try:
-            return self._write_metrics() or bool(self._engine and self._engine.open)
-        except Exception as error:
-            self._log(f"metrics could not be written: {error!r}")
-            return False
 
 
 def _merge(found: dict[Any, Step], step: Step) -> None:

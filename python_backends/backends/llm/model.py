@@ -22,6 +22,7 @@ from llm_metrics import Counts, Metrics
 from llm_request import Asked, Reader, RequestError
 from llm_sending import Sending
 from llm_text import AnswerText
+from llm_watch import Watch
 from tokenizers import Tokenizer
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -46,10 +47,11 @@ class TritonPythonModel:
         sys.setswitchinterval(0.0005)
         self._counts = Counts()
         self._metrics = _metrics(args)
-        self._sending = Sending(self._write_metrics, pb_utils.Logger.log_error)
+        self._sending = Sending(pb_utils.Logger.log_error)
         make = pipeline_maker(self._settings, str(folder))
         self._engine = Engine(self._settings, make, self._sending.put, self._counts)
         self._sending.start(self._engine)
+        self._watch = Watch(self._engine, self._write_metrics, pb_utils.Logger.log_error)
         pb_utils.Logger.log_info(f"model '{args['model_name']}': {self._settings}")
 
     def execute(self, requests: list[Any]) -> None:
@@ -68,6 +70,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """End what runs, and free the engine."""
+        self._watch.close()
         self._engine.close()
         self._sending.close()
         if self._metrics:
@@ -83,7 +86,7 @@ class TritonPythonModel:
         deadline = now + timeout_us / 1e6 if timeout_us else None
         wanted = frozenset(request.requested_output_names())
         self._engine.submit(Sequence(asked, now, Responses(sender, asked, text, deadline, wanted)))
-        self._sending.put([])
+        self._watch.wake()
 
     def _write_metrics(self) -> bool:
         if self._metrics:

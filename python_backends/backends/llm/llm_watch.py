@@ -1,0 +1,92 @@
+"""Watches callers and writes metrics, in a thread of its own: both are messages to Triton, which no token waits for."""
+
+from __future__ import annotations
+
+import time
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from llm_engine import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from llm_engine import Engine
+    from llm_sending import Reply
+
+_LOOK_S = 0.05
+"""Each request is asked for at most this often."""
+_METRICS_S = 0.5
+
+
+class Watch:
+    """Ends sequences nobody waits for, or whose time is over.
+
+    Args:
+        engine: has the sequences.
+        write_metrics: says whether there will be more to write.
+        log: takes a line about what failed.
+    """
+
+    def __init__(
+        self, engine: Engine, write_metrics: Callable[[], bool], log: Callable[[str], None]
+    ) -> None:
+        self._engine = engine
+        self._write_metrics = write_metrics
+        self._log = log
+        self._woken = Event()
+        self._ended = False
+        self._thread = Thread(target=self._run, name="llm-watch", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is a new sequence."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended = True
+        self._woken.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        look_at = metrics_at = 0.0
+        stale = False
+        while not self._ended:
+            wait = _LOOK_S if self._engine.open else _METRICS_S if stale else None
+            stale = self._woken.wait(wait) or stale
+            self._woken.clear()
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_S
+                self._look(now)
+            if stale and now >= metrics_at:
+                metrics_at = now + _METRICS_S
+                stale = self._metrics()
+
+    def _look(self, now: float) -> None:
+        for sequence in list(self._engine.open):
+            reply: Reply = sequence.reply
+            if reply.deadline is not None and now >= reply.deadline:
+                self._engine.drop(
+                    sequence, Failure("UNAVAILABLE", "the request's timeout has expired")
+                )
+            elif self._is_cancelled(reply):
+                self._engine.drop(
+                    sequence, Failure("CANCELLED", "the caller has cancelled the request")
+                )
+
+    def _is_cancelled(self, reply: Reply) -> bool:
+        try:
+            return reply.is_cancelled()
+        except Exception as error:
+            self._log(f"whether a request was cancelled is unknown: {error!r}")
+            return False
+
+    def _metrics(self) -> bool:
+        """Write the metrics; whether they go on changing."""
+        try:
+            return self._write_metrics() or bool(self._engine.open)
+        except Exception as error:
+            self._log(f"metrics could not be written: {error!r}")
+            return False
