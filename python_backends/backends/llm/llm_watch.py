@@ -85,8 +85,9 @@ class Watch:
 
     def _metrics(self) -> bool:
         """Write the metrics; whether they go on changing."""
+        busy = bool(self._engine.open)  # before: what ends meanwhile is written the next time
         try:
-            return self._write_metrics() or bool(self._engine.open)
+            return self._write_metrics() or busy
         except Exception as error:
             self._log(f"metrics could not be written: {error!r}")
             return False

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -89,13 +90,19 @@ class TritonPythonModel:
         self._watch.wake()
 
     def _write_metrics(self) -> bool:
+        """Whether they go on changing, as it was before: what changes meanwhile is written the next time."""
+        busy = self._counts.running + self._counts.waiting > 0
         if self._metrics:
             self._metrics.write(self._counts)
-        return self._counts.running + self._counts.waiting > 0
+        return busy
 
 
 class Responses:
-    """The responses to one request."""
+    """The responses to one request.
+
+    Triton forgets a request with its last response, and reads freed memory where it is asked after that whether the
+    request was cancelled. So one of the two waits for the other.
+    """
 
     def __init__(
         self, sender: Any, asked: Asked, text: AnswerText, deadline: float | None, wanted: frozenset[str]
@@ -105,7 +112,8 @@ class Responses:
         self._wanted = wanted
         self.text = text
         self.deadline = deadline
-        self.is_cancelled = sender.is_cancelled
+        self._ending = Lock()
+        self._ended = False
 
     def send(self, text: str, tokens: list[int], logprobs: list[float], end: str | None) -> None:
         """Send one response: few tensors, as each costs as much as a token's whole way else."""
@@ -122,11 +130,24 @@ class Responses:
             pb_utils.Tensor(name, value) for name, value in values.items() if name in self._wanted
         ]
         response = pb_utils.InferenceResponse(tensors)
-        self._sender.send(response, flags=0 if end is None else _FINAL)
+        if end is None:
+            self._sender.send(response)
+            return
+        with self._ending:
+            self._ended = True
+            self._sender.send(response, flags=_FINAL)
 
     def fail(self, failure: Failure) -> None:
-        """Send an error as the last response."""
-        _fail(self._sender, failure)
+        """Send an error as the last response, where none was sent."""
+        with self._ending:
+            if not self._ended:
+                self._ended = True
+                _fail(self._sender, failure)
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        with self._ending:
+            return not self._ended and bool(self._sender.is_cancelled())
 
 
 def _fail(sender: Any, failure: Failure) -> None:
