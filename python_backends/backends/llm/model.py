@@ -27,6 +27,8 @@ from llm_watch import Watch
 from tokenizers import Tokenizer
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_STATUS = {"INVALID_ARG": "INVALID_ARGUMENT"}
+"""As gRPC names what pb_utils names otherwise."""
 
 
 class TritonPythonModel:
@@ -151,7 +153,10 @@ class Responses:
 
 
 def _fail(sender: Any, failure: Failure) -> None:
-    error = pb_utils.TritonError(failure.message, getattr(pb_utils.TritonError, failure.code))
+    # Triton 2.51 gives an error in a stream no status but its text: callers read it there.
+    name = _STATUS.get(failure.code, failure.code)
+    code = getattr(pb_utils.TritonError, failure.code)
+    error = pb_utils.TritonError(f"{name}: {failure.message}", code)
     sender.send(pb_utils.InferenceResponse([], error), flags=_FINAL)
 
 

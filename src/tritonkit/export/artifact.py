@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec import Spec, Tensor
+from tritonkit.spec.language import LANGUAGE_INPUTS, LANGUAGE_OUTPUTS
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -41,6 +42,8 @@ class TensorInfo:
     dtype: DataType
     shape: tuple[int, ...]
     axes: tuple[str, ...] = ()
+    optional: bool = False
+    """Of an input: whether a request may leave it out."""
 
     @classmethod
     def of(cls, name: str, tensor: Tensor) -> TensorInfo:
@@ -67,6 +70,9 @@ class Signature:
     def declared(cls, spec: Spec) -> Signature:
         """What `network.inputs` and `network.outputs` of a spec say."""
         network = spec.model.network
+        if network.llm:
+            inputs = tuple(TensorInfo(*each, optional=True) for each in LANGUAGE_INPUTS)
+            return cls(inputs, tuple(TensorInfo(*each) for each in LANGUAGE_OUTPUTS), False)
         inputs = tuple(TensorInfo.of(*item) for item in network.inputs.items())
         outputs = tuple(TensorInfo.of(*item) for item in network.outputs.items())
         return cls(inputs, outputs, spec.model.serving.max_batch_size != 0)

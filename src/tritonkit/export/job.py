@@ -10,6 +10,8 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact, Signature
+from tritonkit.export.checkpoint import Checkpoint
+from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import mean_cosine
 from tritonkit.export.onnx_file import (
     check_against_spec,
@@ -65,6 +67,12 @@ class Job:
     def base(self) -> Artifact:
         """The network as an FP32 ONNX artifact, checked against its reference."""
         return self._base()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """Of a language model: the folder that its variants are made from."""
+        cache = self._weights
+        return find_checkpoint(self.spec, cache.folder, fresh=cache.fresh, say=self.say)
 
     @property
     def onnx(self) -> Path:

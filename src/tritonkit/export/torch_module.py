@@ -52,7 +52,7 @@ def load_teacher(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -
 def make_module(spec: Spec, hook: str, field: str) -> Any:
     """What a factory of the model's folder returns, with every generator seeded."""
     torch = need("torch", "build")
-    _seed(torch)
+    seed_all(torch)
     module = load_hook(spec, hook, field)()
     if not isinstance(module, torch.nn.Module):
         raise BuildError(
@@ -141,7 +141,7 @@ def outputs_of(module: Callable[..., Any], inputs: Iterable[Any]) -> list[Any]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def _seed(torch: Any) -> None:
+def seed_all(torch: Any) -> None:
     """Make training and initialization repeatable."""
     import numpy as np
 

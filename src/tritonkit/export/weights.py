@@ -29,9 +29,9 @@ class WeightCache:
         self, folder: Path, spec: Spec, *, fresh: bool = False,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
-        self._folder = folder
+        self.folder = folder
         self._spec = spec
-        self._fresh = fresh
+        self.fresh = fresh
         self._warn = warn
         self._made: set[str] = set()
 
@@ -40,9 +40,9 @@ class WeightCache:
 
         torch does not notice a flipped bit, so the digest is checked first.
         """
-        if self._fresh and name not in self._made:
+        if self.fresh and name not in self._made:
             return None
-        for file in sorted(self._folder.glob(f"{self._stem(name)}-*.pt")):
+        for file in sorted(self.folder.glob(f"{self._stem(name)}-*.pt")):
             try:
                 if sha256_file(file) != file.stem.rpartition("-")[2]:
                     raise ValueError("its content is not what its hash says")
@@ -57,13 +57,13 @@ class WeightCache:
 
     def store(self, name: str, state: dict[str, Any]) -> None:
         """Cache weights, in place of older ones of that name."""
-        for old in self._folder.glob(f"weights-{name}-*"):
+        for old in self.folder.glob(f"weights-{name}-*"):
             old.unlink(missing_ok=True)
         # Through memory: on a full disk torch reports positions in an archive, or ends the process.
         content = io.BytesIO()
         need("torch", "build").save(state, content)
         digest = hashlib.sha256(content.getbuffer()).hexdigest()
-        write_whole(self._folder / f"{self._stem(name)}-{digest}.pt", content.getbuffer())
+        write_whole(self.folder / f"{self._stem(name)}-{digest}.pt", content.getbuffer())
         self._made.add(name)
 
     def _stem(self, name: str) -> str:

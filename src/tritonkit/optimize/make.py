@@ -8,7 +8,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
@@ -20,6 +22,7 @@ from tritonkit.export.job import Job
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
+from tritonkit.optimize.llm.quality import measure_language
 from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.optimize.variants import PLAIN, Form, Variant, variant_of
 from tritonkit.optimize.variants.int8_cpu import cpu_kind
@@ -31,6 +34,7 @@ __all__ = ["BuildPlan", "build", "job_of", "plan"]
 _RESERVED = ("artifact.json", "manifest.json", "timing.json")
 _EXTRAS = {
     "build": (),
+    "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),
     "optimize": ("nncf", "openvino", "torch-pruning", "torchao"),
     "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),
@@ -56,7 +60,7 @@ def plan(
     it lies in the cache."""
     variant = variant_of(spec, variant)
     made_by = [part for part in (variant.form, variant.transform) if part is not None]
-    code = {Path(sys.modules[part.make.__module__].__file__ or "") for part in made_by}
+    code = {_module(part.make) for part in made_by}
     extra = made_by[-1].extra if made_by else "build"
     try:
         tools = tool_versions(spec, _EXTRAS[extra])
@@ -73,6 +77,12 @@ def plan(
         ) from error
     cached = None if force else cache.find(spec.name, variant.name, source_hash)
     return BuildPlan(spec, variant, source_hash, tools, cached)
+
+
+def _module(make: Any) -> Path:
+    """The file that makes a form; a table may have fixed some of its arguments."""
+    function = make.func if isinstance(make, partial) else make
+    return Path(sys.modules[function.__module__].__file__ or "")
 
 
 def job_of(
@@ -125,6 +135,9 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
     form = what.variant.form
     if form is None:
         signature = _copy_python(spec, folder)
+    elif spec.model.network.llm:
+        notes, signature = _made(form, job, what, folder), Signature.declared(spec)
+        measured = measure_language(job, folder)
     else:
         notes = _made(form, job, what, folder)
         # Every other form keeps what the FP32 file takes and gives.

@@ -15,7 +15,16 @@ from tritonkit.export.timing import Timed, VariantTiming, find_timing, time_toge
 from tritonkit.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.runtimes import RUNTIMES, Runner
-from tritonkit.optimize.variants import AUTO, PLAIN, PYTHON, Variant, variant_names, variant_of
+from tritonkit.optimize.variants import (
+    AUTO,
+    LLM_FORMS,
+    LLM_PLAIN,
+    PLAIN,
+    PYTHON,
+    Variant,
+    variant_names,
+    variant_of,
+)
 from tritonkit.spec import Spec
 
 __all__ = ["Result", "choose", "evaluate", "judged", "wanted_variants"]
@@ -74,6 +83,8 @@ def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
     onnx-fp32 where others are compared with it."""
     if spec.model.network.python:
         return (variant_of(spec),)
+    if spec.model.network.llm:
+        return _of_language_model(spec, asked)
     serving, quality = spec.model.serving.variant, spec.model.quality
     compared = quality.max_size_ratio is not None or quality.max_latency_ratio is not None
     names: list[str] = [PLAIN] if asked or compared or serving == AUTO else []
@@ -85,6 +96,19 @@ def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
         else:
             names.append(name)
     names += spec.model.optimize.variants if serving == AUTO else [serving]
+    return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
+
+
+def _of_language_model(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
+    names = [LLM_PLAIN] if asked else []
+    for name in asked:
+        if name == "all":
+            names += LLM_FORMS
+        elif name == "spec":
+            names += spec.model.optimize.variants
+        else:
+            names.append(name)
+    names.append(variant_of(spec).name)
     return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
 
 
@@ -132,7 +156,7 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
         BuildError: the one the spec names could not be made.
         GateError: it may not be published; with `auto`, none may.
     """
-    name = PYTHON if spec.model.network.python else spec.model.serving.variant
+    name = variant_of(spec).name if _alone(spec) else spec.model.serving.variant
     if name == AUTO:
         return _fastest(spec, results)
     result = next(result for result in results if result.variant == name)
@@ -145,9 +169,15 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     return result.artifact
 
 
+def _alone(spec: Spec) -> bool:
+    """Whether its variants are of a kind of their own."""
+    return bool(spec.model.network.python or spec.model.network.llm)
+
+
 def _base(results: Sequence[Result]) -> Result | None:
     """What the others are compared with."""
-    return results[0] if results and results[0].variant == PLAIN else None
+    plain = results and results[0].variant in (PLAIN, LLM_PLAIN)
+    return results[0] if plain else None
 
 
 def _made(

@@ -95,6 +95,7 @@ def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
         "reshape": {} if plan.backend and not tensor.dims else None,
         # Outputs have no such field.
         **({"allow_ragged_batch": True} if tensor.ragged else {}),
+        **({"optional": True} if tensor.optional else {}),
     }
 
 

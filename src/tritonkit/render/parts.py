@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +22,14 @@ _BACKENDS = {
     "model.plan": "tensorrt",
     "model.pt": "pytorch",
     "model.py": "python",
+    "openvino_model.xml": "llm",
 }
 # What a variant's name asks of its backend (README of triton-inference-server/openvino_backend).
 _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}}
 
 
+_CONTEXT = ("max_position_embeddings", "n_positions")
+"""What a checkpoint's config.json calls the positions that the network was made for."""
 _STEP = "tritonkit.step"
 
 
@@ -92,12 +96,21 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         ),
         parameters={
             key: value
-            for key, value in _PARAMETERS.get(artifact.form, {}).items()
+            for key, value in _network_parameters(spec, artifact).items()
             if key not in serving.parameters
         },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
         model_files=_initial_states(spec, sequences),
     )
+
+
+def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
+    """What the backend of a network takes beside the spec's own parameters."""
+    if spec.model.network.llm:
+        config = json.loads((artifact.folder / "config.json").read_text())
+        context = next(config[key] for key in _CONTEXT if key in config)
+        return spec.model.serving.generation.parameters(context)
+    return _PARAMETERS.get(artifact.form, {})
 
 
 def _backend(spec: Spec, artifact: Artifact) -> str:

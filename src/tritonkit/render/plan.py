@@ -39,6 +39,11 @@ def plan_models(
     warm-up files, and nothing else. Raises RenderError for what Triton would refuse or quietly do
     differently, SpecError for a file that is not there.
     """
+    if spec.model.network.llm and target == "gpu":
+        raise RenderError(
+            f"{spec.file} network.llm", found="target gpu", wanted="target cpu: its backend runs on OpenVINO",
+            todo="tritonkit build without --target gpu",
+        )  # fmt: skip
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")
     examples = _examples(spec, wiring.inputs)
@@ -82,7 +87,7 @@ def _plan_part(
         dynamic_batching=dynamic_batching,
         sequence_batching=serving.sequence_batching,
         optimization=plan_optimization(serving, groups, host),
-        decoupled=serving.decoupled,
+        decoupled=serving.decoupled or part.backend == "llm",
         # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
@@ -141,7 +146,8 @@ def _tensors(
                 todo="give the tensor an axis of size 1 in the network",
             )
     return tuple(
-        TensorPlan(p.info.name, p.info.dtype, p.info.shape, p.info.name in ragged) for p in ports
+        TensorPlan(p.info.name, p.info.dtype, p.info.shape, p.info.name in ragged, p.info.optional)
+        for p in ports
     )
 
 
@@ -187,6 +193,8 @@ def _warmup(
     controls = sequences.control_input if sequences else {}
     if asked == "off":
         return Warmup()
+    if part.backend == "llm":
+        return Warmup(note="its backend warms itself")
     if not isinstance(asked, str):
         inputs = [port.info for port in part.inputs]
         return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")

@@ -47,11 +47,11 @@ class Host:
         does OpenVINO, whose GPUs are not NVIDIA's."""
         if self.backend == "tensorrt":
             return "gpu"
-        return "cpu" if self.is_step or self.backend == "openvino" else self.target
+        return "cpu" if self.is_step or self.backend in ("openvino", "llm") else self.target
 
     def takes_cores(self, group: Instances) -> bool:
         """Whether a group's instances keep the machine's cores busy with threads of their own."""
-        if self.backend not in (*_COUNTS, "openvino") or group.passive:
+        if self.backend not in (*_COUNTS, "openvino", "llm") or group.passive:
             return False
         # Triton chooses the CPU for an openvino instance of kind auto on any machine.
         auto_is_cpu = self.target == "cpu" or self.backend == "openvino"
@@ -85,6 +85,8 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
         alone = {} if _STREAMS in serving.parameters else _alone(count, threads, host)
         return shared | alone | serving.parameters
     # One graph thread: with the default sequential execution_mode more would only wait.
+    if host.backend == "llm":
+        return {"threads": str(threads)} | serving.parameters
     intra, inter = _COUNTS[host.backend]
     own = {intra: str(threads), inter: "1"}
     return own | _alone(count, threads, host) | serving.parameters
@@ -167,7 +169,7 @@ def _given_threads(serving: Serving, host: Host) -> int | None:
     text = serving.parameters.get(own)
     if host.backend == "openvino":
         return _openvino_threads(serving, host)
-    if serving.threads is not None and host.backend not in _COUNTS:
+    if serving.threads is not None and host.backend not in (*_COUNTS, "llm"):
         raise RenderError(
             f"{host.field}.threads",
             found=f"threads are given for the backend {host.backend}, which has no such setting",

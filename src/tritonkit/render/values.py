@@ -40,6 +40,8 @@ class TensorPlan:
     dims: tuple[int, ...]
     ragged: bool = False
     """Whether requests of one batch may differ in its sizes; the backend pads."""
+    optional: bool = False
+    """Whether a request may leave an input out."""
 
     @property
     def client_dims(self) -> tuple[int, ...]:

@@ -66,7 +66,12 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
             outputs[part.model][port.info.name] = edge
             edges.append(edge)
     _check_connected(parts, edges, where)
-    _name(edges, where)
+    # Triton tells a lone model's inputs from its outputs; an ensemble has one name for each tensor.
+    if parts[0].backend == "llm":
+        for edge in edges:
+            edge.name = edge.tensor
+    else:
+        _name(edges, where)
     return Wiring(
         steps=tuple(
             EnsembleStep(

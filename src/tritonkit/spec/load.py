@@ -168,6 +168,11 @@ def _check_files(spec: Spec) -> None:
         ("network.weights", network.weights),
         ("network.onnx", network.onnx),
         ("network.python", network.python),
+        *(
+            [("network.llm.checkpoint", f"{network.llm.checkpoint}/config.json")]
+            if network.llm and network.llm.checkpoint
+            else []
+        ),
         *(("network.files", file) for file in network.files),
         *((field, f"{hook.split(':')[0]}.py") for field, hook in model.hooks.items()),
         *((f"example.{name}.file", example.file) for name, example in model.example.items()),

@@ -15,6 +15,7 @@ from tritonkit.spec.base import (
     Strict,
     Tensor,
 )
+from tritonkit.spec.language import LanguageModel
 from tritonkit.spec.optimize import Optimize
 from tritonkit.spec.serving import Serving
 
@@ -44,7 +45,7 @@ class FreeAxis(Strict):
 
 
 class Network(Strict):
-    """Where the network comes from: exactly one of torch, onnx and python."""
+    """Where the network comes from: exactly one of torch, onnx, python and llm."""
 
     torch: Hook | None = None
     """Function without arguments that returns a torch.nn.Module."""
@@ -58,6 +59,8 @@ class Network(Strict):
     """A model.py for Triton's Python backend, served as it is."""
     files: tuple[FileReference, ...] = ()
     """More files for the version folder of a python model."""
+    llm: LanguageModel | None = None
+    """A causal language model; its inputs and outputs are always the same (docs/llm.md)."""
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
     free_axes: dict[str, FreeAxis] = {}
@@ -66,16 +69,19 @@ class Network(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        sources = [key for key in ("torch", "onnx", "python") if getattr(self, key) is not None]
+        known = ("torch", "onnx", "python", "llm")
+        sources = [key for key in known if getattr(self, key) is not None]
         if len(sources) != 1:
             raise ValueError(
-                f"found {' and '.join(sources) or 'none'} of torch, onnx and python; wanted one"
+                f"found {' and '.join(sources) or 'none'} of torch, onnx, python and llm; wanted one"
             )
+        if self.llm and (self.inputs or self.outputs or self.free_axes):
+            raise ValueError("inputs, outputs and free_axes are given; wanted none of them for llm")
         if (self.train or self.weights) and not self.torch:
             raise ValueError("train and weights belong to torch")
         if self.train and self.weights:
             raise ValueError("both train and weights are given; wanted one")
-        if not self.onnx and not self.inputs:
+        if not self.onnx and not self.llm and not self.inputs:
             raise ValueError(f"{sources[0]} needs inputs: names, dtypes and shapes")
         if self.python and not self.outputs:
             raise ValueError("python needs outputs: names, dtypes and shapes")
@@ -203,6 +209,7 @@ class ModelFile(Strict):
         hooks = {
             "network.torch": network.torch,
             "network.train": network.train,
+            "network.llm.train": network.llm.train if network.llm else None,
             "quality.samples": quality.samples,
             "quality.metric": quality.metric,
             **{f"quality.also.{index}": hook for index, hook in enumerate(quality.also)},
@@ -218,6 +225,12 @@ class ModelFile(Strict):
     def _network_once(self) -> Self:
         if self.pipeline and list(self.pipeline).count("network") != 1:
             raise ValueError("pipeline must have `network` exactly once")
+        if self.network.llm and self.pipeline:
+            raise ValueError("pipeline is given; wanted none for llm, which takes and gives text")
+        if self.network.llm and (self.quality.metric or self.quality.also):
+            raise ValueError(
+                "quality has a metric; wanted none for llm: it is the log-likelihood of a token"
+            )
         names = [p.name or p.step for p in self.pipeline if isinstance(p, PipelineStep)]
         if twice := [name for name in names if names.count(name) > 1 or name == "network"]:
             raise ValueError(f"pipeline has two parts called {twice[0]!r}; give one another name")

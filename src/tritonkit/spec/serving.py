@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec.base import MAX_SIZE, InnerPath, Strict
+from tritonkit.spec.language import Generation
 from tritonkit.spec.units import Microseconds
 
 __all__ = [
@@ -321,6 +322,8 @@ class Serving(Strict):
     optimization: Optimization = Optimization()
     decoupled: bool = False
     """`model_transaction_policy`: a request may get any number of responses."""
+    generation: Generation = Generation()
+    """Of a language model (network.llm)."""
     idempotent: bool = False
     """Whether a request may run twice, as the model changes nothing: then clients send it again also after
     the loss of a server that may have begun with it, and may hedge it."""

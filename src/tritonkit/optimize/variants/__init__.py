@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import SpecError
 from tritonkit.export.job import Job
+from tritonkit.optimize.llm.convert import WEIGHTS
 from tritonkit.optimize.transforms import distilled, pruned
 from tritonkit.optimize.variants import (
+    llm_checkpoint,
     onnx_bf16,
     onnx_fp16,
     onnx_fp32,
@@ -33,6 +36,8 @@ from tritonkit.spec.document import nearest
 __all__ = [
     "AUTO",
     "FORMS",
+    "LLM_FORMS",
+    "LLM_PLAIN",
     "PLAIN",
     "PYTHON",
     "TRANSFORMS",
@@ -97,6 +102,13 @@ FORMS: dict[str, Form] = {
     "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite"),
 }
+LLM_PLAIN = "llm-fp32"
+"""What a language model serves where its spec names no variant."""
+LLM_FORMS: dict[str, Form] = {
+    f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm")
+    for weights in WEIGHTS
+}
+"""The forms of a spec with `network.llm`, which has no others."""
 TRANSFORMS: dict[str, Transform] = {
     "teacher": Transform(distilled.make_teacher),
     "pruned": Transform(pruned.make, extra="optimize"),
@@ -127,12 +139,14 @@ class Variant:
     @property
     def base(self) -> str:
         """The variant that is the FP32 ONNX file of the same network, from which this one is made."""
+        if self.name in LLM_FORMS:
+            return LLM_PLAIN
         return self.name.partition("+")[0] if self.transform else PLAIN
 
     @property
     def is_base(self) -> bool:
         """Whether it is that file itself."""
-        return self.form is FORMS[PLAIN]
+        return self.form is FORMS[PLAIN] or self.name in LLM_FORMS
 
     @property
     def runtime(self) -> str | None:
@@ -149,9 +163,23 @@ def variant_of(spec: Spec, name: str | Variant | None = None) -> Variant:
         return Variant(PYTHON)
     if isinstance(name, Variant):
         return name
+    if spec.model.network.llm:
+        return _of_language_model(spec, name)
     if name is None:
         return parse(spec.model.serving.variant, f"{spec.file} serving.variant")
     return parse(name, f"{spec.file} variant")
+
+
+def _of_language_model(spec: Spec, name: str | None) -> Variant:
+    served = spec.model.serving.variant
+    wanted = name or (LLM_PLAIN if served == PLAIN else served)
+    if wanted not in LLM_FORMS:
+        raise SpecError(
+            f"{spec.file} {'variant' if name else 'serving.variant'}",
+            found=f"unknown variant {wanted!r} of a language model",
+            wanted=nearest(wanted, list(LLM_FORMS)),
+        )
+    return Variant(wanted, LLM_FORMS[wanted])
 
 
 def parse(name: str, where: str) -> Variant:

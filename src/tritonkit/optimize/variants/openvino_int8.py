@@ -8,7 +8,6 @@ quantization back layer by layer; where that does not help either, activations s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from tritonkit.export.job import Job
 from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch, count_items
 from tritonkit.extras import need
-from tritonkit.optimize.openvino_core import first_reason
+from tritonkit.optimize.openvino_core import first_reason, open_nncf
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
 from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantized, layers_in_float
 
@@ -31,8 +30,6 @@ _NEAR = 0.2  # share of max_drop within which no other way is tried
 _CLOSEST = 0.999  # mean cosine that is always enough
 _CONTROL_ITEMS = 32  # of the calibration data, by which accuracy control judges each layer
 _CONTROL_STEPS = 24  # layers it may take back
-_SILENT = "NNCF_CI"
-"""With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
 
 
 class _Attempt(NamedTuple):
@@ -75,7 +72,7 @@ _COSTLY = (_CONTROL, _WEIGHTS)
 
 def _ways(job: Job, model: Any, in_fp32: list[Batch]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and function of each way, in the order they are tried."""
-    nncf = _need_nncf()
+    nncf = open_nncf()
     data, count = nncf.Dataset(job.calibration), len(job.calibration)
     plain = {"calibration_dataset": data, "subset_size": count}
     if has_attention(model):
@@ -122,7 +119,7 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
 
 def _controlled(job: Job, in_fp32: list[Batch], model: Any, settings: dict[str, Any]) -> Any:
     """By NNCF's accuracy control: layers that cost most are taken back until the rest is close enough."""
-    nncf = _need_nncf()
+    nncf = open_nncf()
     wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
 
     def closeness(compiled: Any, data: Any) -> tuple[float, list[float]]:
@@ -168,20 +165,6 @@ def _notes(best: _Attempt, tried: list[_Attempt]) -> tuple[str, ...]:
         named = ", ".join(left[:6]) + (f" and {len(left) - 6} more" if len(left) > 6 else "")
         notes.append(f"{len(left)} of {all_layers} layers stayed FP32: {named}")
     return tuple(notes)
-
-
-def _need_nncf() -> Any:
-    """NNCF, without its progress bars and without its reports over the network."""
-    before = os.environ.get(_SILENT)
-    os.environ[_SILENT] = "1"
-    try:
-        with quiet():
-            return need("nncf", "optimize")
-    finally:
-        if before is None:
-            del os.environ[_SILENT]
-        else:
-            os.environ[_SILENT] = before
 
 
 def _smoothing(strength: float) -> dict[str, Any]:

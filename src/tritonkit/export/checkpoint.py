@@ -1,0 +1,141 @@
+"""A local Hugging Face folder of a causal language model, read without running anything that lies in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.quiet import quiet
+from tritonkit.extras import need
+from tritonkit.text import first_line
+
+__all__ = ["CARRIED", "Checkpoint", "read_checkpoint"]
+
+CARRIED = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "chat_template.jinja",
+)  # fmt: skip
+"""What a server needs beside the network; the second and the last may be absent."""
+_NEEDED = ("config.json", "tokenizer.json")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that has been looked at.
+
+    Args:
+        folder: where it lies.
+        architecture: transformers' class, such as LlamaForCausalLM.
+        context: positions that the network was made for, in tokens.
+        vocabulary: how many tokens it tells apart.
+        layers: of attention.
+    """
+
+    folder: Path
+    architecture: str
+    context: int
+    vocabulary: int
+    layers: int
+
+    @property
+    def carried(self) -> list[Path]:
+        """The files that a server needs beside the network."""
+        return [file for name in CARRIED if (file := self.folder / name).is_file()]
+
+    def load(self) -> Any:
+        """The network as a transformers module in evaluation mode, in FP32.
+
+        Raises:
+            BuildError: the weights cannot be read, or do not fit the configuration.
+        """
+        torch, transformers = need("torch", "build"), need("transformers", "models")
+        with _read_errors(self.folder, "weights that fit its config.json"), quiet():
+            module, report = transformers.AutoModelForCausalLM.from_pretrained(
+                str(self.folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True,
+            )  # fmt: skip
+        # transformers fills what is missing with random numbers, and only warns.
+        if missing := sorted(report["missing_keys"]):
+            raise BuildError(
+                str(self.folder), found=f"no weights for {missing[0]} and {len(missing) - 1} more",
+                wanted="all that its config.json asks for",
+            )  # fmt: skip
+        return module.eval()
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Look at a folder, and refuse what cannot be served from it.
+
+    Raises:
+        BuildError: a file is missing or unreadable, the weights are pickles, the architecture is none of transformers'
+            causal language models or comes with code of its own.
+    """
+    _check_files(folder)
+    config = _read_json(folder / "config.json")
+    architecture = next(iter(config.get("architectures") or []), "none")
+    if config.get("auto_map"):
+        raise BuildError(
+            f"{folder / 'config.json'} auto_map", found="an architecture whose code lies in the checkpoint",
+            wanted="one of transformers' own: code of a checkpoint is not run",
+        )  # fmt: skip
+    transformers = need("transformers", "models")
+    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if architecture not in known.values() or config.get("is_encoder_decoder"):
+        raise BuildError(
+            f"{folder / 'config.json'} architectures", found=architecture,
+            wanted="a causal language model of transformers, such as LlamaForCausalLM",
+        )  # fmt: skip
+    with _read_errors(folder / "config.json", "a configuration of transformers"):
+        read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        return Checkpoint(
+            folder, architecture, int(read.max_position_embeddings), int(read.vocab_size),
+            int(read.num_hidden_layers),
+        )  # fmt: skip
+
+
+def _check_files(folder: Path) -> None:
+    if not folder.is_dir():
+        raise BuildError(
+            str(folder), found="no such folder", wanted="a Hugging Face checkpoint that lies on this machine"
+        )  # fmt: skip
+    for name in _NEEDED:
+        if not (folder / name).is_file():
+            raise BuildError(
+                str(folder), found=f"no {name}", wanted="a Hugging Face checkpoint with it",
+                todo="save the model and its fast tokenizer with save_pretrained",
+            )  # fmt: skip
+    if any(folder.glob("*.safetensors")):
+        return
+    pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
+    found = f"weights as pickles alone: {pickles[0]}" if pickles else "no weights"
+    raise BuildError(
+        str(folder), found=found, wanted="*.safetensors: a pickle can run code when it is read",
+        todo="load it where you trust it, and save_pretrained(..., safe_serialization=True)",
+    )  # fmt: skip
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    with _read_errors(file, "a JSON object"):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError(f"it is a {type(found).__name__}")
+        return found
+
+
+@contextmanager
+def _read_errors(where: Path, wanted: str) -> Iterator[None]:
+    """A library's or a file's failure as the error of a checkpoint."""
+    try:
+        yield
+    except (BuildError, MemoryError):
+        raise
+    except Exception as error:
+        raise BuildError(
+            str(where), found=f"it cannot be read: {type(error).__name__}: {first_line(error)}", wanted=wanted
+        ) from error  # fmt: skip

@@ -1,0 +1,97 @@
+"""A checkpoint as the folder that a server reads: the network with its weights in few bits, and the tokenizer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tritonkit.errors import BuildError
+from tritonkit.export.checkpoint import Checkpoint
+from tritonkit.export.quiet import quiet
+from tritonkit.extras import need
+from tritonkit.optimize.llm.stateful import make_stateful
+from tritonkit.optimize.llm.traced import trace
+from tritonkit.optimize.openvino_core import PRECISION_ENTRY, first_reason, open_nncf
+
+__all__ = ["FILE", "WEIGHTS", "Weights", "convert_checkpoint"]
+
+Weights = Literal["fp32", "int8", "int4"]
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+FILE = "openvino_model.xml"
+"""Its weights lie beside it in openvino_model.bin."""
+_GROUP = 64
+"""Weights of INT4 that share a scale."""
+
+
+def convert_checkpoint(
+    checkpoint: Checkpoint, out: Path, weights: Weights = "fp32"
+) -> tuple[str, ...]:
+    """Write the network and what a server needs beside it into a folder; gives notes for people.
+
+    Args:
+        weights: fp32 as they are; int8, one scale for each row; int4, one for each 64 of a row, with the first and
+            last layers in INT8. They are computed with in FP32.
+
+    Raises:
+        BuildError: the network cannot be converted, or the engine cannot run it.
+    """
+    where = str(checkpoint.folder)
+    model = trace(checkpoint.load(), where)
+    make_stateful(model)
+    model, notes = _compressed(model, weights, where)
+    # Left to itself OpenVINO computes in bfloat16 wherever the processor can.
+    model.set_rt_info("f32", PRECISION_ENTRY)
+    need("openvino", "optimize").save_model(model, out / FILE, compress_to_fp16=False)
+    for file in checkpoint.carried:
+        shutil.copyfile(file, out / file.name)
+    _check_runs(out, where)
+    return notes
+
+
+def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[str, ...]]:
+    if weights == "fp32":
+        return model, ()
+    nncf = open_nncf()
+    modes = nncf.CompressWeightsMode
+    options: dict[str, Any] = {"mode": modes.INT8_ASYM}
+    if weights == "int4":
+        # Rows that are no multiple of the group have smaller groups.
+        fallback = nncf.AdvancedCompressionParameters(
+            group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
+        )
+        options = {
+            "mode": modes.INT4_SYM, "group_size": _GROUP, "ratio": 1.0, "advanced_parameters": fallback,
+        }  # fmt: skip
+    try:
+        with quiet():
+            return nncf.compress_weights(model, **options), ()
+    except Exception as error:
+        raise BuildError(
+            where, found=f"its weights cannot be made {weights.upper()}: {first_reason(error)}",
+            wanted="matrices that nncf compresses", todo="choose another variant",
+        ) from error  # fmt: skip
+
+
+def _check_runs(folder: Path, where: str) -> None:
+    """Let the engine read it, and generate a token: some architectures convert, and have no paged form."""
+    genai, ov = need("openvino_genai", "llm"), need("openvino", "optimize")
+    import numpy as np
+
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 4
+    try:
+        pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
+        options = genai.GenerationConfig()
+        options.max_new_tokens, options.eos_token_id, options.stop_token_ids = 1, 0, {0}
+        handle = pipeline.add_request(0, ov.Tensor(np.zeros((1, 2), np.int64)), options)
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+        found = [each for output in handle.read_all() for each in output.generated_ids]
+    except Exception as error:
+        raise BuildError(
+            where, found=f"the engine cannot run it: {first_reason(error)}",
+            wanted="an architecture that OpenVINO GenAI runs with paged attention",
+        ) from error  # fmt: skip
+    if len(found) != 1:
+        raise BuildError(where, found=f"the engine gave {len(found)} tokens for 1", wanted="1")

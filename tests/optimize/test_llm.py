@@ -1,0 +1,181 @@
+"""A checkpoint becomes files that the engine runs with the network's own answers; what cannot is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino
+import openvino_genai
+import pytest
+import torch
+
+from tests.optimize.checkpoints import CONFIGURATIONS, VOCABULARY, write_checkpoint
+from tritonkit.errors import BuildError, GateError, RenderError, SpecError
+from tritonkit.export.checkpoint import read_checkpoint
+from tritonkit.optimize.llm import WEIGHTS, Weights, convert_checkpoint
+from tritonkit.optimize.llm.quality import served_log_likelihoods
+from tritonkit.pipeline import build_repository
+from tritonkit.spec import load_all
+
+IDS = np.random.default_rng(0).integers(5, VOCABULARY, (1, 12)).astype(np.int64)
+NEW = 24
+
+
+def greedy(folder: Path) -> list[int]:
+    """What the engine goes on with after IDS."""
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 32
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+    pipeline = openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", exact)
+    options = openvino_genai.GenerationConfig()
+    options.max_new_tokens, options.eos_token_id, options.stop_token_ids = NEW, 0, {0}
+    options.ignore_eos = True
+    handle = pipeline.add_request(0, openvino.Tensor(IDS), options)
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    return [token for output in handle.read_all() for token in output.generated_ids]
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_engine_goes_on_as_the_network_does(tmp_path: Path, name: str) -> None:
+    """Token by token, with pages instead of the network's own cache."""
+    source, out = write_checkpoint(tmp_path / "source", name), tmp_path / "out"
+    out.mkdir()
+    checkpoint = read_checkpoint(source)
+    assert (checkpoint.context, checkpoint.vocabulary, checkpoint.layers) == (128, VOCABULARY, 2)
+    convert_checkpoint(checkpoint, out)
+    wanted = checkpoint.load().generate(
+        torch.from_numpy(IDS), max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
+    )[0, IDS.shape[1] :]  # fmt: skip
+    assert greedy(out) == wanted.tolist()
+    assert {"config.json", "tokenizer.json"} <= {file.name for file in out.iterdir()}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_fewer_bits_lose_little(tmp_path: Path, weights: Weights) -> None:
+    """The log-likelihood stays near that of the network; the file is smaller."""
+    checkpoint, out = read_checkpoint(write_checkpoint(tmp_path / "source")), tmp_path / "out"
+    out.mkdir()
+    convert_checkpoint(checkpoint, out, weights)
+    [found] = served_log_likelihoods(out, [IDS[0]], threads=1)
+    with torch.inference_mode():
+        ids = torch.from_numpy(IDS)
+        wanted = -float(checkpoint.load()(input_ids=ids, labels=ids).loss)
+    assert found == pytest.approx(wanted, rel={"fp32": 1e-4, "int8": 0.02, "int4": 0.3}[weights])
+    size = (out / "openvino_model.bin").stat().st_size
+    full = (checkpoint.folder / "model.safetensors").stat().st_size
+    assert size < {"fp32": 1.4, "int8": 0.4, "int4": 0.35}[weights] * full
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer\.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            "pickles alone",
+        ),
+        (lambda folder: change(folder, architectures=["BertModel"]), "BertModel"),
+        (lambda folder: change(folder, architectures=None), "architectures"),
+        (lambda folder: change(folder, auto_map={"AutoConfig": "a.B"}), "code lies in the"),
+        (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(tmp_path: Path, spoil: object, said: str) -> None:
+    """Before anything of it runs."""
+    folder = write_checkpoint(tmp_path / "source")
+    assert callable(spoil)
+    spoil(folder)
+    with pytest.raises(BuildError, match=said):
+        read_checkpoint(folder)
+
+
+def change(folder: Path, **keys: object) -> None:
+    """Of config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | keys))
+
+
+def test_weights_that_are_missing_are_no_random_numbers(tmp_path: Path) -> None:
+    """The library fills them up and only warns."""
+    folder = write_checkpoint(tmp_path / "source")
+    change(folder, num_hidden_layers=3)
+    with pytest.raises(BuildError, match="no weights for"):
+        read_checkpoint(folder).load()
+
+
+def test_an_architecture_without_paged_attention_is_named(tmp_path: Path) -> None:
+    """Its experts have an operator that OpenVINO lacks."""
+    import transformers
+
+    folder = write_checkpoint(tmp_path / "source")
+    sizes = CONFIGURATIONS["llama"].to_dict()
+    keys = (
+        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"
+    )  # fmt: skip
+    mixtral = transformers.MixtralConfig(
+        **{key: sizes[key] for key in keys}, num_key_value_heads=2, num_local_experts=2
+    )
+    transformers.AutoModelForCausalLM.from_config(mixtral).save_pretrained(folder)
+    with pytest.raises(BuildError, match="MixtralForCausalLM cannot be converted"):
+        convert_checkpoint(read_checkpoint(folder), tmp_path)
+
+
+def write_project(root: Path, more: str = "") -> Path:
+    """A project with one language model."""
+    folder = root / "models" / "chat"
+    write_checkpoint(folder / "checkpoint")
+    (folder / "model.yaml").write_text(
+        f"name: chat\nnetwork: {{llm: {{checkpoint: checkpoint}}}}\n{more}"
+    )
+    return root
+
+
+def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
+    """Its configuration streams, and every input may be left out."""
+    more = "serving: {variant: llm-int8, generation: {cache_mib: 32, max_tokens: 16}}\n"
+    done = build_repository(write_project(tmp_path, more), cores=2)
+    assert done.served == {"chat": "llm-int8"}
+    [result] = [each for each in done.results if each.variant == "llm-int8"]
+    assert result.passed
+    assert result.artifact is not None
+    assert result.artifact.quality is not None
+    assert result.artifact.quality.metric == "log_likelihood"
+    text = (tmp_path / "model_repository/chat/config.pbtxt").read_text()
+    for line in (
+        'backend: "llm"', "model_transaction_policy { decoupled: true }", 'key: "cache_mib"',
+        'key: "context"',
+    ):  # fmt: skip
+        assert line in text
+    assert text.count("optional: true") == 14
+    assert (tmp_path / "model_repository/chat/1/openvino_model.bin").is_file()
+    with pytest.raises(RenderError, match="target gpu"):
+        build_repository(tmp_path, target="gpu", cores=2)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("serving: {variant: onnx-fp16}", "unknown variant"),
+        ("quality: {metric: 'a:b'}", "quality has a metric"),
+        ("pipeline: [network]", "pipeline is given"),
+        ("serving: {generation: {cache_mib: 0}}", "cache_mib"),
+    ],
+)
+def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: str) -> None:
+    """With its place."""
+    root = write_project(tmp_path, more)
+    with pytest.raises(SpecError, match=said):
+        build_repository(root)
+
+
+def test_a_quality_that_is_not_reached_is_refused(tmp_path: Path) -> None:
+    """Random weights know nothing."""
+    root = write_project(tmp_path, "quality: {at_least: -1.0}\n")
+    assert load_all(root)
+    with pytest.raises(GateError, match="log_likelihood"):
+        build_repository(root, cores=2)
