@@ -60,7 +60,7 @@ def test_two_generations_have_room(project: Path, tmp_path: Path) -> None:
     """Shared memory and memory count every stub twice: a new version is loaded beside the old one."""
     models = read_models(write_repository(tmp_path, {"a": ModelText(), "b": ModelText()}))
     backends = python_run(project / "python_backends" / "backends")
-    assert backends == {"python", "onnxruntime", "openvino", "pytorch"}
+    assert backends == {"python", "onnxruntime", "openvino", "pytorch", "llm"}
     one, two = container_needs(models[:1], backends), container_needs(models, backends)
     assert two.shm_bytes == GENERATIONS * plan(models, backends).total_bytes
     assert two.memory_bytes - one.memory_bytes >= GENERATIONS * STUB_BYTES
