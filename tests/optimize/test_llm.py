@@ -147,7 +147,7 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
     assert result.artifact.quality.metric == "log_likelihood"
     text = (tmp_path / "model_repository/chat/config.pbtxt").read_text()
     for line in (
-        'backend: "llm"', "model_transaction_policy { decoupled: true }", 'key: "cache_mib"',
+        'backend: "llm"', 'name: "prompt"', "model_transaction_policy { decoupled: true }", 'key: "cache_mib"',
         'key: "context"',
     ):  # fmt: skip
         assert line in text
@@ -164,6 +164,8 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
         ("quality: {metric: 'a:b'}", "quality has a metric"),
         ("pipeline: [network]", "pipeline is given"),
         ("serving: {generation: {cache_mib: 0}}", "cache_mib"),
+        ("serving: {generation: {context: 1}}", "context"),
+        ("serving: {generation: {context: 8, max_tokens: 8}}", "max_tokens is 8, context is 8"),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: str) -> None:
@@ -171,6 +173,16 @@ def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: 
     root = write_project(tmp_path, more)
     with pytest.raises(SpecError, match=said):
         build_repository(root)
+
+
+@pytest.mark.parametrize("key", ["context: 129", "max_tokens: 128"])
+def test_more_tokens_than_the_network_has_positions_for_are_refused(
+    tmp_path: Path, key: str
+) -> None:
+    """By the build, not by the server."""
+    root = write_project(tmp_path, f"serving: {{generation: {{{key}}}}}\n")
+    with pytest.raises(RenderError, match="the network was made for 128 tokens"):
+        build_repository(root, cores=2)
 
 
 def test_a_quality_that_is_not_reached_is_refused(tmp_path: Path) -> None:

@@ -156,9 +156,9 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
         BuildError: the one the spec names could not be made.
         GateError: it may not be published; with `auto`, none may.
     """
-    name = variant_of(spec).name if _alone(spec) else spec.model.serving.variant
-    if name == AUTO:
+    if spec.model.serving.variant == AUTO and not spec.model.network.python:
         return _fastest(spec, results)
+    name = variant_of(spec).name
     result = next(result for result in results if result.variant == name)
     if result.problem is not None:
         raise result.problem
@@ -167,11 +167,6 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     if not result.outcome.passed:
         raise refuse(spec, result.artifact, result.outcome)
     return result.artifact
-
-
-def _alone(spec: Spec) -> bool:
-    """Whether its variants are of a kind of their own."""
-    return bool(spec.model.network.python or spec.model.network.llm)
 
 
 def _base(results: Sequence[Result]) -> Result | None:

@@ -109,8 +109,21 @@ def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
     if spec.model.network.llm:
         config = json.loads((artifact.folder / "config.json").read_text())
         context = next(config[key] for key in _CONTEXT if key in config)
+        _check_context(spec, context)
         return spec.model.serving.generation.parameters(context)
     return _PARAMETERS.get(artifact.form, {})
+
+
+def _check_context(spec: Spec, positions: int) -> None:
+    """Refuse what the network was not made for."""
+    generation = spec.model.serving.generation
+    for key, found in (("context", generation.context), ("max_tokens", generation.max_tokens)):
+        most = positions if key == "context" else positions - 1
+        if found is not None and found > most:
+            raise RenderError(
+                f"{spec.file} serving.generation.{key}", found=str(found),
+                wanted=f"at most {most}: the network was made for {positions} tokens",
+            )  # fmt: skip
 
 
 def _backend(spec: Spec, artifact: Artifact) -> str:

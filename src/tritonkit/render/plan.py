@@ -19,7 +19,7 @@ from tritonkit.render.batching import (
 from tritonkit.render.parts import Part, Port, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
-from tritonkit.render.warmup import Warmup, automatic, listed
+from tritonkit.render.warmup import Warmup, automatic, listed, prompted
 from tritonkit.render.wiring import Wiring, connect
 from tritonkit.spec import Spec, read_example
 from tritonkit.spec.serving import DynamicBatching
@@ -194,7 +194,7 @@ def _warmup(
     if asked == "off":
         return Warmup()
     if part.backend == "llm":
-        return Warmup(note="its backend warms itself")
+        return prompted(examples.get("text", b"."))
     if not isinstance(asked, str):
         inputs = [port.info for port in part.inputs]
         return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")

@@ -14,7 +14,7 @@ from tritonkit.export.artifact import TensorInfo
 from tritonkit.spec import FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
 
-__all__ = ["Warmup", "automatic", "listed", "serialize"]
+__all__ = ["Warmup", "automatic", "listed", "prompted", "serialize"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,20 @@ def automatic(
         for at in _together(sizes)
     ]
     return Warmup(tuple(samples), files)
+
+
+def prompted(text: bytes) -> Warmup:
+    """One token of a language model's answer: of a stream, Triton's warm-up takes one response."""
+    files: dict[str, bytes] = {}
+    content: dict[str, tuple[DataType, bytes]] = {
+        "text": ("BYTES", serialize(text)),
+        "max_tokens": ("INT32", struct.pack("<i", 1)),
+    }
+    inputs = {
+        name: WarmupInput(dtype=dtype, shape=(1,), file=_store(files, name, data))
+        for name, (dtype, data) in content.items()
+    }
+    return Warmup((WarmupSample(name="prompt", inputs=inputs),), files)
 
 
 def _is_unknown(info: TensorInfo, position: int, free_axes: Mapping[str, FreeAxis]) -> bool:

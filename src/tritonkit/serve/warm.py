@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["NoSample", "warm_request"]
 
 
-_PROMPT = {"text": struct.pack("<I", 1) + b".", "max_tokens": struct.pack("<i", 1)}
-"""Inputs of a language model, of which a request may leave out any: one token after a prompt of one letter."""
-
-
 class NoSample(Exception):
     """A model whose BYTES input has no warm-up sample: what it accepts cannot be guessed."""
 
@@ -41,8 +37,7 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
     batch = (1,) if model.config.max_batch_size > 0 else ()
     for tensor in model.config.input:
         owner, sample = _sample(model, tensor.name, models)
-        prompt = _PROMPT.get(tensor.name) if model.config.backend == "llm" else None
-        if sample is None and tensor.optional and prompt is None:
+        if sample is None and tensor.optional:
             continue
         dims = (
             tuple(sample.dims)
@@ -50,8 +45,7 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
             else tuple(max(1, size) for size in tensor.dims)
         )
         dtype = dtype_name(tensor)
-        raw = _raw(owner, tensor.name, dtype, dims, sample) if prompt is None else prompt
-        request.raw_input_contents.append(raw)
+        request.raw_input_contents.append(_raw(owner, tensor.name, dtype, dims, sample))
         request.inputs.add(name=tensor.name, datatype=BY_CONFIG[dtype].name, shape=(*batch, *dims))
     if model.config.HasField("sequence_batching"):
         request.parameters["sequence_id"].int64_param = number

@@ -37,6 +37,7 @@ LANGUAGE_OUTPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
 )
 """Of each answer in the stream: the last two of the last one alone, logprobs where they were asked for."""
 
+_MAX_TOKENS = 128
 Tokens = Annotated[int, Field(ge=1, le=1 << 24, strict=True)]
 
 
@@ -58,10 +59,10 @@ class LanguageModel(Strict):
 class Generation(Strict):
     """How a language model generates: requests join and leave the running batch at every token."""
 
-    context: Tokens | None = None
+    context: Annotated[int, Field(ge=2, le=1 << 24, strict=True)] | None = None
     """Tokens of prompt and answer together; what the network was made for by default."""
-    max_tokens: Tokens = 128
-    """Of an answer, where a request does not say."""
+    max_tokens: Tokens | None = None
+    """Of an answer, where a request does not say; 128, or half the context if that is less, by default."""
     cache_mib: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 256
     """Keys and values of all sequences, in pages that they share."""
     max_sequences: Annotated[int, Field(ge=1, le=4096, strict=True)] = 64
@@ -75,13 +76,25 @@ class Generation(Strict):
     batching: Literal["continuous", "static"] = "continuous"
     """static: a batch runs until its last sequence has ended, then the next; for comparison."""
 
+    @model_validator(mode="after")
+    def _answer_fits(self) -> Self:
+        if self.context and self.max_tokens and self.max_tokens >= self.context:
+            raise ValueError(
+                f"max_tokens is {self.max_tokens}, context is {self.context}; wanted fewer, for a prompt too"
+            )
+        return self
+
     def parameters(self, context: int) -> dict[str, str]:
         """Those of the backend `llm`, as Triton carries them.
 
         Args:
-            context: what the network was made for.
+            context: of prompt and answer together, where the spec does not say.
         """
-        facts = self.model_dump(mode="json") | {"context": min(self.context or context, context)}
+        context = self.context or context
+        resolved = {
+            "context": context, "max_tokens": self.max_tokens or min(_MAX_TOKENS, context // 2)
+        }  # fmt: skip
+        facts = self.model_dump(mode="json") | resolved
         return {key: _text(value) for key, value in facts.items()}
 
 

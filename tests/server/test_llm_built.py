@@ -1,0 +1,46 @@
+"""From a Hugging Face folder to a stream of a real Triton: what was built is what the network itself says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from tests.optimize.checkpoints import write_checkpoint
+from tritonkit.client import Client
+from tritonkit.errors import ClientError
+from tritonkit.export.checkpoint import read_checkpoint
+from tritonkit.pipeline import build_repository
+from tritonkit.serve import serve
+
+PROMPT, NEW = "the cat sat", 20
+
+
+def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path) -> None:
+    """Greedy answers token by token as transformers has them; a refusal names its status and leaves the model be."""
+    folder = tmp_path / "models" / "chat"
+    checkpoint = write_checkpoint(folder / "checkpoint")
+    (folder / "model.yaml").write_text(
+        "name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n"
+        "serving: {generation: {cache_mib: 16}, parameters: {cache_precision: f16}}\n"
+    )
+    done = build_repository(tmp_path, cores=2)
+    ids = torch.tensor([Tokenizer.from_file(str(checkpoint / "tokenizer.json")).encode(PROMPT).ids])
+    wanted = read_checkpoint(checkpoint).load().generate(
+        ids, max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
+    )[0, ids.shape[1] :]  # fmt: skip
+    with (
+        serve(done.path, grpc_port=0, metrics_port=0) as endpoint,
+        Client(endpoint.grpc, timeout_s=90) as client,
+    ):
+        model = client.model("chat")
+        replies = list(model.stream(text=PROMPT, max_tokens=NEW, ignore_eos=True, temperature=0.0))
+        tokens = [token for reply in replies for token in reply["tokens"].tolist()]
+        assert tokens == wanted.tolist()
+        assert replies[-1]["finish_reason"][0] == b"length"
+        assert replies[-1]["prompt_tokens"][0] == ids.shape[1]
+        with pytest.raises(ClientError, match="INVALID_ARGUMENT: max_tokens"):
+            list(model.stream(text=PROMPT, max_tokens=0))
+        assert list(model.stream(text=PROMPT, max_tokens=1))
