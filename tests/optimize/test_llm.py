@@ -10,6 +10,7 @@ import openvino
 import openvino_genai
 import pytest
 import torch
+import transformers
 
 from tests.optimize.checkpoints import CONFIGURATIONS, VOCABULARY, write_checkpoint
 from tritonkit.errors import BuildError, GateError, RenderError, SpecError
@@ -44,7 +45,7 @@ def test_the_engine_goes_on_as_the_network_does(tmp_path: Path, name: str) -> No
     source, out = write_checkpoint(tmp_path / "source", name), tmp_path / "out"
     out.mkdir()
     checkpoint = read_checkpoint(source)
-    assert (checkpoint.context, checkpoint.vocabulary, checkpoint.layers) == (128, VOCABULARY, 2)
+    assert (checkpoint.context, checkpoint.sizes["vocab_size"]) == (128, VOCABULARY)
     convert_checkpoint(checkpoint, out)
     wanted = checkpoint.load().generate(
         torch.from_numpy(IDS), max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
@@ -69,6 +70,13 @@ def test_fewer_bits_lose_little(tmp_path: Path, weights: Weights) -> None:
     assert size < {"fp32": 1.4, "int8": 0.4, "int4": 0.35}[weights] * full
 
 
+def without_attention(folder: Path) -> None:
+    """A network of another kind."""
+    transformers.MambaConfig(
+        vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, architectures=["MambaForCausalLM"]
+    ).save_pretrained(folder)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -83,6 +91,7 @@ def test_fewer_bits_lose_little(tmp_path: Path, weights: Weights) -> None:
         (lambda folder: change(folder, architectures=None), "architectures"),
         (lambda folder: change(folder, auto_map={"AutoConfig": "a.B"}), "code lies in the"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be read"),
+        (without_attention, "MambaForCausalLM without max_position_embeddings"),
     ],
 )
 def test_what_cannot_be_served_is_refused(tmp_path: Path, spoil: object, said: str) -> None:
@@ -110,8 +119,6 @@ def test_weights_that_are_missing_are_no_random_numbers(tmp_path: Path) -> None:
 
 def test_an_architecture_without_paged_attention_is_named(tmp_path: Path) -> None:
     """Its experts have an operator that OpenVINO lacks."""
-    import transformers
-
     folder = write_checkpoint(tmp_path / "source")
     sizes = CONFIGURATIONS["llama"].to_dict()
     keys = (

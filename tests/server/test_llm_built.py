@@ -18,10 +18,11 @@ from tritonkit.serve import serve
 PROMPT, NEW = "the cat sat", 20
 
 
-def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) -> None:
     """Greedy answers token by token as transformers has them; a refusal names its status and leaves the model be."""
     folder = tmp_path / "models" / "chat"
-    checkpoint = write_checkpoint(folder / "checkpoint")
+    checkpoint = write_checkpoint(folder / "checkpoint", name)
     (folder / "model.yaml").write_text(
         "name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n"
         "serving: {generation: {cache_mib: 16}, parameters: {cache_precision: f16}}\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,10 @@ CARRIED = (
 )  # fmt: skip
 """What a server needs beside the network; the second and the last may be absent."""
 _NEEDED = ("config.json", "tokenizer.json")
+_SIZES = (
+    "max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size",
+)  # fmt: skip
+"""What is known of every network with attention; config.json may call them otherwise."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -32,16 +36,23 @@ class Checkpoint:
     Args:
         folder: where it lies.
         architecture: transformers' class, such as LlamaForCausalLM.
-        context: positions that the network was made for, in tokens.
-        vocabulary: how many tokens it tells apart.
-        layers: of attention.
+        sizes: by the names that most configurations give them.
     """
 
     folder: Path
     architecture: str
-    context: int
-    vocabulary: int
-    layers: int
+    sizes: Mapping[str, int]
+
+    @property
+    def context(self) -> int:
+        """Positions that the network was made for, in tokens."""
+        return self.sizes["max_position_embeddings"]
+
+    @property
+    def configuration(self) -> str:
+        """Its config.json, with the sizes under their usual names too."""
+        facts = _read_json(self.folder / "config.json") | dict(self.sizes)
+        return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
     @property
     def carried(self) -> list[Path]:
@@ -93,10 +104,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )  # fmt: skip
     with _read_errors(folder / "config.json", "a configuration of transformers"):
         read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
-        return Checkpoint(
-            folder, architecture, int(read.max_position_embeddings), int(read.vocab_size),
-            int(read.num_hidden_layers),
+    sizes = {name: getattr(read, name, None) for name in _SIZES}
+    if unknown := [name for name, size in sizes.items() if not isinstance(size, int)]:
+        raise BuildError(
+            str(folder / "config.json"), found=f"{architecture} without {unknown[0]}",
+            wanted="a network whose layers have attention, with keys and values",
         )  # fmt: skip
+    return Checkpoint(folder, architecture, {name: int(size or 0) for name, size in sizes.items()})
 
 
 def _check_files(folder: Path) -> None:

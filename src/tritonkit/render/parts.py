@@ -28,8 +28,6 @@ _BACKENDS = {
 _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}}
 
 
-_CONTEXT = ("max_position_embeddings", "n_positions")
-"""What a checkpoint's config.json calls the positions that the network was made for."""
 _STEP = "tritonkit.step"
 
 
@@ -108,7 +106,7 @@ def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
     """What the backend of a network takes beside the spec's own parameters."""
     if spec.model.network.llm:
         config = json.loads((artifact.folder / "config.json").read_text())
-        context = next(config[key] for key in _CONTEXT if key in config)
+        context = config["max_position_embeddings"]
         _check_context(spec, context)
         return spec.model.serving.generation.parameters(context)
     return _PARAMETERS.get(artifact.form, {})

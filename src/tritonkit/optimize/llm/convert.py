@@ -45,6 +45,7 @@ def convert_checkpoint(
     need("openvino", "optimize").save_model(model, out / FILE, compress_to_fp16=False)
     for file in checkpoint.carried:
         shutil.copyfile(file, out / file.name)
+    (out / "config.json").write_text(checkpoint.configuration, encoding="utf-8")
     _check_runs(out, where)
     return notes
 
