@@ -123,7 +123,11 @@ def test_measurements_that_do_not_fit_are_refused(
         ([expected(), expected("b")], RenderError, "measured with 4 cores"),
         ([expected("text")], UsageError, "no measurement"),
         ([expected("absent")], UsageError, "cannot be read"),
-        ([expected(slo="p99=1ms")], UsageError, "wait for no other"),
+        (
+            [expected(slo="p99=1ms")],
+            UsageError,
+            "measured.slo p99=1ms: requests that wait for no other",
+        ),
     ):
         with pytest.raises(error, match=said):
             found(*entries)

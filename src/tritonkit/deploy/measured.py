@@ -88,7 +88,8 @@ def read_profile(folder: Path, expected: Sequence[Expected]) -> Profile:
                 wanted=f"{first.cores}, as {expected[0].file}", todo="measure all on one kind of machine",
             )  # fmt: skip
         found[measured.model] = measured
-        replicas += size_measured(measured, each.rate_per_s, parse_slo([each.slo])).replicas
+        slo = parse_slo([each.slo])
+        replicas += size_measured(measured, each.rate_per_s, slo, "measured.slo").replicas
     return Profile(
         next(iter(found.values())).cores,
         {model: measured.start_s for model, measured in found.items()},

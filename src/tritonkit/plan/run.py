@@ -200,20 +200,25 @@ def make_plan(
     )  # fmt: skip
 
 
-def size_measured(measured: Measured, rate_per_s: float, slo: Slo) -> Sized:
+def size_measured(measured: Measured, rate_per_s: float, slo: Slo, where: str = "--slo") -> Sized:
     """How many replicas hold a target at a rate, without spare ones: the same figure as a plan's.
+
+    Args:
+        where: the target was given.
 
     Raises:
         UsageError: no number of replicas holds the target.
     """
     fleet = _fleet(measured, measured.now, Demand(of_shape("steady", rate_per_s), slo))
-    return _sized(measured, fleet, rate_per_s, slo, curve(fleet).highest_rate(slo))
+    return _sized(measured, fleet, rate_per_s, slo, curve(fleet).highest_rate(slo), where)
 
 
-def _sized(measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float) -> Sized:
+def _sized(
+    measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float, where: str = "--slo"
+) -> Sized:
     found = size(fleet, rate_per_s, slo, near=int(_count(rate_per_s, held))) if held else None
     if found is None:
-        raise _out_of_reach(measured, fleet, slo)
+        raise _out_of_reach(measured, fleet, slo, where)
     return found
 
 
@@ -230,11 +235,11 @@ def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
     return Fleet(point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals)
 
 
-def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo) -> UsageError:
+def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo, where: str) -> UsageError:
     single = alone(fleet)
     tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in slo.percentiles)
     return UsageError(
-        f"--slo {slo}", found=f"requests that wait for no other take {tails}: {measured.now}",
+        f"{where} {slo}", found=f"requests that wait for no other take {tails}: {measured.now}",
         wanted="a target above that, which no number of replicas can beat",
         todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {slo} --variants spec",
     )  # fmt: skip
