@@ -124,10 +124,11 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
 
 
 def _make(folder: Path, say: Say, python: str) -> None:
+    named = choose(python) if python else None  # a wrong one is said on a full disk, too
     free = shutil.disk_usage(folder.parent).free
     if free < _FREE_BYTES:
         raise InstallError(f"{free / 1e9:.1f} GB free at {folder.parent}", "free 2 GB")
-    chosen = choose(python)
+    chosen = named or choose()  # this may fetch one
     say(f"Python {chosen.version} at {chosen.path} ({why(chosen)})")
     if folder.exists():
         say(f"{folder} is incomplete or of other requirements: it is made again")
