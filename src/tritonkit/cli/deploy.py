@@ -108,7 +108,7 @@ def deploy(
                 print_line("\n".join(changes.differing.values()))
             raise RenderError(
                 str(folder), found=f"not as rendered: {', '.join([*changes.differing, *changes.left])}",
-                todo="tritonkit deploy --target kubernetes, and commit what it wrote",
+                todo="the same command without --check, and commit what it wrote",
             )  # fmt: skip
     written = [] if check else write_tree(folder, tree, force=force)
     if not check:
