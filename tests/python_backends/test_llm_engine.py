@@ -239,6 +239,38 @@ def test_a_step_that_fails_ends_what_ran(start: Start, folder: Path) -> None:
     assert len(made) == 2
 
 
+def test_nothing_that_fails_ends_the_thread(start: Start, folder: Path) -> None:
+    """Not only steps: what runs then ends with an error, and the next one is answered."""
+    make = pipeline_maker(settings(folder), str(folder))
+    made: list[Any] = []
+
+    class Broken(Failing):
+        def get_metrics(self) -> Any:
+            raise RuntimeError("no metrics")
+
+    def failing() -> Any:
+        made.append(make() if made else Broken(make(), -1))
+        return made[-1]
+
+    answers = start(failing)
+    assert answers.end(answers.ask(5)) == Failure(
+        "INTERNAL", "a step of the engine failed: no metrics"
+    )
+    assert answers.end(answers.ask(5)) == "length"
+
+
+def test_dropped_before_it_is_heard_of(start: Start) -> None:
+    """Whoever watches may find a sequence open before the thread has been told of it: nothing is lost."""
+    answers = start()
+    early = Sequence(asked([5], 20, ignore_eos=True), time.monotonic())
+    answers.engine.open.add(early)
+    answers.engine.drop(early, Failure("CANCELLED", "gone"))
+    assert answers.end(answers.ask(6)) == "length"
+    answers.engine.submit(early)
+    answers.engine.drop(early, Failure("CANCELLED", "gone"))
+    assert answers.end(early) == Failure("CANCELLED", "gone")
+
+
 def test_a_request_the_engine_refuses(start: Start) -> None:
     """It alone has an error."""
     answers = start()

@@ -66,6 +66,15 @@ def test_a_part_is_from_all_over_each_turn() -> None:
     assert run.part(60) is run
 
 
+def test_turns_of_different_lengths() -> None:
+    """No request twice, and moments in their order: a short turn is taken whole."""
+    turn = np.repeat([0, 1, 2, 3], [120, 120, 90, 7])
+    part = Observation(np.arange(337.0), np.ones(337), None, turn).part(320)
+    assert (np.diff(part.moments) > 0).all()
+    assert part.moments[-7:].tolist() == list(range(330, 337))
+    assert [len(each) for each in part.turns] == [20] * 12 + [7]
+
+
 def test_the_whole_of_the_runs_decides() -> None:
     """What was slow just where requests are taken from is not put down to the costs."""
     batcher = Batcher(1, 8)

@@ -113,7 +113,10 @@ class Engine:
         self._commands.put((sequence, None))
 
     def drop(self, sequence: Sequence, end: str | Failure) -> None:
-        """End a sequence, running or waiting; one that has ended is left alone."""
+        """End a sequence, running or waiting; one that has ended is left alone.
+
+        One that `submit` has not handed over yet is, too: whoever watches sequences asks again.
+        """
         self._commands.put((sequence, end))
 
     def close(self) -> None:
@@ -122,15 +125,28 @@ class Engine:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._obey():
-            self._admit()
-            if self._running:
-                self._step()
-            self._counts.now(len(self._running), len(self._waiting), self._usage())
+        while self._turn():
+            pass
         gone = Failure("UNAVAILABLE", "the model is being unloaded")
         for sequence in [*self._running, *self._waiting]:
             self._drop(sequence, gone)
         self._lose_pipeline()
+
+    def _turn(self) -> bool:
+        """Commands, admission and a step; False: the end. Nothing that fails here may end the thread."""
+        try:
+            if not self._obey():
+                return False
+            self._admit()
+            if self._running:
+                self._step()
+            self._counts.now(len(self._running), len(self._waiting), self._usage())
+        except Exception as error:
+            # What the engine's state is then is unknown: those that wait get a new one.
+            failure = Failure("INTERNAL", f"a step of the engine failed: {error}")
+            self._end_all(list(self._running), failure)
+            self._lose_pipeline()
+        return True
 
     def _obey(self) -> bool:
         """Carry out the commands there are, and wait for one where there is nothing else to do; False: the end."""
@@ -149,14 +165,18 @@ class Engine:
     def _drop(self, sequence: Sequence, end: str | Failure) -> None:
         if sequence not in self.open:
             return
-        if sequence in self._running:
+        running = sequence in self._running
+        if running:
             sequence.handle.stop()
             del self._running[sequence]
-            self._free()
-        else:
+        elif sequence in self._waiting:
             self._waiting.remove(sequence)
+        else:
+            return
         self.open.discard(sequence)
         self._deliver([Step(sequence, [], [], end)])
+        if running:
+            self._free()
 
     def _free(self) -> None:
         """Let the engine take back the blocks of stopped sequences; where others run, their next step does."""
@@ -165,10 +185,7 @@ class Engine:
             and self._pipeline is not None
             and self._pipeline.has_non_finished_requests()
         ):
-            try:
-                self._pipeline.step()
-            except Exception:
-                self._lose_pipeline()
+            self._pipeline.step()
 
     def _admit(self) -> None:
         """Give the pipeline what waits, as far as it may run."""
@@ -192,17 +209,8 @@ class Engine:
             self._running[sequence] = None
 
     def _step(self) -> None:
-        try:
-            self._pipeline.step()
-            steps = self._read(time.monotonic())
-        except Exception as error:
-            # What the engine's state is then is unknown: those that wait get a new one.
-            self._end_all(
-                list(self._running), Failure("INTERNAL", f"a step of the engine failed: {error}")
-            )
-            self._lose_pipeline()
-            return
-        if steps:
+        self._pipeline.step()
+        if steps := self._read(time.monotonic()):
             self._deliver(steps)
 
     def _read(self, now: float) -> list[Step]:

@@ -66,7 +66,8 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
             outputs[part.model][port.info.name] = edge
             edges.append(edge)
     _check_connected(parts, edges, where)
-    # Triton tells a lone model's inputs from its outputs; an ensemble has one name for each tensor.
+    # A language model is alone, takes text and gives text: Triton tells a model's inputs from its outputs, and only
+    # an ensemble has one name for each tensor.
     if parts[0].backend == "llm":
         for edge in edges:
             edge.name = edge.tensor

@@ -61,11 +61,7 @@ class Observation:
         if len(self.moments) <= count:
             return self
         length = max(1, count // (len(self.turns) * _STRETCHES))
-        keep = [
-            turn[first : first + length]
-            for turn in self.turns
-            for first in np.linspace(0, max(0, len(turn) - length), _STRETCHES).astype(int)
-        ]
+        keep = [each for turn in self.turns for each in _stretches(turn, length)]
         index = np.concatenate(keep)
         return Observation(
             self.moments[index], self.latency_s[index],
@@ -92,6 +88,14 @@ class Observation:
         of_all = self.latency_s if latency_s is None else latency_s
         found = [np.percentile(of_all[turn], percents) for turn in self.turns]
         return np.asarray(np.median(found, axis=0))
+
+
+def _stretches(turn: NDArray[np.intp], length: int) -> list[NDArray[np.intp]]:
+    """Some of so many requests each, evenly spread over a turn; one that is shorter than all of them is taken whole."""
+    if len(turn) <= _STRETCHES * length:
+        return [turn]
+    starts = np.linspace(0, len(turn) - length, _STRETCHES).astype(int)
+    return [turn[first : first + length] for first in starts]
 
 
 def calibrated(
