@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -148,6 +150,37 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
 def test_other_machines_need_a_key(host: str) -> None:
     """Unless the person says that something else keeps callers out."""
     assert "--key-file" in failed(tritonkit_here("openai", "--host", host), 2)
+
+
+def test_an_address_that_is_none_is_said() -> None:
+    """Before anything listens."""
+    said = failed(tritonkit_here("openai", "--address", "nonsense", "--port", "0"), 2)
+    assert "nonsense" in said
+    assert "Traceback" not in said
+
+
+def test_a_connection_without_a_request_is_closed(url: str) -> None:
+    """Silent, or with a head that does not end, also after a first answer; one in the middle of a body has longer."""
+    where = urlsplit(url)
+    get = f"GET /health HTTP/1.1\r\nhost: {where.netloc}\r\n".encode()
+    heads = [b"", get, get + b"\r\n" + get]
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection((where.hostname, where.port), 60))
+            for _ in heads
+        ]
+        for connection, head in zip(opened, heads, strict=True):
+            connection.sendall(head)
+        ends = [_until_closed(connection) for connection in opened]
+    assert ends[:2] == [b"", b""]
+    assert ends[2].startswith(b"HTTP/1.1 ")
+
+
+def _until_closed(connection: socket.socket) -> bytes:
+    found = b""
+    while data := connection.recv(4096):
+        found += data
+    return found
 
 
 def test_a_port_that_is_taken_is_said(url: str) -> None:

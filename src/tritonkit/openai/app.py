@@ -34,21 +34,22 @@ __all__ = ["make_app"]
 _log = logging.getLogger("tritonkit.openai")
 
 
-def make_app(settings: Settings, ready: Callable[[], object] = lambda: None) -> Starlette:
+def make_app(
+    settings: Settings, client: AsyncClient, ready: Callable[[], object] = lambda: None
+) -> Starlette:
     """The application.
 
     Args:
         settings: see there.
+        client: of the server that has the models.
         ready: called once it takes requests.
     """
-    server = _Server(settings)
+    server = _Server(settings, Catalog(client, settings.names))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with AsyncClient(settings.address, **settings.client) as client:
-            server.catalog = Catalog(client, settings.names)
-            ready()
-            yield
+        ready()
+        yield
 
     return Starlette(
         routes=[
@@ -73,10 +74,9 @@ def make_app(settings: Settings, ready: Callable[[], object] = lambda: None) -> 
 class _Server:
     """The handlers, and what they share."""
 
-    catalog: Catalog
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog) -> None:
         self._settings = settings
+        self.catalog = catalog
         self.room = Room(settings.max_requests)
         self._started = int(time.time())
 

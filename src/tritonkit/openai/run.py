@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
 
+from tritonkit.client import AsyncClient
 from tritonkit.errors import ServerStartError
 from tritonkit.extras import need_package
 from tritonkit.openai.settings import Settings, shown_host
@@ -31,23 +33,28 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
     need_package("starlette.applications", _REQUIREMENT)
     uvicorn = need_package("uvicorn", _REQUIREMENT)
     from tritonkit.openai.app import make_app
+    from tritonkit.openai.connection import BoundedProtocol
+
+    async def serve() -> None:
+        async with AsyncClient(settings.address, **settings.client) as client:
+            app = make_app(settings, client, lambda: ready(url))
+            await uvicorn.Server(uvicorn.Config(app, **options)).serve(sockets=[listening])
 
     with _bound(settings) as listening:
         url = f"http://{shown_host(settings.host)}:{listening.getsockname()[1]}"
-        config = uvicorn.Config(
-            make_app(settings, lambda: ready(url)),
-            access_log=False,
-            h11_max_incomplete_event_size=64 << 10,
-            http="h11",
-            lifespan="on",
-            log_config=None,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_END_S,
-            ws="none",
-        )
+        options = {
+            "access_log": False,
+            "h11_max_incomplete_event_size": 64 << 10,
+            "http": BoundedProtocol,
+            "lifespan": "on",
+            "log_config": None,
+            "proxy_headers": False,
+            "server_header": False,
+            "timeout_graceful_shutdown": _END_S,
+            "ws": "none",
+        }
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            asyncio.run(serve())
 
 
 def _bound(settings: Settings) -> socket.socket:

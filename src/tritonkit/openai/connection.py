@@ -1,0 +1,54 @@
+"""Connections that are no request yet: few and short, because no key has been looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["BoundedProtocol"]
+
+HEAD_S = 10.0
+"""Seconds in which the head of a request must have come."""
+MOST = 1024
+"""Connections at a time: one more is closed at once."""
+
+
+class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
+    """HTTP/1.1 that closes a connection without a whole head in time, which uvicorn does only between two requests."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Count it, and wait for a request."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            transport.close()
+        else:
+            self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait no longer where the head is whole."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop()
+        elif self._head is None:
+            self._head = self.loop.call_later(HEAD_S, self._close)
+
+    def _stop(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _close(self) -> None:
+        self._head = None
+        self.transport.close()
