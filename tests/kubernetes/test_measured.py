@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.running import failed, tritonkit_here
-from tests.server.models import ModelText, write_repository
+from tests.server.models import ModelText, ensemble, write_repository
 from tritonkit.deploy import Values, read_facts, render_tree
 from tritonkit.deploy.measured import Profile, read_profile
 from tritonkit.errors import RenderError, SpecError, UsageError
@@ -80,10 +80,14 @@ def test_a_slow_start_that_was_measured_has_its_time(
 
 
 def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, found: Found) -> None:
-    """Its network and steps are no models of their own."""
-    folder = write_repository(
-        tmp_path / "models", {"a": ModelText(), "a_network": ModelText(), "b": ModelText()}
-    )
+    """Those of its ensemble: a name that begins alike says nothing."""
+    models = {
+        "a": ensemble("net", "a_top"),
+        "net": ModelText(),
+        "a_top": ModelText(),
+        "a_b": ModelText(),
+    }
+    folder = write_repository(tmp_path / "models", models)
     save(tmp_path / "a.json")
     values, profile = found(expected())
     assert read_facts(folder, values, profile).unmeasured == 1

@@ -22,6 +22,8 @@ from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tritonkit.serve.repository import ServedModel
 
 __all__ = ["AGE_S", "DRAIN_S", "STOP_S", "Facts", "read_facts"]
@@ -182,7 +184,7 @@ def read_facts(repository: Path, values: Values, profile: Profile | None = None)
         file_bytes=sum(file.stat().st_size for file in files),
         cores=cores,
         cores_from=cores_from,
-        unmeasured=_unmeasured(names, profile, repository),
+        unmeasured=_unmeasured(models, profile, repository),
         measured_s=sum(profile.start_s.values()),
         replicas=replicas,
         replicas_from=replicas_from,
@@ -226,17 +228,21 @@ def _replicas(values: Values, profile: Profile) -> tuple[int, str]:
     return REPLICAS, "values.yaml has neither a number nor measurements"
 
 
-def _unmeasured(names: tuple[str, ...], profile: Profile, repository: Path) -> int:
-    for model in profile.start_s:
-        if model not in names:
+def _unmeasured(models: Sequence[ServedModel], profile: Profile, repository: Path) -> int:
+    parts = {
+        model.name: {
+            model.name,
+            *(step.model_name for step in model.config.ensemble_scheduling.step),
+        }
+        for model in models
+    }
+    for name in profile.start_s:
+        if name not in parts:
             raise RenderError(
-                "measured in values.yaml", found=f"a measurement of {model}",
-                wanted=f"one of a model in {repository}: {', '.join(names)}",
+                "measured in values.yaml", found=f"a measurement of {name}",
+                wanted=f"one of a model in {repository}: {', '.join(sorted(parts))}",
             )  # fmt: skip
-    return sum(
-        not any(name == model or name.startswith(f"{model}_") for model in profile.start_s)
-        for name in names
-    )
+    return len(parts.keys() - set().union(*(parts[name] for name in profile.start_s)))
 
 
 def _check_gpu(model: ServedModel, product: str | None) -> None:
