@@ -17,7 +17,7 @@ from tests.server.models import ModelText, write_repository
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import plan, read_models
 from tritonkit.serve.command import python_run
-from tritonkit.serve.manifests import GENERATIONS, STUB_BYTES, container_needs
+from tritonkit.serve.manifests import GENERATIONS, LANGUAGE_WEIGHTS, STUB_BYTES, container_needs
 from tritonkit.serve.shm import MIB
 
 PROFILES = ("gpu", "kubernetes", "limits", "load", "tools", "tracing")
@@ -65,6 +65,22 @@ def test_two_generations_have_room(project: Path, tmp_path: Path) -> None:
     assert two.shm_bytes == GENERATIONS * plan(models, backends).total_bytes
     assert two.memory_bytes - one.memory_bytes >= GENERATIONS * STUB_BYTES
     assert two.region_bytes == MIB
+
+
+def test_a_language_model_has_room(project: Path, tmp_path: Path) -> None:
+    """Its weights and its cache, each for two generations."""
+    backends = python_run(project / "python_backends" / "backends")
+
+    def needed(weights: int, cache_mib: int) -> int:
+        config = f'backend: "llm" parameters {{ key: "cache_mib" value: {{ string_value: "{cache_mib}" }} }}'
+        files = {"1/openvino_model.bin": bytes(weights)}
+        folder = tmp_path / f"{weights}-{cache_mib}"
+        models = {"chat": ModelText(config=config, code=None, files=files)}
+        return container_needs(read_models(write_repository(folder, models)), backends).memory_bytes
+
+    small = needed(MIB, 256)
+    assert needed(MIB, 256 + 512) - small == GENERATIONS * 512 * MIB
+    assert needed(65 * MIB, 256) - small == GENERATIONS * LANGUAGE_WEIGHTS * 64 * MIB
 
 
 @pytest.mark.parametrize("tool", [("docker", "compose"), ("docker-compose",)])
