@@ -21,6 +21,7 @@ __all__ = ["Inspection", "inspect_model"]
 _MAIN_FILES = {
     "onnx": "model.onnx",
     "openvino": "model.xml",
+    "llm": "openvino_model.xml",
     "tensorrt": "model.plan",
     "torchscript": "model.pt",
     "torch": "model.py",
@@ -44,7 +45,8 @@ class Inspection:
     @property
     def variant(self) -> str:
         """The form of the network that is served."""
-        return PYTHON if self.spec.model.network.python else self.spec.model.serving.variant
+        is_open = self.spec.model.serving.variant == AUTO and not self.spec.model.network.python
+        return AUTO if is_open else variant_of(self.spec).name
 
     @property
     def network(self) -> dict[str, str]:
@@ -52,6 +54,8 @@ class Inspection:
         network = self.spec.model.network
         given = {"torch": network.torch, "onnx": network.onnx, "python": network.python}
         given |= {"train": network.train, "weights": network.weights}
+        if network.llm:
+            given |= {f"llm.{key}": value for key, value in network.llm.model_dump().items()}
         return {key: _text(value) for key, value in given.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,14 +10,25 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 300
-_SIZES = {
+SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 0, "eos_token_id": 0,
     "pad_token_id": 0,
 }  # fmt: skip
 CONFIGURATIONS: dict[str, Any] = {
-    "llama": transformers.LlamaConfig(**_SIZES, num_key_value_heads=2),
-    "qwen2": transformers.Qwen2Config(**_SIZES, num_key_value_heads=2),
+    "llama": transformers.LlamaConfig(**SIZES, num_key_value_heads=2),
+    "mistral": transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=None),
+    "qwen2": transformers.Qwen2Config(**SIZES, num_key_value_heads=2),
+    "qwen3": transformers.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=16),
+    "gptneox": transformers.GPTNeoXConfig(**SIZES),
+    "opt": transformers.OPTConfig(
+        vocab_size=VOCABULARY, hidden_size=64, ffn_dim=128, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=128, word_embed_proj_dim=64, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    ),
+    "phi": transformers.PhiConfig(**SIZES),
+    "phi3": transformers.Phi3Config(**SIZES, sliding_window=None),
+    "olmo2": transformers.Olmo2Config(**SIZES),
+    "granite": transformers.GraniteConfig(**SIZES),
     "gpt2": transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=0, eos_token_id=0
     ),

@@ -12,12 +12,17 @@ import pytest
 import torch
 import transformers
 
-from tests.optimize.checkpoints import CONFIGURATIONS, VOCABULARY, write_checkpoint
+from tests.optimize.checkpoints import CONFIGURATIONS, SIZES, VOCABULARY, write_checkpoint
 from tritonkit.errors import BuildError, GateError, RenderError, SpecError
+from tritonkit.export import Artifact
+from tritonkit.export.artifact import Signature
 from tritonkit.export.checkpoint import read_checkpoint
+from tritonkit.inspection import inspect_model
 from tritonkit.optimize.llm import WEIGHTS, Weights, convert_checkpoint
 from tritonkit.optimize.llm.quality import served_log_likelihoods
 from tritonkit.pipeline import build_repository
+from tritonkit.render.language import generation_of
+from tritonkit.report import collect
 from tritonkit.spec import load_all
 
 IDS = np.random.default_rng(0).integers(5, VOCABULARY, (1, 12)).astype(np.int64)
@@ -68,6 +73,36 @@ def test_fewer_bits_lose_little(tmp_path: Path, weights: Weights) -> None:
     size = (out / "openvino_model.bin").stat().st_size
     full = (checkpoint.folder / "model.safetensors").stat().st_size
     assert size < {"fp32": 1.4, "int8": 0.4, "int4": 0.35}[weights] * full
+
+
+WINDOW = 8
+SLIDING = {
+    "mistral": transformers.MistralConfig(**SIZES, sliding_window=WINDOW),
+    "phi3": transformers.Phi3Config(**SIZES, sliding_window=WINDOW),
+    "qwen2": transformers.Qwen2Config(**SIZES, sliding_window=WINDOW, use_sliding_window=True, max_window_layers=0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_no_more_is_served_than_a_sliding_window(tmp_path: Path, name: str) -> None:
+    """What is traced attends to all; the library says nothing of the difference."""
+    SLIDING[name].architectures = [f"{name.title()}ForCausalLM"]
+    SLIDING[name].save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.context == WINDOW
+    assert json.loads(checkpoint.configuration)["max_position_embeddings"] == WINDOW
+    change(tmp_path, sliding_window=None, use_sliding_window=False, layer_types=None)
+    assert read_checkpoint(tmp_path).context == 128
+
+
+def test_sizes_that_the_configuration_leaves_to_the_library(tmp_path: Path) -> None:
+    """A server counts the cache's memory by them, and has no transformers."""
+    folder = write_checkpoint(tmp_path / "source", "phi")
+    change(folder, num_key_value_heads=None)
+    found = json.loads(read_checkpoint(folder).configuration)
+    assert found["num_key_value_heads"] == found["num_attention_heads"] == 4
 
 
 def without_attention(folder: Path) -> None:
@@ -173,6 +208,10 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
         ("serving: {generation: {cache_mib: 0}}", "cache_mib"),
         ("serving: {generation: {context: 1}}", "context"),
         ("serving: {generation: {context: 8, max_tokens: 8}}", "max_tokens is 8, context is 8"),
+        (
+            "serving: {generation: {max_sequences: 1024}}",
+            "max_batched_tokens is 512, max_sequences",
+        ),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: str) -> None:
@@ -190,6 +229,41 @@ def test_more_tokens_than_the_network_has_positions_for_are_refused(
     root = write_project(tmp_path, f"serving: {{generation: {{{key}}}}}\n")
     with pytest.raises(RenderError, match="the network was made for 128 tokens"):
         build_repository(root, cores=2)
+
+
+WIDE = {
+    "max_position_embeddings": 4096, "hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 16,
+}  # fmt: skip
+"""A page of its cache takes half a MiB."""
+
+
+def test_an_answer_that_the_cache_has_no_room_for_is_refused(tmp_path: Path) -> None:
+    """By the build, with what it holds."""
+    (tmp_path / "config.json").write_text(json.dumps(WIDE))
+    root = write_project(tmp_path / "project", "serving: {generation: {cache_mib: 1}}\n")
+    [spec] = load_all(root)
+    artifact = Artifact(
+        "chat", "llm-fp32", tmp_path, {"config.json": ""}, Signature.declared(spec), None, "", {}
+    )
+    with pytest.raises(
+        RenderError, match=r"max_tokens: 128\n.*at most 63: .*cache_mib 1 holds 64 tokens"
+    ):
+        generation_of(spec, artifact)
+
+
+def test_what_is_known_is_shown(tmp_path: Path) -> None:
+    """Before anything is built, and of what lies in the cache; the served one is named, the FP32 one compared with."""
+    root = write_project(tmp_path, "serving: {variant: llm-int8}\n")
+    [spec] = load_all(root)
+    found = inspect_model(spec, "cpu", 2)
+    assert (found.variant, found.network) == ("llm-int8", {"llm.checkpoint": "checkpoint"})
+    assert [plan.backend for plan in found.models] == ["llm"]
+    assert not found.unknown
+    build_repository(root, cores=2, variants=["llm-fp32"])
+    [model] = collect(root, threads=1)
+    assert [result.variant for result in model.results] == ["llm-fp32", "llm-int8"]
+    assert model.served == "llm-int8"
+    assert list(model.missing) == ["llm-int4"]
 
 
 def test_a_quality_that_is_not_reached_is_refused(tmp_path: Path) -> None:

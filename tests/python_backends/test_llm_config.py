@@ -10,11 +10,12 @@ import numpy as np
 import openvino_genai
 import pytest
 from backend_config import ModelError
-from llm_config import block_bytes, read_settings
+from llm_config import BLOCK, block_bytes, read_settings
 from llm_engine import pipeline_maker
 from openvino import Tensor
 
 from tests.python_backends.llm_network import CONTEXT, EOS, VOCABULARY, write_model
+from tritonkit.render.language import cached_tokens
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,23 @@ def test_a_missing_file(tmp_path: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         read_settings(config(), folder)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3},
+        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+        {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+         "head_dim": 128},
+    ],
+    ids=["grouped", "all heads", "own head size"],
+)  # fmt: skip
+@pytest.mark.parametrize("mib", [1, 5, 256])
+def test_a_build_counts_the_cache_as_the_server_does(network: dict[str, int], mib: int) -> None:
+    """So that it refuses what the server would."""
+    blocks = mib * 2**20 // block_bytes(network, "f16")
+    assert cached_tokens(network, mib) == (BLOCK * blocks if blocks > 1 else 0)
 
 
 def test_blocks_are_counted_as_the_engine_has_them(folder: Path) -> None:

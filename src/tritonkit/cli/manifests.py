@@ -58,7 +58,7 @@ def command(
     if check and now != text:
         raise RenderError(
             str(file), found="it differs from what the repository needs",
-            todo="the same command without --check, and commit what it wrote",
+            todo="tritonkit manifests --target compose, and commit what it wrote",
         )  # fmt: skip
     if now == text:
         note(f"{file}: nothing to change")

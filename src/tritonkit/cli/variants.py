@@ -18,7 +18,7 @@ _VARIANT_COLUMNS = [
     "variant", "size", "of fp32", "quality", "drop [95 %]", "one item ms", "best batch", "items/s",
     "speed-up", "gate",
 ]  # fmt: skip
-_PLAIN = "onnx-fp32"
+_PLAINS = ("onnx-fp32", "llm-fp32")
 
 
 def build_row(result: Result) -> list[str]:
@@ -45,7 +45,7 @@ def print_variants(results: Sequence[Result], served: Mapping[str, str] | None =
     """One table for each model; below it, why a variant was refused or could not be made."""
     for model in dict.fromkeys(result.model for result in results):
         mine = [result for result in results if result.model == model]
-        base = next((r for r in mine if r.variant == _PLAIN), None)
+        base = next((r for r in mine if r.variant in _PLAINS), None)
         chosen = (served or {}).get(model)
         print_table(model, _VARIANT_COLUMNS, [_row(r, base, r.variant == chosen) for r in mine])
         for result in mine:

@@ -26,6 +26,10 @@ _SIZES = (
     "max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size",
 )  # fmt: skip
 """What is known of every network with attention; config.json may call them otherwise."""
+_MORE_SIZES = ("num_key_value_heads", "head_dim")
+"""What some networks have besides, and then decides how much memory keys and values take."""
+_WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+"""Kinds of layers, and the key that has how far they look back; without `layer_types` all are of the first kind."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -45,7 +49,7 @@ class Checkpoint:
 
     @property
     def context(self) -> int:
-        """Positions that the network was made for, in tokens."""
+        """Positions that are served, in tokens: those that the network was made for, and no more than its window."""
         return self.sizes["max_position_embeddings"]
 
     @property
@@ -104,13 +108,25 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )  # fmt: skip
     with _read_errors(folder / "config.json", "a configuration of transformers"):
         read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    sizes = {name: getattr(read, name, None) for name in _SIZES}
-    if unknown := [name for name, size in sizes.items() if not isinstance(size, int)]:
+    found = {name: getattr(read, name, None) for name in (*_SIZES, *_MORE_SIZES)}
+    sizes = {name: size for name, size in found.items() if isinstance(size, int)}
+    if unknown := [name for name in _SIZES if name not in sizes]:
         raise BuildError(
             str(folder / "config.json"), found=f"{architecture} without {unknown[0]}",
             wanted="a network whose layers have attention, with keys and values",
         )  # fmt: skip
-    return Checkpoint(folder, architecture, {name: int(size or 0) for name, size in sizes.items()})
+    # What is traced attends to all that came before, which is the same as long as the window holds all of it.
+    sizes["max_position_embeddings"] = min([sizes["max_position_embeddings"], *_windows(read)])
+    return Checkpoint(folder, architecture, sizes)
+
+
+def _windows(config: Any) -> Iterator[int]:
+    """How many tokens the layers look back on that do not look back on all."""
+    layers = getattr(config, "layer_types", None)
+    for kind, key in _WINDOWS.items():
+        window = getattr(config, key, None)
+        if isinstance(window, int) and window > 0 and (layers is None or kind in layers):
+            yield window
 
 
 def _check_files(folder: Path) -> None:

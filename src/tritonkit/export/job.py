@@ -13,6 +13,7 @@ from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import mean_cosine
+from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.onnx_file import (
     check_against_spec,
     check_file,
@@ -73,6 +74,11 @@ class Job:
         """Of a language model: the folder that its variants are made from."""
         cache = self._weights
         return find_checkpoint(self.spec, cache.folder, fresh=cache.fresh, say=self.say)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """Of a language model: held-out texts, for measuring alone."""
+        return read_texts(self.spec, self.checkpoint)
 
     @property
     def onnx(self) -> Path:

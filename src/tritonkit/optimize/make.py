@@ -22,9 +22,8 @@ from tritonkit.export.job import Job
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
-from tritonkit.optimize.llm.quality import measure_language
 from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants import PLAIN, Form, Variant, variant_of
+from tritonkit.optimize.variants import PLAIN, Form, Variant, llm_checkpoint, variant_of
 from tritonkit.optimize.variants.int8_cpu import cpu_kind
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
@@ -110,7 +109,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
     if what.cached is not None:
         return what.cached
     job = job or job_of(what.spec, cache, what.variant)
-    if what.variant.form is not None and not what.variant.is_base:
+    if what.variant.is_made_from_onnx:
         _ = job.base  # made first: a workplace empties the others of its model
     with cache.workplace(what.spec.name) as folder:
         try:
@@ -137,12 +136,13 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         signature = _copy_python(spec, folder)
     elif spec.model.network.llm:
         notes, signature = _made(form, job, what, folder), Signature.declared(spec)
-        measured = measure_language(job, folder)
+        measured = llm_checkpoint.measure(job, folder)
     else:
         notes = _made(form, job, what, folder)
         # Every other form keeps what the FP32 file takes and gives.
         file = folder / "model.onnx"
-        signature = job.signature_in(file) if what.variant.is_base else job.base.signature
+        from_onnx = what.variant.is_made_from_onnx
+        signature = job.base.signature if from_onnx else job.signature_in(file)
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
             runner = RUNTIMES[form.runtime](folder, job.threads, where)

@@ -20,6 +20,7 @@ from tritonkit.optimize.variants import (
     LLM_FORMS,
     LLM_PLAIN,
     PLAIN,
+    PLAINS,
     PYTHON,
     Variant,
     variant_names,
@@ -171,7 +172,7 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
 
 def _base(results: Sequence[Result]) -> Result | None:
     """What the others are compared with."""
-    plain = results and results[0].variant in (PLAIN, LLM_PLAIN)
+    plain = results and results[0].variant in PLAINS
     return results[0] if plain else None
 
 

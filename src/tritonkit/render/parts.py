@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, TensorInfo
+from tritonkit.render.language import generation_of
 from tritonkit.resources import STEPS, shipped
 from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
 from tritonkit.spec.serving import SequenceBatching
@@ -105,23 +105,8 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
 def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
     """What the backend of a network takes beside the spec's own parameters."""
     if spec.model.network.llm:
-        config = json.loads((artifact.folder / "config.json").read_text())
-        context = config["max_position_embeddings"]
-        _check_context(spec, context)
-        return spec.model.serving.generation.parameters(context)
+        return generation_of(spec, artifact).parameters()
     return _PARAMETERS.get(artifact.form, {})
-
-
-def _check_context(spec: Spec, positions: int) -> None:
-    """Refuse what the network was not made for."""
-    generation = spec.model.serving.generation
-    for key, found in (("context", generation.context), ("max_tokens", generation.max_tokens)):
-        most = positions if key == "context" else positions - 1
-        if found is not None and found > most:
-            raise RenderError(
-                f"{spec.file} serving.generation.{key}", found=str(found),
-                wanted=f"at most {most}: the network was made for {positions} tokens",
-            )  # fmt: skip
 
 
 def _backend(spec: Spec, artifact: Artifact) -> str:

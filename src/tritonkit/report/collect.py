@@ -16,7 +16,7 @@ from tritonkit.optimize.make import plan
 from tritonkit.optimize.results import Result, choose, judged, wanted_variants
 from tritonkit.optimize.variants import (
     AUTO,
-    PLAIN,
+    PLAINS,
     PYTHON,
     Variant,
     parse,
@@ -128,7 +128,7 @@ def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None
         results.append(
             judged(spec, variant, artifact, find_timing(artifact, threads), base, cached=True)
         )
-        if variant.name == PLAIN:
+        if variant.name in PLAINS:
             base = results[0]
     operators = None
     if (slow := slowest(results)) is not None:
@@ -143,8 +143,8 @@ def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None
 
 def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
     """Every variant there is, those the spec names, and compositions that lie in the cache."""
-    if spec.model.network.python:
-        return (variant_of(spec),)
+    if spec.model.network.python or spec.model.network.llm:
+        return wanted_variants(spec, ["all", "spec"])
     serving = spec.model.serving.variant
     names = [*variant_names(), *spec.model.optimize.variants]
     names += [] if serving == AUTO else [serving]
@@ -166,7 +166,8 @@ def _served(spec: Spec, results: Sequence[Result]) -> str | None:
     if spec.model.network.python:
         return PYTHON
     if spec.model.serving.variant != AUTO:
-        named = next((r for r in results if r.variant == spec.model.serving.variant), None)
+        served = variant_of(spec).name
+        named = next((r for r in results if r.variant == served), None)
         return named.variant if named and named.passed else None
     among = {variant.name for variant in wanted_variants(spec, ())}
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tritonkit.export.artifact import Measured
 from tritonkit.optimize.results import Result
-from tritonkit.optimize.variants import PLAIN
+from tritonkit.optimize.variants import PLAINS
 from tritonkit.report.collect import ModelReport
 from tritonkit.spec.units import format_bytes
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 def rows(report: ModelReport) -> list[Row]:
     """The rows, in the order of the results."""
-    base = next((r for r in report.results if r.variant == PLAIN), None)
+    base = next((r for r in report.results if r.variant in PLAINS), None)
     return [
         _row(result, base)
         | {"served": result.variant == report.served, "on_front": result.variant in report.front}

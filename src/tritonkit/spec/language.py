@@ -77,24 +77,27 @@ class Generation(Strict):
     """static: a batch runs until its last sequence has ended, then the next; for comparison."""
 
     @model_validator(mode="after")
-    def _answer_fits(self) -> Self:
+    def _fits(self) -> Self:
         if self.context and self.max_tokens and self.max_tokens >= self.context:
             raise ValueError(
                 f"max_tokens is {self.max_tokens}, context is {self.context}; wanted fewer, for a prompt too"
             )
+        if self.max_batched_tokens < self.max_sequences:
+            raise ValueError(
+                f"max_batched_tokens is {self.max_batched_tokens}, max_sequences is {self.max_sequences};"
+                " wanted one for each sequence"
+            )
         return self
 
-    def parameters(self, context: int) -> dict[str, str]:
-        """Those of the backend `llm`, as Triton carries them.
+    def resolved(self, positions: int) -> Generation:
+        """The same with `context` and `max_tokens`, of a network for so many tokens."""
+        context = self.context or positions
+        max_tokens = self.max_tokens or min(_MAX_TOKENS, context // 2)
+        return self.model_copy(update={"context": context, "max_tokens": max_tokens})
 
-        Args:
-            context: of prompt and answer together, where the spec does not say.
-        """
-        context = self.context or context
-        resolved = {
-            "context": context, "max_tokens": self.max_tokens or min(_MAX_TOKENS, context // 2)
-        }  # fmt: skip
-        facts = self.model_dump(mode="json") | resolved
+    def parameters(self) -> dict[str, str]:
+        """Those of the backend `llm`, as Triton carries them."""
+        facts = self.model_dump(mode="json", exclude_none=True)
         return {key: _text(value) for key, value in facts.items()}
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "LLM_FORMS",
     "LLM_PLAIN",
     "PLAIN",
+    "PLAINS",
     "PYTHON",
     "TRANSFORMS",
     "Form",
@@ -104,6 +105,8 @@ FORMS: dict[str, Form] = {
 }
 LLM_PLAIN = "llm-fp32"
 """What a language model serves where its spec names no variant."""
+PLAINS = (PLAIN, LLM_PLAIN)
+"""What the other variants of a network are compared with, whichever it has."""
 LLM_FORMS: dict[str, Form] = {
     f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm")
     for weights in WEIGHTS
@@ -138,15 +141,15 @@ class Variant:
 
     @property
     def base(self) -> str:
-        """The variant that is the FP32 ONNX file of the same network, from which this one is made."""
+        """The FP32 variant of the same network, with which this one is compared."""
         if self.name in LLM_FORMS:
             return LLM_PLAIN
         return self.name.partition("+")[0] if self.transform else PLAIN
 
     @property
-    def is_base(self) -> bool:
-        """Whether it is that file itself."""
-        return self.form is FORMS[PLAIN] or self.name in LLM_FORMS
+    def is_made_from_onnx(self) -> bool:
+        """Whether the FP32 ONNX file is there before it, to be made from."""
+        return self.form not in (None, FORMS[PLAIN], *LLM_FORMS.values())
 
     @property
     def runtime(self) -> str | None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tritonkit.export.job import Job
 from tritonkit.optimize.llm.convert import Weights, convert_checkpoint
+from tritonkit.optimize.llm.quality import measure_language as measure
 
-__all__ = ["make"]
+__all__ = ["make", "measure"]
 
 
 def make(job: Job, folder: Path, *, weights: Weights) -> tuple[str, ...]:
