@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer
 
+from tests.cli.running import failed, tritonkit_here
 from tests.optimize.checkpoints import write_checkpoint
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
 from tritonkit.export.checkpoint import read_checkpoint
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
+from tritonkit.text import printable
 
 PROMPT, NEW = "the cat sat", 20
 
@@ -45,3 +48,26 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
         with pytest.raises(ClientError, match="INVALID_ARGUMENT: max_tokens"):
             list(model.stream(text=PROMPT, max_tokens=0))
         assert list(model.stream(text=PROMPT, max_tokens=1))
+        check_command(
+            endpoint.grpc, b"".join(reply["text"][0] for reply in replies).decode(), tokens
+        )
+
+
+def check_command(address: str, text: str, tokens: list[int]) -> None:
+    """`call --stream` shows the text as it is, or the replies; without it, it says how to."""
+    asked = ["call", "chat", "--address", address, "--timeout-s", "90", "--input", f"text={PROMPT}"]
+    asked += [
+        "--input",
+        f"max_tokens={NEW}",
+        "--input",
+        "ignore_eos=true",
+        "--input",
+        "temperature=0",
+    ]
+    done = tritonkit_here(*asked, "--stream")
+    assert done.stdout == printable(text) + "\n"
+    assert "the first after" in done.stderr
+    lines = tritonkit_here(*asked, "--stream", "--json").stdout.splitlines()
+    shown = [json.loads(line)["outputs"]["tokens"] for line in lines]
+    assert [token for each in shown for token in each] == tokens
+    assert "--stream" in failed(tritonkit_here(*asked), 5)

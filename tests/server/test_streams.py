@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import failed, tritonkit_here
 from tests.server.models import ModelText, write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import AsyncClient, Client
@@ -133,6 +134,17 @@ def wait_for(file: Path) -> bool:
 def given(x: list[float], note: Any = "") -> dict[str, Any]:
     """Inputs of `count`."""
     return {"x": x, "note": str(note)}
+
+
+def test_the_command_shows_a_line_for_each_reply(server: Endpoint) -> None:
+    """Of a model that gives no text; an error after some of them loses none."""
+    asked = ["call", "count", "--address", server.grpc, "--stream", "--input", "note="]
+    done = tritonkit_here(*asked, "--input", "x=[3, 0, -1]")
+    assert done.stdout.splitlines() == ["y=[0.0]", "y=[1.0]", "y=[2.0]"]
+    assert "3 replies" in done.stderr
+    done = tritonkit_here(*asked, "--input", "x=[3, 0, 1]")
+    assert done.stdout.splitlines() == ["y=[0.0]"]
+    assert "told to fail" in failed(done, 5)
 
 
 def test_a_decoupled_model(client: Client) -> None:

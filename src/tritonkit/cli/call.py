@@ -48,12 +48,22 @@ def command(
     api_key_file: ApiKeyFile = None,
     token_file: TokenFile = None,
     timeout_s: Timeout = 30.0,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Show each reply of a decoupled model as it comes: the text of a language model, else a line each.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Call a served model once and show what it answers; through a gateway with --ca and --api-key-file.
 
+    With --stream and --json: an object a line. Ctrl-C ends the work at the server.
+
     Example: tritonkit call digits --input image=@models/digits/examples/seven.png
     """
+    from tritonkit.cli.call_stream import print_stream
     from tritonkit.client import Client
 
     given = dict(pairs := [_split(text) for text in inputs])
@@ -66,6 +76,10 @@ def command(
     with Client(address, **options) as client:
         handle = client.model(model, version)
         values = {name: _value(name, given[name], handle.signature) for name in given}
+        if stream:
+            with handle.stream(inputs=values) as replies:
+                print_stream(replies, handle.signature, as_json)
+            return
         reply = handle.predict(inputs=values)
     if as_json:
         print_json(_facts(reply))

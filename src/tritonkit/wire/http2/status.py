@@ -91,6 +91,9 @@ _CANCELLED_THERE: Final = frozenset({"", "CANCELLED", "Cancelled on the server s
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
 
+_DECOUPLED: Final = "doesn't support models with decoupled transaction policy"
+"""What Triton says of a call with one answer to a model that streams."""
+
 _PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy\.?")
 """What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
 still have theirs."""
@@ -233,6 +236,11 @@ def _error(name: str, details: str, where: str) -> ClientError:
         return ServerUnavailable(
             where, found=f"{name}: {details}", wanted="a Python process of the model",
             todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
+        )  # fmt: skip
+    if name == "UNIMPLEMENTED" and _DECOUPLED in details:
+        return Unsupported(
+            where, found=f"{name}: {details}", wanted="a stream, for it gives any number of answers",
+            todo="client.model(...).stream(...), or tritonkit call --stream",
         )  # fmt: skip
     if name == "CANCELLED" and details in _CANCELLED_THERE:
         return _stopping(f"{name}: the server has cancelled the call itself", where)
