@@ -9,7 +9,7 @@ from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.export.onnx_file import check_against_spec, read_signature
-from tritonkit.optimize.variants import AUTO, PYTHON, variant_of
+from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, variant_of
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import ModelPlan, Target
 from tritonkit.spec import FileReference, PackageFile, Spec, resolve_file
@@ -45,8 +45,10 @@ class Inspection:
     @property
     def variant(self) -> str:
         """The form of the network that is served."""
-        is_open = self.spec.model.serving.variant == AUTO and not self.spec.model.network.python
-        return AUTO if is_open else variant_of(self.spec).name
+        network, named = self.spec.model.network, self.spec.model.serving.variant
+        if network.python:
+            return PYTHON
+        return LLM_PLAIN if network.llm and named == PLAIN else named
 
     @property
     def network(self) -> dict[str, str]:

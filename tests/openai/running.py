@@ -18,10 +18,16 @@ _JSON = {"content-type": "application/json"}
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[str]:
-    """Its URL, with the path; at the end it has said nothing of a traceback."""
+def running(folder: Path, *arguments: str, files: int | None = None) -> Iterator[str]:
+    """Its URL, with the path; at the end it has said nothing of a traceback.
+
+    Args:
+        files: the most it may open.
+    """
     log = folder / "openai.log"
     command = [sys.executable, "-m", "tritonkit.cli", "openai", "--port", "0", *arguments]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     with (
         log.open("w") as said,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit_here
 from tests.openai.running import asked, running
+from tests.waiting import eventually
 from tritonkit.errors import UsageError
 from tritonkit.openai.settings import Settings, may_call, read_keys
 
@@ -160,20 +162,43 @@ def test_an_address_that_is_none_is_said() -> None:
 
 
 def test_a_connection_without_a_request_is_closed(url: str) -> None:
-    """Silent, or with a head that does not end, also after a first answer; one in the middle of a body has longer."""
+    """Silent, or with a head that does not end, also after a first answer; a body has longer to come."""
     where = urlsplit(url)
-    get = f"GET /health HTTP/1.1\r\nhost: {where.netloc}\r\n".encode()
-    heads = [b"", get, get + b"\r\n" + get]
+    head = f"host: {where.netloc}\r\ncontent-type: application/json\r\n"
+    get = f"GET /health HTTP/1.1\r\n{head}".encode()
+    post = f"POST /v1/completions HTTP/1.1\r\n{head}content-length: 2\r\n\r\n{{".encode()
     with contextlib.ExitStack() as stack:
-        opened = [
+        silent, half, second, body = (
             stack.enter_context(socket.create_connection((where.hostname, where.port), 60))
-            for _ in heads
-        ]
-        for connection, head in zip(opened, heads, strict=True):
-            connection.sendall(head)
-        ends = [_until_closed(connection) for connection in opened]
-    assert ends[:2] == [b"", b""]
-    assert ends[2].startswith(b"HTTP/1.1 ")
+            for _ in range(4)
+        )
+        second.sendall(get + b"\r\n")
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += second.recv(4096)
+        for connection, begun in ((half, get), (second, get), (body, post)):
+            connection.sendall(begun)
+        assert [_until_closed(each) for each in (silent, half, second)] == [b"", b"", b""]
+        body.sendall(b"}")
+        assert body.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
+def test_more_connections_than_files_are_closed_and_do_no_harm(tmp_path: Path) -> None:
+    """Nothing of it in the log; when they are gone, there is an answer."""
+    with running(tmp_path, "--address", NOWHERE, files=700) as url, contextlib.ExitStack() as stack:
+        where = urlsplit(url)
+        for _ in range(760):
+            stack.enter_context(socket.create_connection((where.hostname, where.port), 60))
+        stack.close()
+        assert eventually(lambda: _status(url.replace("/v1", "/health")), "it answers") == 503
+
+
+def _status(url: str) -> int | None:
+    """None while the connection is refused."""
+    try:
+        return asked(url)[0]
+    except (ConnectionError, urllib.error.URLError):
+        return None
 
 
 def _until_closed(connection: socket.socket) -> bytes:

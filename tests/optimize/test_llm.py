@@ -249,6 +249,12 @@ def test_an_answer_that_the_cache_has_no_room_for_is_refused(tmp_path: Path) -> 
         RenderError, match=r"max_tokens: 128\n.*at most 63: .*cache_mib 1 holds 64 tokens"
     ):
         generation_of(spec, artifact)
+    (spec.folder / "model.yaml").write_text(
+        "name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n"
+        "serving: {generation: {cache_mib: 1}, parameters: {cache_mib: '64'}}\n"
+    )
+    [spec] = load_all(root)
+    assert generation_of(spec, artifact).max_tokens == 128
 
 
 def test_what_is_known_is_shown(tmp_path: Path) -> None:

@@ -256,6 +256,7 @@ def test_nothing_that_fails_ends_the_thread(start: Start, folder: Path) -> None:
     assert answers.end(answers.ask(5)) == Failure(
         "INTERNAL", "a step of the engine failed: no metrics"
     )
+    eventually(lambda: answers.counts.running == 0, "nothing is said to run")
     assert answers.end(answers.ask(5)) == "length"
 
 
@@ -285,6 +286,22 @@ def test_closing_ends_everything(folder: Path) -> None:
     found = settings(folder, max_sequences="1")
     answers = Answers(found, pipeline_maker(found, str(folder)))
     sequences = [answers.ask(5 + n, tokens=LONG) for n in range(3)]
+    answers.engine.close()
+    assert [answers.end(one).code for one in sequences] == ["UNAVAILABLE"] * 3
+
+
+def test_closing_ends_everything_where_the_engine_fails(folder: Path) -> None:
+    """Every caller hears of it all the same."""
+    found = settings(folder, max_sequences="1")
+    make = pipeline_maker(found, str(folder))
+
+    class Unstoppable(Failing):
+        def has_non_finished_requests(self) -> bool:
+            raise RuntimeError("out of luck")
+
+    answers = Answers(found, lambda: Unstoppable(make(), -1))
+    sequences = [answers.ask(5 + n, tokens=LONG) for n in range(3)]
+    eventually(lambda: answers.tokens[sequences[0]], "it runs")
     answers.engine.close()
     assert [answers.end(one).code for one in sequences] == ["UNAVAILABLE"] * 3
 

@@ -128,8 +128,7 @@ class Engine:
         while self._turn():
             pass
         gone = Failure("UNAVAILABLE", "the model is being unloaded")
-        for sequence in [*self._running, *self._waiting]:
-            self._drop(sequence, gone)
+        self._end_all([*self._running, *self._waiting], gone)
         self._lose_pipeline()
 
     def _turn(self) -> bool:
@@ -146,6 +145,7 @@ class Engine:
             failure = Failure("INTERNAL", f"a step of the engine failed: {error}")
             self._end_all(list(self._running), failure)
             self._lose_pipeline()
+            self._counts.now(0, len(self._waiting), 0.0)
         return True
 
     def _obey(self) -> bool:

@@ -47,6 +47,8 @@ def print_stream(replies: Iterable[Reply], signature: ModelSignature, as_json: b
 
 
 def _show_text(reply: Reply) -> None:
+    if _TEXT not in reply.outputs:  # a model may leave outputs of a reply out
+        return
     for piece in reply[_TEXT].ravel():
         print(printable(piece.decode(errors="replace")), end="", flush=True)
 

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["BoundedProtocol"]
+__all__ = ["BACKLOG", "BoundedProtocol", "allow_connections"]
 
 HEAD_S = 10.0
 """Seconds in which the head of a request must have come."""
 MOST = 1024
-"""Connections at a time: one more is closed at once."""
+"""Connections at a time, where this process may have so many files."""
+BACKLOG = 256
+"""Connections that wait to be accepted; asyncio accepts all of them before it hands the first one over."""
+_OTHER_FILES = 128 + 2 * BACKLOG
+"""Those of the process itself, of connections to Triton, and of connections that are not handed over or closed yet."""
+
+
+def allow_connections() -> int:
+    """How many connections there may be, once this process may have as many open files as it can get for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return MOST if soft == resource.RLIM_INFINITY else max(1, min(MOST, soft - _OTHER_FILES))
 
 
 class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
     """HTTP/1.1 that closes a connection without a whole head in time, which uvicorn does only between two requests."""
 
+    most = MOST
+    """Connections at a time: one more is closed at once."""
     _head: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Count it, and wait for a request."""
         super().connection_made(transport)
-        if len(self.connections) > MOST:
+        if len(self.connections) > self.most:
             transport.close()
         else:
             self._watch()

@@ -33,17 +33,20 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
     need_package("starlette.applications", _REQUIREMENT)
     uvicorn = need_package("uvicorn", _REQUIREMENT)
     from tritonkit.openai.app import make_app
-    from tritonkit.openai.connection import BoundedProtocol
+    from tritonkit.openai.connection import BACKLOG, BoundedProtocol, allow_connections
+
+    BoundedProtocol.most = allow_connections()
 
     async def serve() -> None:
         async with AsyncClient(settings.address, **settings.client) as client:
             app = make_app(settings, client, lambda: ready(url))
             await uvicorn.Server(uvicorn.Config(app, **options)).serve(sockets=[listening])
 
-    with _bound(settings) as listening:
+    with _bound(settings, BACKLOG) as listening:
         url = f"http://{shown_host(settings.host)}:{listening.getsockname()[1]}"
         options = {
             "access_log": False,
+            "backlog": BACKLOG,
             "h11_max_incomplete_event_size": 64 << 10,
             "http": BoundedProtocol,
             "lifespan": "on",
@@ -57,11 +60,11 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
             asyncio.run(serve())
 
 
-def _bound(settings: Settings) -> socket.socket:
+def _bound(settings: Settings, backlog: int) -> socket.socket:
     where = (settings.host, settings.port)
     try:
         family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server(where, family=family, backlog=1024)
+        return socket.create_server(where, family=family, backlog=backlog)
     except OSError as error:
         raise ServerStartError(
             f"http://{shown_host(settings.host)}:{settings.port}",

@@ -14,6 +14,8 @@ from tritonkit.spec.language import Generation
 __all__ = ["cached_tokens", "generation_of"]
 
 _CONFIG = "config.json"
+_CACHE_SETTINGS = {"cache_mib", "cache_precision", "context", "max_tokens"}
+"""Where `serving.parameters` has one of these, the server alone looks whether the cache is large enough."""
 _BLOCK = 32
 """Tokens of a page of the cache, in OpenVINO GenAI on a CPU."""
 
@@ -33,7 +35,7 @@ def generation_of(spec: Spec, artifact: Artifact) -> Generation:
     of_network = f"the network was made for {positions} tokens"
     _check(spec, "context", resolved.context, positions, of_network)
     _check(spec, "max_tokens", resolved.max_tokens, positions - 1, of_network)
-    if "cache_precision" not in spec.model.serving.parameters:
+    if not _CACHE_SETTINGS & spec.model.serving.parameters.keys():
         held = cached_tokens(network, generation.cache_mib)
         of_cache = f"serving.generation.cache_mib {generation.cache_mib} holds {held} tokens"
         _check(spec, "max_tokens", resolved.max_tokens, held - 1, of_cache)
