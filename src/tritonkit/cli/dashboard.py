@@ -38,7 +38,7 @@ def command(
         if differ:
             raise RenderError(
                 str(folder), found=f"not as a fresh render has them: {', '.join(p.name for p in differ)}",
-                todo="the same command without --check, and commit what it wrote",
+                todo="tritonkit dashboard, and commit what it wrote",
             )  # fmt: skip
     changed = [] if check else write(folder)
     if as_json:
