@@ -45,7 +45,7 @@ class RuntimeApi:
     """The server, as a context manager; events are handed out one at a time, as Lambda does."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        self._events: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._events: queue.Queue[tuple[str, bytes] | None] = queue.Queue()
         self._outcomes: queue.Queue[tuple[str, Outcome]] = queue.Queue()
         self.asked = threading.Event()
         """Set once the function asks for its first event: its start is over."""
@@ -66,6 +66,10 @@ class RuntimeApi:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def end(self) -> None:
+        """No more events: who asks for one is refused, and the function's process ends by itself."""
+        self._events.put(None)
 
     def invoke(self, event: Any, timeout_s: float = 60) -> Outcome:
         """Hand an event out and wait for what comes of it; `queue.Empty` where nothing does."""
@@ -97,7 +101,11 @@ class RuntimeApi:
                 if not api.asked.is_set():
                     api.asked_at = time.monotonic()
                     api.asked.set()
-                identity, event = api._events.get()
+                given = api._events.get()
+                if given is None:
+                    api.end()  # for whoever asks again
+                    return self._answer(500, b"{}")
+                identity, event = given
                 headers = {
                     "Lambda-Runtime-Aws-Request-Id": identity,
                     "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000),
@@ -155,9 +163,16 @@ class Function:
         return self.api.invoke(event)
 
     def stop(self) -> str:
-        """End it; its log."""
-        self.process.kill()
-        return self.process.communicate()[0]
+        """End it; its log.
+
+        By itself, if it will: Docker's command, killed, has perhaps not copied yet what its container wrote.
+        """
+        self.api.end()
+        try:
+            return self.process.communicate(timeout=20)[0]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.communicate()[0]
 
 
 @contextmanager
