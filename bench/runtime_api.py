@@ -37,6 +37,10 @@ class Outcome:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, host: str, api: RuntimeApi) -> None:
+        self.api = api
+        super().__init__((host, 0), _Handler)
+
     def handle_error(self, *_: object) -> None:
         """A function that is killed leaves its connection."""
 
@@ -52,7 +56,7 @@ class RuntimeApi:
         self.asked_at = 0.0
         self.init_error: Any = None
         """What the function posted instead."""
-        self._server = _Server((host, 0), self._handler())
+        self._server = _Server(host, self)
 
     @property
     def port(self) -> int:
@@ -67,10 +71,6 @@ class RuntimeApi:
         self._server.shutdown()
         self._server.server_close()
 
-    def end(self) -> None:
-        """No more events: who asks for one is refused, and the function's process ends by itself."""
-        self._events.put(None)
-
     def invoke(self, event: Any, timeout_s: float = 60) -> Outcome:
         """Hand an event out and wait for what comes of it; `queue.Empty` where nothing does."""
         identity = str(uuid.uuid4())
@@ -82,72 +82,84 @@ class RuntimeApi:
             raise RuntimeError(f"an answer to {found}, not to {identity}")
         return outcome
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        api = self
+    def end(self) -> None:
+        """No more events: who asks for one is refused, and the function's process ends by itself."""
+        self._events.put(None)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Headers and body leave together, and at once: in two parts the second waits for an acknowledgement.
-            wbufsize = -1
-            disable_nagle_algorithm = True
+    def next_event(self) -> tuple[str, bytes] | None:
+        """The function asks for an event: its identity and text, once there is one; None after the end."""
+        if not self.asked.is_set():
+            self.asked_at = time.monotonic()
+            self.asked.set()
+        given = self._events.get()
+        if given is None:
+            self.end()  # for whoever asks again
+        return given
 
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
+    def fail_start(self, error: Any) -> None:
+        """The function says that it could not start."""
+        self.init_error = error
+        self.asked.set()
 
-            def do_GET(self) -> None:
-                """The next event, when there is one."""
-                if self.path != f"{_ROOT}/invocation/next":
-                    return self._answer(404, b"{}")
-                if not api.asked.is_set():
-                    api.asked_at = time.monotonic()
-                    api.asked.set()
-                given = api._events.get()
-                if given is None:
-                    api.end()  # for whoever asks again
-                    return self._answer(500, b"{}")
-                identity, event = given
-                headers = {
-                    "Lambda-Runtime-Aws-Request-Id": identity,
-                    "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000),
-                    "Lambda-Runtime-Invoked-Function-Arn": _ARN,
-                    "Lambda-Runtime-Trace-Id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700",
-                }
-                return self._answer(200, event, headers)
+    def put_outcome(self, identity: str, outcome: Outcome) -> None:
+        """The function says what came of an event."""
+        self._outcomes.put((identity, outcome))
 
-            def do_POST(self) -> None:
-                """An answer, an error, or the end of a start that failed."""
-                size = int(self.headers.get("Content-Length") or 0)
-                text = self.rfile.read(size) if size else self._chunks()
-                body = json.loads(text)
-                if self.path == f"{_ROOT}/init/error":
-                    api.init_error = body
-                    api.asked.set()
-                else:
-                    identity, what = self.path.removeprefix(f"{_ROOT}/invocation/").split("/")
-                    api._outcomes.put((identity, Outcome(body, what == "error")))
-                self._answer(202, b'{"status":"OK"}')
 
-            def _chunks(self) -> bytes:
-                text = b""
-                while size := int(self.rfile.readline(), 16):
-                    text += self.rfile.read(size)
-                    self.rfile.readline()
-                self.rfile.readline()
-                return text
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    # Headers and body leave together, and at once: in two parts the second waits for an acknowledgement.
+    wbufsize = -1
+    disable_nagle_algorithm = True
 
-            def _answer(
-                self, status: int, body: bytes, headers: Mapping[str, str] | None = None
-            ) -> None:
-                self.send_response(status)
-                for name, value in (headers or {}).items():
-                    self.send_header(name, value)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-                self.wfile.flush()
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
 
-        return Handler
+    def do_GET(self) -> None:
+        """The next event, when there is one; an error when there will be none."""
+        if self.path != f"{_ROOT}/invocation/next":
+            return self._answer(404, b"{}")
+        given = self.server.api.next_event()
+        if given is None:
+            return self._answer(500, b"{}")
+        identity, event = given
+        headers = {
+            "Lambda-Runtime-Aws-Request-Id": identity,
+            "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000),
+            "Lambda-Runtime-Invoked-Function-Arn": _ARN,
+            "Lambda-Runtime-Trace-Id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700",
+        }
+        return self._answer(200, event, headers)
+
+    def do_POST(self) -> None:
+        """An answer, an error, or the end of a start that failed."""
+        size = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(size) if size else self._chunks())
+        if self.path == f"{_ROOT}/init/error":
+            self.server.api.fail_start(body)
+        else:
+            identity, what = self.path.removeprefix(f"{_ROOT}/invocation/").split("/")
+            self.server.api.put_outcome(identity, Outcome(body, what == "error"))
+        self._answer(202, b'{"status":"OK"}')
+
+    def _chunks(self) -> bytes:
+        text = b""
+        while size := int(self.rfile.readline(), 16):
+            text += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return text
+
+    def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,9 @@ def test_a_change_of_hands_is_shown_and_not_lost(tmp_path: Path, repository: Pat
     """`--check` prints the difference, a render refuses to write over it, `--force` does."""
     out = tmp_path / "tree"
     arguments = ("deploy", "--repository", str(repository), "--out", str(out))
+    drift = tritonkit_here(*arguments, "--check", cwd=tmp_path)
+    assert re.search(r"not as rendered: ([^,]+, ){4}[^,]+ and \d+ more\n", failed(drift, 3))
+    assert not out.exists()
     assert tritonkit_here(*arguments, cwd=tmp_path).returncode == 0
     file = out / DEPLOYMENT
     rendered = file.read_text()

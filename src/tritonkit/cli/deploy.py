@@ -16,9 +16,9 @@ from tritonkit.cli import (
     deploy_logs,
     deploy_status,
 )
+from tritonkit.cli.drift import refuse_drift
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
-from tritonkit.cli.output import note, print_json, print_line
-from tritonkit.errors import RenderError
+from tritonkit.cli.output import note, print_json
 
 __all__ = ["DeployTarget", "app", "deploy"]
 
@@ -102,14 +102,8 @@ def deploy(
     facts = read_facts((repository or project / "model_repository").resolve(), values, profile)
     tree = render_tree(values, facts)
     if check:
-        changes = compare(folder, tree)
-        if changes:
-            if not as_json:
-                print_line("\n".join(changes.differing.values()))
-            raise RenderError(
-                str(folder), found=f"not as rendered: {', '.join([*changes.differing, *changes.left])}",
-                todo="the same command without --check, and commit what it wrote",
-            )  # fmt: skip
+        todo = "the same command without --check, and commit what it wrote"
+        refuse_drift(folder, compare(folder, tree), todo, as_json)
     written = [] if check else write_tree(folder, tree, force=force)
     if not check:
         written += write_values(folder / FILE, values.namespace)

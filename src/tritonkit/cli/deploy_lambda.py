@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.cli.drift import refuse_drift
 from tritonkit.cli.options import project_folder
-from tritonkit.cli.output import note, print_json, print_line
-from tritonkit.errors import RenderError, UsageError
+from tritonkit.cli.output import note, print_json
+from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
     from tritonkit.deploy.serverless import Bundle
@@ -31,18 +32,8 @@ def deploy_lambda(
     made = bundle(project, name, variant, more, Announcing())
     folder = out or project / "deploy" / f"lambda-{name}"
     if check:
-        changes = compare_bundle(folder, made)
-        if changes:
-            lines = [
-                *changes.differing.values(),
-                *(f"{path}: it is too much" for path in changes.left),
-            ]
-            if not as_json:
-                print_line("\n".join(lines))
-            raise RenderError(
-                str(folder), found=f"not as rendered: {', '.join([*changes.differing, *changes.left])}",
-                todo=f"tritonkit deploy --target lambda --model {name} --out {folder}",
-            )  # fmt: skip
+        todo = f"tritonkit deploy --target lambda --model {name} --out {folder}"
+        refuse_drift(folder, compare_bundle(folder, made), todo, as_json)
     written = [] if check else write_bundle(folder, made, force=force)
     _print(folder, made, written, as_json)
 
