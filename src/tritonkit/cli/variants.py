@@ -18,7 +18,6 @@ _VARIANT_COLUMNS = [
     "variant", "size", "of fp32", "quality", "drop [95 %]", "one item ms", "best batch", "items/s",
     "speed-up", "gate",
 ]  # fmt: skip
-_PLAINS = ("onnx-fp32", "llm-fp32")
 
 
 def build_row(result: Result) -> list[str]:
@@ -43,9 +42,11 @@ def build_row(result: Result) -> list[str]:
 
 def print_variants(results: Sequence[Result], served: Mapping[str, str] | None = None) -> None:
     """One table for each model; below it, why a variant was refused or could not be made."""
+    from tritonkit.optimize.variants import PLAINS
+
     for model in dict.fromkeys(result.model for result in results):
         mine = [result for result in results if result.model == model]
-        base = next((r for r in mine if r.variant in _PLAINS), None)
+        base = next((r for r in mine if r.variant in PLAINS), None)
         chosen = (served or {}).get(model)
         print_table(model, _VARIANT_COLUMNS, [_row(r, base, r.variant == chosen) for r in mine])
         for result in mine:
