@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,29 @@ from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.disk import sync, sync_tree, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.checkpoint import read_checkpoint
 from tritonkit.export.onnx_file import check_file, read_signature
 from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_module import make_module, run_outputs
 from tritonkit.extras import need
+from tritonkit.render.language import token_bytes
 from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor
+from tritonkit.spec.units import format_bytes
 
-__all__ = ["new_from_onnx", "new_from_torch", "parse_input"]
+__all__ = ["new_from_checkpoint", "new_from_onnx", "new_from_torch", "parse_input"]
 
 _INPUT = re.compile(r"(?P<name>[^=]+)=(?P<dtype>[A-Z0-9]+):(?P<shape>.*)")
 _AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)\((?P<min>\d+)-(?P<max>\d+)\)")
 _SCHEMA = "docs/model.schema.json"
 """For editors: in a clone, or where `tritonkit schema` wrote it."""
+
+_CHECKPOINT = "checkpoint"
+_CONTEXT = 4096
+"""Tokens of prompt and answer that a language model serves at first, where its network was made for more."""
+_SEQUENCES = 8
+"""Of so many tokens, for which its cache has room."""
+_MIB = 1 << 20
+_CACHE_STEP = 64 * _MIB
 
 _DTYPE_NAMES = {name: dtype for dtype, name in NUMPY_DTYPES.items()}
 
@@ -135,6 +146,26 @@ def new_from_torch(
             error.todo = "correct --input, or the Python of the network"
             raise
     return _write(root, name, {"network": network}, files, code)
+
+
+def new_from_checkpoint(
+    root: Path, name: str, checkpoint: Path, say: Callable[[str], None] = lambda _: None
+) -> Path:
+    """A folder below `models/` for a Hugging Face checkpoint of a causal language model, with a copy of it.
+
+    The cache of keys and values has room for several sequences of the length that is served.
+    """
+    _refuse_taken(root, name)
+    found = read_checkpoint(checkpoint)
+    context = min(found.context, _CONTEXT)
+    cache = -(-_SEQUENCES * context * token_bytes(found.sizes) // _CACHE_STEP) * _CACHE_STEP
+    size = sum(file.stat().st_size for file in found.files)
+    say(f"{found.architecture}, {found.context} tokens: copying {format_bytes(size)} ...")
+    settings = {
+        "network": {"llm": {"checkpoint": _CHECKPOINT}},
+        "serving": {"generation": {"context": context, "cache_mib": cache // _MIB}},
+    }
+    return _write(root, name, settings, {f"{_CHECKPOINT}/{f.name}": f for f in found.files})
 
 
 def _refuse_taken(root: Path, name: str) -> None:
@@ -259,6 +290,7 @@ def _write(
         for file, content in (code or {}).items():
             (staged / file).write_bytes(content)
         for file, source in files.items():
+            (staged / file).parent.mkdir(exist_ok=True)
             shutil.copyfile(source, staged / file)
         sync_tree(staged)
         staged.rename(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,14 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="With --torch: a .safetensors or checkpoint file."),
     ] = None,
+    llm: Annotated[
+        Path | None,
+        typer.Option(
+            "--llm",
+            metavar="FOLDER",
+            help="A Hugging Face checkpoint of a language model, with safetensors.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -46,22 +55,17 @@ def command(
 
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
-    from tritonkit.scaffold import new_from_onnx, new_from_torch
+    from tritonkit.scaffold import new_from_checkpoint, new_from_onnx, new_from_torch
     from tritonkit.spec import load
 
     project = project_or_here(root)
-    if (onnx is None) == (torch is None):
-        raise UsageError(
-            "tritonkit new", found="both or neither of --onnx and --torch", wanted="one of them"
-        )
-    if onnx is not None and (inputs or weights):
-        raise UsageError(
-            "tritonkit new",
-            found="--input or --weights beside --onnx",
-            wanted="them with --torch alone",
-        )
+    _check(
+        {"--onnx": onnx, "--torch": torch, "--llm": llm}, {"--input": inputs, "--weights": weights}
+    )
     if onnx is not None:
         folder = new_from_onnx(project, name, onnx)
+    elif llm is not None:
+        folder = new_from_checkpoint(project, name, llm, note)
     else:
         folder = new_from_torch(project, name, torch or "", inputs or (), weights, Path.cwd())
     load(folder, project)
@@ -71,6 +75,21 @@ def command(
     for file in sorted(folder.iterdir()):
         note(f"wrote {file.relative_to(project)}")
     note(f"next: tritonkit build {name} && tritonkit serve --model {name}")
+
+
+def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> None:
+    """Exactly one source, and what belongs to --torch with it alone."""
+    given = [option for option, value in sources.items() if value is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "tritonkit new", found=" and ".join(given) or "no network",
+            wanted=f"one of {', '.join(sources)}",
+        )  # fmt: skip
+    more = [option for option, value in of_torch.items() if value]
+    if more and given != ["--torch"]:
+        raise UsageError(
+            "tritonkit new", found=f"{more[0]} beside {given[0]}", wanted="it with --torch alone"
+        )
 
 
 def schema() -> None:

@@ -30,6 +30,7 @@ _MORE_SIZES = ("num_key_value_heads", "head_dim")
 """What some networks have besides, and then decides how much memory keys and values take."""
 _WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 """Kinds of layers, and the key that has how far they look back; without `layer_types` all are of the first kind."""
+_WEIGHTS = ".safetensors"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -62,6 +63,12 @@ class Checkpoint:
     def carried(self) -> list[Path]:
         """The files that a server needs beside the network."""
         return [file for name in CARRIED if (file := self.folder / name).is_file()]
+
+    @property
+    def files(self) -> list[Path]:
+        """All that counts in the folder: weights, and what a server needs beside the network."""
+        weights = [*self.folder.glob(f"*{_WEIGHTS}"), *self.folder.glob(f"*{_WEIGHTS}.index.json")]
+        return [*self.carried, *sorted(weights)]
 
     def load(self) -> Any:
         """The network as a transformers module in evaluation mode, in FP32.
@@ -132,7 +139,8 @@ def _windows(config: Any) -> Iterator[int]:
 def _check_files(folder: Path) -> None:
     if not folder.is_dir():
         raise BuildError(
-            str(folder), found="no such folder", wanted="a Hugging Face checkpoint that lies on this machine"
+            str(folder), found="no such folder", wanted="a Hugging Face checkpoint that lies on this machine",
+            todo="where it lies on the Hub: hf download OWNER/NAME --local-dir FOLDER",
         )  # fmt: skip
     for name in _NEEDED:
         if not (folder / name).is_file():
@@ -140,7 +148,7 @@ def _check_files(folder: Path) -> None:
                 str(folder), found=f"no {name}", wanted="a Hugging Face checkpoint with it",
                 todo="save the model and its fast tokenizer with save_pretrained",
             )  # fmt: skip
-    if any(folder.glob("*.safetensors")):
+    if any(folder.glob(f"*{_WEIGHTS}")):
         return
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
     found = f"weights as pickles alone: {pickles[0]}" if pickles else "no weights"

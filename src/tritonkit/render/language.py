@@ -11,7 +11,7 @@ from tritonkit.export.artifact import Artifact
 from tritonkit.spec import Spec
 from tritonkit.spec.language import Generation
 
-__all__ = ["cached_tokens", "generation_of"]
+__all__ = ["cached_tokens", "generation_of", "token_bytes"]
 
 _CONFIG = "config.json"
 _CACHE_SETTINGS = {"cache_mib", "cache_precision", "context", "max_tokens"}
@@ -43,17 +43,21 @@ def generation_of(spec: Spec, artifact: Artifact) -> Generation:
 
 
 def cached_tokens(network: Mapping[str, Any], mib: int) -> int:
-    """Tokens whose keys and values, in FP16, have room in so many MiB, in whole pages; 0 for less than the engine's
-    two.
+    """Tokens whose keys and values have room in so many MiB, in whole pages; 0 for less than the engine's two.
 
     Args:
         network: the config.json of a built network.
     """
+    pages = mib * 2**20 // (token_bytes(network) * _BLOCK)
+    return pages * _BLOCK if pages > 1 else 0
+
+
+def token_bytes(network: Mapping[str, Any]) -> int:
+    """Bytes of the keys and values of one token, in FP16."""
     heads: int = network["num_attention_heads"]
     size = network.get("head_dim") or network["hidden_size"] // heads
     values = 2 * network["num_hidden_layers"] * network.get("num_key_value_heads", heads) * size
-    pages = mib * 2**20 // (2 * int(values) * _BLOCK)
-    return pages * _BLOCK if pages > 1 else 0
+    return 2 * int(values)
 
 
 def _check(spec: Spec, key: str, found: int | None, most: int, reason: str) -> None:
