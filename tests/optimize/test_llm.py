@@ -278,3 +278,11 @@ def test_a_quality_that_is_not_reached_is_refused(tmp_path: Path) -> None:
     assert load_all(root)
     with pytest.raises(GateError, match="log_likelihood"):
         build_repository(root, cores=2)
+
+
+def test_a_variant_that_loses_too_much_is_advised_more_bits(tmp_path: Path) -> None:
+    """Weights in few bits need no calibration data, so none are advised."""
+    root = write_project(tmp_path, "serving: {variant: llm-int4}\nquality: {max_drop: 0.0}\n")
+    with pytest.raises(GateError, match="more bits") as caught:
+        build_repository(root, cores=2)
+    assert "calibration" not in str(caught.value)

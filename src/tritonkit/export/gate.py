@@ -24,7 +24,7 @@ _ADVICE = {
     "onnx-fp16": _LAYERS,
     "onnx-bf16": _LAYERS,
     "openvino-int8": _LAYERS,
-    "llm-": "serve a variant with more bits (llm-int8, llm-fp32), or say in quality.max_drop that it may lose more",
+    "llm-": "such as one with more bits (llm-int8, llm-fp32)",
     "int8": _DATA,
 }
 
