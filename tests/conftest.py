@@ -21,6 +21,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A job that a script puts into the background ignores interrupts, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup make test` has it ignored. A handler, unlike that, is not inherited by what the tests start and hang up on.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # A busy machine is no failure of a property: tests are no measurements.
 hypothesis.settings.register_profile("tritonkit", deadline=None)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -110,7 +111,7 @@ def test_a_backup_is_served_from_memory(
     new_encryption_key(tmp_path / "key")
     store = open_store(str(tmp_path / "store"))
     back_up(published.root / "model_repository", store, key=read_encryption_key(tmp_path / "key"))
-    with TemporaryDirectory(dir="/dev/shm") as memory:
+    with TemporaryDirectory(dir="/dev/shm") as memory, ExitStack() as ended:
         words = (
             "serve", "--from-backup", store.url, "--encryption-key", str(tmp_path / "key"), "--memory", memory,
             "--root", str(published.root), "--grpc-port", "0", "--metrics-port", "0",
@@ -120,6 +121,7 @@ def test_a_backup_is_served_from_memory(
             server = subprocess.Popen(
                 [sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True
             )
+            ended.callback(server.kill)
             assert server.stdout is not None
             return server, server.stdout.readline().split()[-1]
 
