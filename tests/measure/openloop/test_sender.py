@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -137,16 +138,21 @@ def test_wrong_answers_and_refusals_are_failures_with_their_words() -> None:
 
 
 def test_no_answer_in_time_is_a_failure() -> None:
-    """The others go on."""
+    """The others go on; they have seconds, for the machine may be busy."""
+    over = threading.Event()
 
     def answer(number: int) -> int:
-        time.sleep(10.0 if number else 0.0)
+        if number:
+            over.wait()
         return number
 
     with serving(answer) as address:
-        record = send([address], [prepared(0), prepared(1)], [0.0, 0.0, 0.0], timeout_s=2.0)
+        try:
+            record = send([address], [prepared(0), prepared(1)], [0.0, 0.0, 0.0], timeout_s=8.0)
+        finally:
+            over.set()
     assert record.outcome.tolist() == [0, 1, 0]
-    assert record.failures == ("DeadlineExceeded: no answer within 2 s",)
+    assert record.failures == ("DeadlineExceeded: no answer within 8 s",)
 
 
 def test_a_limit_of_calls_at_once_makes_requests_wait_not_fail() -> None:
