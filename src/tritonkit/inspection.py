@@ -9,7 +9,7 @@ from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.export.onnx_file import check_against_spec, read_signature
-from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, variant_of
+from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import ModelPlan, Target
 from tritonkit.spec import FileReference, PackageFile, Spec, resolve_file
@@ -81,6 +81,7 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
 
     What a build would refuse is said under `unknown`, in a line each.
     """
+    spec = for_target(spec, target)
     unknown: list[str] = []
     facts, signature = None, None
     try:

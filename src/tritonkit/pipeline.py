@@ -23,7 +23,7 @@ from tritonkit.export import Artifact, BuildCache
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
-from tritonkit.optimize.variants import PYTHON
+from tritonkit.optimize.variants import PYTHON, for_target
 from tritonkit.publish.existing import recorded_cores
 from tritonkit.publish.publish import Change, Rendered, drift, publish
 from tritonkit.render.config import render_config
@@ -84,7 +84,7 @@ def build_repository(
     progress = progress or Progress()
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    specs = load_all(root, tuple(names))
+    specs = [for_target(spec, target) for spec in load_all(root, tuple(names))]
     results: list[Result] = []
     served: dict[str, str] = {}
     rendered: list[Rendered] = []
@@ -120,7 +120,7 @@ def check_repository(
     out = (out or default_out(root, target)).resolve()
     rendered: list[Rendered] = []
     with _build_lock(root, progress):
-        for spec in load_all(root, tuple(names)):
+        for spec in [for_target(spec, target) for spec in load_all(root, tuple(names))]:
             artifact = choose(spec, _make_variants(spec, root, (), progress))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             rendered += render_models(spec, artifact, root, target, count)

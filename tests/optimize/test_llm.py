@@ -195,8 +195,6 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
         assert line in text
     assert text.count("optional: true") == 14
     assert (tmp_path / "model_repository/chat/1/openvino_model.bin").is_file()
-    with pytest.raises(RenderError, match="target gpu"):
-        build_repository(tmp_path, target="gpu", cores=2)
 
 
 @pytest.mark.parametrize(

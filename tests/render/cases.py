@@ -41,6 +41,13 @@ class Case:
         plans = self.plans()
         return {self._golden(plan, len(plans)): self._render(plan) for plan in plans}
 
+    def all_texts(self) -> dict[Path, str]:
+        """These, and the files of the version's folder."""
+        files = {name: text for plan in self.plans() for name, text in plan.version_texts.items()}
+        return self.texts() | {
+            GOLDEN / f"{self.feature}.{n}": text.decode() for n, text in files.items()
+        }
+
     def _golden(self, plan: ModelPlan, count: int) -> Path:
         return GOLDEN / (
             f"{self.feature}.pbtxt" if count == 1 else f"{self.feature}.{plan.name}.pbtxt"
@@ -107,7 +114,7 @@ def refresh() -> None:
         path.unlink()
     for feature in FEATURES:
         with tempfile.TemporaryDirectory() as folder:
-            for path, text in read_case(feature, Path(folder)).texts().items():
+            for path, text in read_case(feature, Path(folder)).all_texts().items():
                 path.write_text(text, encoding="utf-8")
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["print_stream"]
 
-_TEXT = "text"
-"""The output of a language model that is shown as it is, piece after piece."""
+_TEXTS = ("text", "text_output")
+"""Outputs of a language model that are shown as they are, piece after piece; the second of vLLM and TensorRT-LLM."""
 
 
 def print_stream(replies: Iterable[Reply], signature: ModelSignature, as_json: bool) -> None:
@@ -26,10 +26,10 @@ def print_stream(replies: Iterable[Reply], signature: ModelSignature, as_json: b
     Args:
         as_json: an object a line instead.
     """
-    text = signature.outputs.get(_TEXT)
-    show = (
-        _show_json if as_json else _show_text if text and text.datatype == "BYTES" else _show_line
+    is_text = any(
+        name in _TEXTS and output.datatype == "BYTES" for name, output in signature.outputs.items()
     )
+    show = _show_json if as_json else _show_text if is_text else _show_line
     began = time.monotonic()
     first_s, count = 0.0, 0
     try:
@@ -47,10 +47,10 @@ def print_stream(replies: Iterable[Reply], signature: ModelSignature, as_json: b
 
 
 def _show_text(reply: Reply) -> None:
-    if _TEXT not in reply.outputs:  # a model may leave outputs of a reply out
-        return
-    for piece in reply[_TEXT].ravel():
-        print(printable(piece.decode(errors="replace")), end="", flush=True)
+    for name in _TEXTS:
+        if name in reply.outputs:  # a model may leave outputs of a reply out
+            for piece in reply[name].ravel():
+                print(printable(piece.decode(errors="replace")), end="", flush=True)
 
 
 def _show_line(reply: Reply) -> None:

@@ -23,7 +23,7 @@ from tritonkit.export.quality import measure
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants import PLAIN, Form, Variant, llm_checkpoint, variant_of
+from tritonkit.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
 from tritonkit.optimize.variants.int8_cpu import cpu_kind
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
@@ -136,7 +136,8 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         signature = _copy_python(spec, folder)
     elif spec.model.network.llm:
         notes, signature = _made(form, job, what, folder), Signature.declared(spec)
-        measured = llm_checkpoint.measure(job, folder)
+        if what.variant.name in LLM_FORMS:
+            measured = llm_checkpoint.measure(job, folder)
     else:
         notes = _made(form, job, what, folder)
         # Every other form keeps what the FP32 file takes and gives.

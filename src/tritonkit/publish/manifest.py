@@ -24,14 +24,22 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
         "version": version,
         "spec": artifact.model,
         "files": dict(files),
-        "sizes": {name: plan.version_files[name].stat().st_size for name in sorted(files)},
+        "sizes": {name: _size(plan, name) for name in sorted(files)},
         "tools": artifact.tools,
     }
-    if any(Path(source).is_relative_to(artifact.folder) for source in plan.version_files.values()):
+    of_artifact = (file.is_relative_to(artifact.folder) for file in plan.version_files.values())
+    if plan.version_texts or any(of_artifact):
         facts["variant"] = artifact.variant
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
     return _text(facts)
+
+
+def _size(plan: ModelPlan, name: str) -> int:
+    """Of a file of the version, in bytes."""
+    if name in plan.version_texts:
+        return len(plan.version_texts[name])
+    return plan.version_files[name].stat().st_size
 
 
 def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:

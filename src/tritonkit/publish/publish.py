@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -177,7 +178,7 @@ def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
     files = {
         name: built.get(source) or sha256_file(source)
         for name, source in sorted(plan.version_files.items())
-    }
+    } | {name: sha256(text).hexdigest() for name, text in sorted(plan.version_texts.items())}
     present = versions(folder)
     version = present[-1] if present else 0
     action: Action = "unchanged"
@@ -265,6 +266,8 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
                     wanted=f"sha256 {update.files[name]}",
                     todo="build again, and check the disk if it comes back",
                 )
+        for name, content in plan.version_texts.items():
+            (version / name).write_bytes(content)
         text = manifest.describe(
             plan, update.rendered.artifact, update.files, update.change.version
         )

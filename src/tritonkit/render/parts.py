@@ -9,9 +9,18 @@ from pathlib import Path
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, TensorInfo
+from tritonkit.render.engines import (
+    BACKENDS,
+    engine_files,
+    engine_of,
+    engine_parameters,
+    engine_tensors,
+    engine_texts,
+)
 from tritonkit.render.language import generation_of
 from tritonkit.resources import STEPS, shipped
 from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
+from tritonkit.spec.engines import EngineName
 from tritonkit.spec.serving import SequenceBatching
 
 __all__ = ["Part", "Port", "read_parts"]
@@ -57,10 +66,15 @@ class Part:
     parameters: Mapping[str, str] = field(default_factory=dict)
     version_files: Mapping[str, Path] = field(default_factory=dict)
     model_files: Mapping[str, Path] = field(default_factory=dict)
+    version_texts: Mapping[str, bytes] = field(default_factory=dict)
+    engine: EngineName | None = None
+    """That serves a language model on GPUs; None for all other parts."""
 
 
 def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
     """The parts in pipeline order; the network alone for a spec without steps."""
+    if engine := engine_of(artifact):
+        return (_engine(spec, artifact, engine),)
     if not spec.steps:
         return (_network(spec, artifact),)
     return tuple(
@@ -99,6 +113,25 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
         model_files=_initial_states(spec, sequences),
+    )
+
+
+def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
+    """A language model on GPUs: the files say how, the weights are elsewhere."""
+    inputs, outputs = engine_tensors(engine)
+    serving = spec.model.serving
+    given = engine_parameters(engine)
+    return Part(
+        model=spec.name,
+        section="serving",
+        backend=BACKENDS[engine],
+        serving=serving,
+        inputs=tuple(Port(info, info.name) for info in inputs),
+        outputs=tuple(Port(info, info.name) for info in outputs),
+        parameters={key: value for key, value in given.items() if key not in serving.parameters},
+        version_files=engine_files(engine),
+        version_texts=engine_texts(spec, artifact, engine),
+        engine=engine,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact
 from tritonkit.machine import parts_of
+from tritonkit.optimize.variants import LLM_FORMS
 from tritonkit.render.batching import (
     pad_parameter,
     plan_dynamic_batching,
@@ -16,6 +17,7 @@ from tritonkit.render.batching import (
     plan_padding,
     warm_batches,
 )
+from tritonkit.render.engines import engine_of, weights_at
 from tritonkit.render.parts import Part, Port, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
@@ -39,10 +41,11 @@ def plan_models(
     warm-up files, and nothing else. Raises RenderError for what Triton would refuse or quietly do
     differently, SpecError for a file that is not there.
     """
-    if spec.model.network.llm and target == "gpu":
+    if engine_of(artifact) and target == "cpu":
         raise RenderError(
-            f"{spec.file} network.llm", found="target gpu", wanted="target cpu: its backend runs on OpenVINO",
-            todo="tritonkit build without --target gpu",
+            f"{spec.file} serving.variant", found=f"{artifact.variant}, with target cpu",
+            wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
+            todo="say serving.generation.gpu.name, and build with --target gpu",
         )  # fmt: skip
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")
@@ -64,7 +67,7 @@ def _plan_part(
     cores: int,
 ) -> ModelPlan:
     serving, where = part.serving, f"{spec.file} {part.section}"
-    host = Host(where, part.backend, target, cores, part.is_step)
+    host = Host(where, part.backend, target, cores, part.is_step, engine=part.engine)
     size = serving.max_batch_size if part.is_step else None
     max_batch_size = largest if size is None else size
     groups = plan_instances(serving, host)
@@ -87,17 +90,22 @@ def _plan_part(
         dynamic_batching=dynamic_batching,
         sequence_batching=serving.sequence_batching,
         optimization=plan_optimization(serving, groups, host),
-        decoupled=serving.decoupled or part.backend == "llm",
+        decoupled=serving.decoupled or part.backend == "llm" or part.engine is not None,
         # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
         warmup=warmup.samples,
         parameters=_parameters(part, others | plan_threads(serving, groups, host), where),
         version_files=part.version_files,
+        version_texts=part.version_texts,
         model_files=part.model_files,
         warmup_files=warmup.files,
         notes=tuple(
             f"{part.model}: {note}"
-            for note in (warmup.note, _padding_note(part, max_batch_size, target))
+            for note in (
+                warmup.note,
+                _padding_note(part, max_batch_size, target),
+                _weights_note(part, spec),
+            )
             if note
         ),
     )
@@ -131,6 +139,10 @@ def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
         f"NVIDIA's openvino backend pads no input with a free axis: there only batches of"
         f" {max_batch_size} would be answered; serve another variant, or set max_batch_size: 1"
     )
+
+
+def _weights_note(part: Part, spec: Spec) -> str:
+    return f"the server reads its checkpoint from {weights_at(spec)}" if part.engine else ""
 
 
 def _tensors(
@@ -191,7 +203,8 @@ def _warmup(
 ) -> Warmup:
     asked, sequences = part.serving.model_warmup, part.serving.sequence_batching
     controls = sequences.control_input if sequences else {}
-    if asked == "off":
+    # An engine runs made-up requests of its own before it is ready.
+    if asked == "off" or (part.engine and isinstance(asked, str)):
         return Warmup()
     if part.backend == "llm":
         return prompted(examples.get("text", b"."))

@@ -7,7 +7,9 @@ from typing import Literal
 
 from tritonkit.errors import RenderError
 from tritonkit.optimize.variants.tensorrt_profiles import opt_batches
+from tritonkit.render.engines import KINDS
 from tritonkit.render.values import Target
+from tritonkit.spec.engines import EngineName
 from tritonkit.spec.serving import Accelerator, Instances, Optimization, Serving
 
 __all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
@@ -40,11 +42,14 @@ class Host:
     cores: int
     is_step: bool = False
     part: bool = False
+    engine: EngineName | None = None
 
     @property
-    def kind(self) -> Literal["cpu", "gpu"]:
+    def kind(self) -> Literal["cpu", "gpu", "model"]:
         """The kind of an instance group that names none: steps are numpy and stay on the CPU, and so
         does OpenVINO, whose GPUs are not NVIDIA's."""
+        if self.engine is not None:
+            return KINDS[self.engine]
         if self.backend == "tensorrt":
             return "gpu"
         return "cpu" if self.is_step or self.backend in ("openvino", "llm") else self.target

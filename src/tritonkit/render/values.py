@@ -65,7 +65,7 @@ class EnsembleStep:
 class ModelPlan:
     """One Triton model: all that its `config.pbtxt` says, and the files it needs beside it.
 
-    `backend` is None for an ensemble. File names are relative: `version_files` to the version
+    `backend` is None for an ensemble. File names are relative: `version_files` and `version_texts` to the version
     folder, `model_files` to the model's folder, `warmup_files` to its `warmup/`.
     """
 
@@ -87,6 +87,7 @@ class ModelPlan:
     parameters: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[EnsembleStep, ...] = ()
     version_files: Mapping[str, Path] = field(default_factory=dict)
+    version_texts: Mapping[str, bytes] = field(default_factory=dict)
     model_files: Mapping[str, Path] = field(default_factory=dict)
     warmup_files: Mapping[str, bytes] = field(default_factory=dict)
     fewer_cores: Mapping[int, ModelPlan] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec.base import Hook, InnerPath, Strict
+from tritonkit.spec.engines import Engine
 
 __all__ = ["LANGUAGE_INPUTS", "LANGUAGE_OUTPUTS", "Generation", "LanguageModel"]
 
@@ -75,6 +76,8 @@ class Generation(Strict):
     """Keep the keys and values of prompts for others that begin alike."""
     batching: Literal["continuous", "static"] = "continuous"
     """static: a batch runs until its last sequence has ended, then the next; for comparison."""
+    gpu: Engine = Engine()
+    """What serves it with `--target gpu`."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -87,6 +90,12 @@ class Generation(Strict):
                 f"max_batched_tokens is {self.max_batched_tokens}, max_sequences is {self.max_sequences};"
                 " wanted one for each sequence"
             )
+        given = "max_batched_tokens" in self.model_fields_set
+        if given and not self.gpu.chunked_prefill and self.max_batched_tokens < (self.context or 0):
+            raise ValueError(
+                f"max_batched_tokens is {self.max_batched_tokens}, context is {self.context};"
+                " wanted room for a whole prompt, or gpu.chunked_prefill: true"
+            )
         return self
 
     def resolved(self, positions: int) -> Generation:
@@ -97,7 +106,7 @@ class Generation(Strict):
 
     def parameters(self) -> dict[str, str]:
         """Those of the backend `llm`, as Triton carries them."""
-        facts = self.model_dump(mode="json", exclude_none=True)
+        facts = self.model_dump(mode="json", exclude_none=True, exclude={"gpu"})
         return {key: _text(value) for key, value in facts.items()}
 
 

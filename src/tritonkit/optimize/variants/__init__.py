@@ -7,7 +7,7 @@ A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tritonkit.optimize.llm.convert import WEIGHTS
 from tritonkit.optimize.transforms import distilled, pruned
 from tritonkit.optimize.variants import (
     llm_checkpoint,
+    llm_engine,
     onnx_bf16,
     onnx_fp16,
     onnx_fp32,
@@ -32,9 +33,11 @@ from tritonkit.optimize.variants import (
 )
 from tritonkit.spec import Spec
 from tritonkit.spec.document import nearest
+from tritonkit.spec.engines import ENGINES
 
 __all__ = [
     "AUTO",
+    "ENGINE_FORMS",
     "FORMS",
     "LLM_FORMS",
     "LLM_PLAIN",
@@ -45,6 +48,7 @@ __all__ = [
     "Form",
     "Transform",
     "Variant",
+    "for_target",
     "parse",
     "variant_names",
     "variant_of",
@@ -111,7 +115,11 @@ LLM_FORMS: dict[str, Form] = {
     f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm")
     for weights in WEIGHTS
 }
-"""The forms of a spec with `network.llm`, which has no others."""
+"""The forms of a spec with `network.llm` on a CPU."""
+ENGINE_FORMS: dict[str, Form] = {
+    str(name): Form(llm_engine.make, None, extra="llm") for name in ENGINES
+}
+"""Those on GPUs, which `for_target` chooses."""
 TRANSFORMS: dict[str, Transform] = {
     "teacher": Transform(distilled.make_teacher),
     "pruned": Transform(pruned.make, extra="optimize"),
@@ -142,14 +150,14 @@ class Variant:
     @property
     def base(self) -> str:
         """The FP32 variant of the same network, with which this one is compared."""
-        if self.name in LLM_FORMS:
+        if self.name in (*LLM_FORMS, *ENGINE_FORMS):
             return LLM_PLAIN
         return self.name.partition("+")[0] if self.transform else PLAIN
 
     @property
     def is_made_from_onnx(self) -> bool:
         """Whether the FP32 ONNX file is there before it, to be made from."""
-        return self.form not in (None, FORMS[PLAIN], *LLM_FORMS.values())
+        return self.form not in (None, FORMS[PLAIN], *LLM_FORMS.values(), *ENGINE_FORMS.values())
 
     @property
     def runtime(self) -> str | None:
@@ -176,13 +184,23 @@ def variant_of(spec: Spec, name: str | Variant | None = None) -> Variant:
 def _of_language_model(spec: Spec, name: str | None) -> Variant:
     served = spec.model.serving.variant
     wanted = name or (LLM_PLAIN if served == PLAIN else served)
-    if wanted not in LLM_FORMS:
+    forms = LLM_FORMS | ENGINE_FORMS
+    if wanted not in forms:
         raise SpecError(
             f"{spec.file} {'variant' if name else 'serving.variant'}",
             found=f"unknown variant {wanted!r} of a language model",
             wanted=nearest(wanted, list(LLM_FORMS)),
         )
-    return Variant(wanted, LLM_FORMS[wanted])
+    return Variant(wanted, forms[wanted])
+
+
+def for_target(spec: Spec, target: str) -> Spec:
+    """The spec as a target serves it: on GPUs an engine has a language model, whatever its form on a CPU is."""
+    model = spec.model
+    if target == "cpu" or not model.network.llm:
+        return spec
+    serving = model.serving.model_copy(update={"variant": model.serving.generation.gpu.name})
+    return replace(spec, model=model.model_copy(update={"serving": serving}))
 
 
 def parse(name: str, where: str) -> Variant:

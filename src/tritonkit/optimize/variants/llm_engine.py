@@ -1,0 +1,21 @@
+"""The variant of a language model that an engine on GPUs serves: the checkpoint itself, which stays where it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tritonkit.export.job import Job
+
+__all__ = ["make"]
+
+
+def make(job: Job, folder: Path) -> tuple[str, ...]:
+    """Keep what says how large the network is.
+
+    Raises:
+        BuildError: the checkpoint cannot be read.
+    """
+    for file in job.checkpoint.carried:
+        shutil.copyfile(file, folder / file.name)
+    return ()
