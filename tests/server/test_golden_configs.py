@@ -33,6 +33,7 @@ from tritonkit.render import ModelPlan
 NO_GPU = "has kind KIND_GPU but no GPUs are available"
 NO_SUCH_GPU = "unsupported gpu id 0"
 NO_TENSORRT = "unable to find backend library for backend 'tensorrt'"
+NO_VLLM = "unable to find backend library for backend 'vllm'"
 REFUSED = {
     "accelerator_openvino": "cpu_execution_accelerator 'openvino' found",
     "accelerator_tensorrt": NO_GPU,
@@ -40,6 +41,8 @@ REFUSED = {
     "ensemble_gpu": NO_SUCH_GPU,
     "instance_gpu": NO_SUCH_GPU,
     "instance_profile": NO_TENSORRT,
+    "llm_vllm": NO_VLLM,
+    "llm_vllm_parallel": NO_VLLM,
     "tensorrt_plan": NO_TENSORRT,
 }
 if not any(SERVER.glob("lib/python3.*/site-packages/torch")):
