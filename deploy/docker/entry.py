@@ -39,7 +39,7 @@ from checks import (
     read_needs,
 )
 from core.backoff import Backoff
-from core.drain import finish_ensembles, finish_models, refuse_calls
+from core.drain import finish_ensembles, finish_models, refuse_calls, spare_calls
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
 from core.gauges import Gauges
 from core.launch import Launch, guard_in, has_guard
@@ -396,6 +396,9 @@ def _watch(
         _say(f"{'error' if kind == 'stub_lost' else 'warning'}: model {model}: {text}")
         if kind == "stub_lost":
             lost.append(f"the Python stub of {model} has died: {text}")
+        if kind == "streams_lost":
+            spare_calls(server.pid)
+            server.kill()
 
     while not asked:
         try:
@@ -417,7 +420,7 @@ def _watch(
         elif ready():
             before, missing = missing, not_loaded(admin)
             if not missing:
-                stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell)
+                stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell, before=gauges.stubs)
                 (RUN / LOADED).write_text("")
                 _say(times.line())
             elif missing != before:

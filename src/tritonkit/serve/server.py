@@ -12,7 +12,7 @@ from tritonkit.errors import ServerDied, ServerStartError, TritonkitError, Usage
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
-from tritonkit.serve.core.drain import finish_ensembles, refuse_calls
+from tritonkit.serve.core.drain import finish_ensembles, refuse_calls, spare_calls
 from tritonkit.serve.core.stub_watch import TICK_S, StubWatch
 from tritonkit.serve.core.unix_http import Admin
 from tritonkit.serve.log import read_tail, relevant
@@ -280,10 +280,14 @@ class Server(Settings):
 
         def emit(kind: str, text: str, model: str) -> None:
             self.emit(ServeEvent(cast("EventKind", kind), text, model))
+            if kind == "streams_lost":
+                spare_calls(triton.pid)
+                triton.kill()
 
         stubs = StubWatch(
             triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, emit,
             lambda model: still_answers(run, self.endpoint, model),
+            None if self._proxies is None else self._proxies.gauges.stubs, self.restarts > 0,
         )  # fmt: skip
         if self._proxies is not None:
             self._proxies.gauges.stubs = stubs

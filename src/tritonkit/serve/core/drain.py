@@ -16,9 +16,10 @@ from collections.abc import Iterable
 
 from .unix_http import Admin
 
-__all__ = ["finish_ensembles", "finish_models", "refuse_calls"]
+__all__ = ["finish_ensembles", "finish_models", "refuse_calls", "spare_calls"]
 
 _POLL_S = 0.05
+_SPARED_S = 1.0
 
 
 def refuse_calls(pid: int) -> None:
@@ -26,6 +27,12 @@ def refuse_calls(pid: int) -> None:
     happens: the signal is one that is ignored by default."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGURG)
+
+
+def spare_calls(pid: int) -> None:
+    """Before a tritonserver is killed for calls that will never end: no new ones, and a moment for the others."""
+    refuse_calls(pid)
+    time.sleep(_SPARED_S)
 
 
 def finish_ensembles(admin: Admin, ensembles: Iterable[str], within_s: float) -> None:

@@ -1,7 +1,8 @@
-"""Notices a Python stub that died, and reloads its model.
+"""Notices a Python stub that died, and reloads its model, or has the whole server started again.
 
 Triton 2.51 does neither: a model whose stub is gone stays "ready", answers each request after a
 second with an error, and loading it does not start the stub again; unloading and loading does (tried).
+The streams of a decoupled model it never ends, whatever is loaded: only their connections' end does.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ class StubWatch:
         planned: bytes of shared memory for each stub of a model; a model whose stub takes far more is
             reloaded.
         on_event: takes the kind of an event, a text and the model's name; called in other threads. The
-            kinds are stub_died, stub_grown, stub_back and stub_lost.
+            kinds are stub_died, stub_grown, stub_back, stub_lost and streams_lost. After the last of them
+            nothing more is done for the model: the server is to be ended and started again.
         answers: whether a reloaded model answers a request; None where it loaded is enough.
+        before: the watch over the server before this one, whose deaths count on.
+        restarts: whether a server that ended is started again; without, streams are left to their deadlines.
 
     `replaced` has the process ids of stubs whose models answer again. Those of stubs that died may stay as
     zombies for as long as the server runs: Triton never waits for them.
@@ -51,12 +55,14 @@ class StubWatch:
     def __init__(
         self, prefix: str, admin: Admin, planned: Mapping[str, int],
         on_event: Callable[[str, str, str], None], answers: Callable[[str], bool] | None = None,
+        before: StubWatch | None = None, restarts: bool = True,
     ) -> None:  # fmt: skip
         self._prefix = prefix
         self._admin = admin
         self._planned = planned
         self._on_event = on_event
         self._answers = answers
+        self._restarts = restarts
         self.replaced: frozenset[int] = frozenset()
         self._running = set(find_stubs(prefix))
         self._suspects: set[Stub] = set()
@@ -67,7 +73,7 @@ class StubWatch:
         self._deaths: defaultdict[str, deque[float]] = defaultdict(
             lambda: deque(maxlen=MOST_DEATHS)
         )
-        self._died: Counter[str] = Counter()
+        self._died: Counter[str] = Counter() if before is None else before.deaths()
         self._replaced: dict[str, float] = {}
         self._ticks = 0
         self._lock = threading.Lock()
@@ -92,6 +98,11 @@ class StubWatch:
             self._report(stub)
         for stub in grown - set(models.values()):
             self._replace(stub)
+
+    def deaths(self) -> Counter[str]:
+        """How many stubs of each model have died so far."""
+        with self._lock:
+            return Counter(self._died)
 
     def health(self) -> dict[str, tuple[bool, int]]:
         """For each model with stubs: whether they are there, and how many have died so far."""
@@ -119,27 +130,38 @@ class StubWatch:
     def _replace(self, stub: Stub) -> None:
         text = f"the shared memory of {stub.instance} has grown far beyond its plan; its model is loaded again"
         self._on_event("stub_grown", text, stub.model)
-        self._start_recovery(stub)
+        self._start_recovery(stub, died=False)
 
     def _report(self, stub: Stub) -> None:
         self._on_event("stub_died", f"the Python process of {stub.instance} ended", stub.model)
-        self._died[stub.model] += 1
+        with self._lock:
+            self._died[stub.model] += 1
         deaths = self._deaths[stub.model]
         deaths.append(time.monotonic())
         if len(deaths) == MOST_DEATHS and deaths[-1] - deaths[0] < _PERIOD_S:
             text = f"it died {MOST_DEATHS} times within {_PERIOD_S:.0f} s and is not loaded again"
             self._on_event("stub_lost", text, stub.model)
             return
-        self._start_recovery(stub)
+        self._start_recovery(stub, died=True)
 
-    def _start_recovery(self, stub: Stub) -> None:
+    def _start_recovery(self, stub: Stub, *, died: bool) -> None:
         threading.Thread(
-            target=self._recover, args=(stub,), name=f"reload-{stub.model}", daemon=True
+            target=self._recover, args=(stub, died), name=f"reload-{stub.model}", daemon=True
         ).start()
 
-    def _recover(self, dead: Stub) -> None:
+    def _has_streams(self, model: str) -> bool:
+        """Whether it may have streams, which nothing will end."""
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            return self._admin.is_decoupled(model)
+        return False
+
+    def _recover(self, dead: Stub, died: bool) -> None:
         """Reload the model, check that it answers, and end what is left of its former stubs."""
         start, name = time.monotonic(), dead.model
+        if died and self._restarts and self._has_streams(name):
+            text = "its streams would never end: the server is started again, and all its streams are lost"
+            self._on_event("streams_lost", text, name)
+            return
         answers: bool | None = None  # None: it was not even loaded
         with self._lock:
             former = {stub for stub in self._running if stub.model == name} | {dead}
@@ -167,15 +189,18 @@ class StubWatch:
                 self._unloaded.add(name)
             if answers:
                 self.replaced |= {stub.pid for stub in former}
-        _retire(former)
+        _retire(former, _RETIRE_S if died else float("inf"))
         if died_again:
             self._report(dead)
 
 
-def _retire(former: set[Stub]) -> None:
-    """End stubs that should have gone with their model, and remove their regions. Triton ends the instances
-    of a model one after the other, and waits forever at the one that had died; the rest would stay."""
-    deadline = time.monotonic() + _RETIRE_S
+def _retire(former: set[Stub], within_s: float) -> None:
+    """See stubs off that go with their model, end those that have not gone in time, and remove their regions.
+
+    Triton ends the instances of a model one after the other, and waits forever at one that had died; the rest would
+    stay. Where none had died, they stay for requests that they still answer: streams may take minutes.
+    """
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and any(state(stub.pid) == "running" for stub in former):
         time.sleep(TICK_S)
     for stub in former:

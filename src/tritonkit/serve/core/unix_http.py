@@ -71,6 +71,11 @@ class Admin:
         """Take no new requests for a model; those it has are answered (see `index` until then)."""
         self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload")
 
+    def is_decoupled(self, model: str) -> bool:
+        """Whether a model answers a request with any number of responses, a stream."""
+        config = json.loads(self._checked("GET", f"/v2/models/{quote(model, safe='')}/config"))
+        return bool(config.get("model_transaction_policy", {}).get("decoupled"))
+
     def index(self) -> list[dict[str, Any]]:
         """Name, version, state and reason of each model."""
         answer = json.loads(self._checked("POST", "/v2/repository/index"))
