@@ -7,9 +7,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -244,6 +246,31 @@ def test_a_caller_that_leaves_ends_the_work(
 
     asyncio.run(program())
     eventually(cancelled.exists, "the model sees that the call was cancelled")
+
+
+@pytest.mark.slow
+def test_a_caller_that_stops_reading_ends_the_work(
+    client: openai.OpenAI, url: str, tmp_path: Path
+) -> None:
+    """Its connection stays open: the model sees that the stream is over, the caller finds its connection reset, and
+    others are answered meanwhile."""
+    place, stopped = urlsplit(url), tmp_path / "stopped"
+    body = {"model": "parrot", "prompt": f"SAY ENDLESS {stopped}", "stream": True}
+    data = json.dumps(body).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        caller.connect((place.hostname, place.port))
+        caller.sendall(head.encode() + data)
+        eventually(stopped.with_suffix(".begun").exists, "the model begins")
+        assert client.completions.create(model="parrot", prompt="SAY a").choices[0].text == " a"
+        eventually(stopped.exists, "the model sees that nobody reads")
+        caller.settimeout(PATIENCE_S)
+        with pytest.raises(ConnectionResetError):
+            list(iter(lambda: caller.recv(1 << 16), b""))
 
 
 def test_streams_at_once_stay_apart(url: str) -> None:

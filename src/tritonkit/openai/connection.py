@@ -1,9 +1,11 @@
-"""Connections that are no request yet: few and short, because no key has been looked at."""
+"""Connections that are no request yet: few and short, because no key has been looked at; and those whose callers stop
+reading their answers."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -12,6 +14,8 @@ __all__ = ["BACKLOG", "BoundedProtocol", "allow_connections"]
 
 HEAD_S = 10.0
 """Seconds in which the head of a request must have come."""
+UNREAD_S = 30.0
+"""Seconds in which a caller must take something of what waits for it."""
 MOST = 1024
 """Connections at a time, where this process may have so many files."""
 BACKLOG = 256
@@ -31,7 +35,8 @@ def allow_connections() -> int:
 
 
 class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
-    """HTTP/1.1 that closes a connection without a whole head in time, which uvicorn does only between two requests."""
+    """HTTP/1.1 that closes a connection without a whole head in time, which uvicorn does only between two requests, and
+    one whose caller reads nothing, which uvicorn would wait for."""
 
     most = MOST
     """Connections at a time: one more is closed at once."""
@@ -40,6 +45,10 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
     def connection_made(self, transport: Any) -> None:
         """Count it, and wait for a request."""
         super().connection_made(transport)
+        # The kernel ends it, also where uvicorn has written and closed: tcp(7).
+        transport.get_extra_info("socket").setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1000)
+        )
         if len(self.connections) > self.most:
             transport.close()
         else:
