@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.resources import shipped
-from tritonkit.serve.core.flags import server_arguments
+from tritonkit.serve.core.flags import UNREAD_FLAG, server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ def arguments(
         config="" if CONFIG_FLAG in settings.triton_flags else config,
     )
     words = [*common, *backend_flags(native)]
+    if UNREAD_FLAG in settings.triton_flags:
+        words = [word for word in words if not word.startswith(f"--{UNREAD_FLAG}=")]
     return [*words, *_own_flags(settings.triton_flags, words)]
 
 
