@@ -55,6 +55,7 @@ from core.rest import (
 )
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
+from core.stubs import end_stubs
 from core.threads import thread_variables
 from core.unix_http import Admin
 from health import LOADED, REPLACED, RUN, STOPPING, ready
@@ -309,6 +310,7 @@ def _supervise(
             raise Refused(repository, reason, BUILD)
         _say(f"error: {reason}; starting again")
         _end(server, _DRAIN_DEAD_S)
+        end_stubs(REGIONS)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
             region.unlink(missing_ok=True)
         delay_s = backoff.after_death(was_ready=was_ready)

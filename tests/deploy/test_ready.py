@@ -1,19 +1,29 @@
-"""When a container of the server's image counts as ready, with a real Triton in it."""
+"""When a container of the server's image counts as ready, and becomes so again, with a real Triton in it."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import run, serving
+from tests.deploy.conftest import address_of, docker, health, run, serving
 from tests.server.models import ModelText, write_repository
-from tests.waiting import eventually
+from tests.server.openai_models import PARROT
+from tests.waiting import PATIENCE_S, eventually
+from tritonkit.client import Client
+from tritonkit.errors import ServerUnavailable
 
 pytestmark = pytest.mark.timeout(600)
 HEALTH = ("/opt/tritonkit/venv/bin/python3", "-IS", "/opt/tritonkit/health.py")
+KILL = """for each in /proc/[0-9]*; do
+  [ $each != /proc/$$ ] && grep -aq backend_stub $each/cmdline \\
+    && grep -aq /parrot/ $each/cmdline && kill -KILL ${each#/proc/}
+done; true"""
+"""The shell's own command line has the words too."""
 BROKEN = "import nothing_of_that_name\n"
 
 
@@ -38,6 +48,29 @@ def test_a_model_that_does_not_load_keeps_it_from_traffic(server: str) -> None:
     code = "import health; print(health.ready())"
     python = ("docker", "exec", "--workdir", "/opt/tritonkit", server, HEALTH[0])
     assert run(*python, "-c", code).stdout == "True\n"
-    health = asked(server)
-    assert (health.returncode, "a model loads or did not" in health.stdout) == (1, True)
+    found = asked(server)
+    assert (found.returncode, "a model loads or did not" in found.stdout) == (1, True)
     assert asked(server, "--alive").returncode == 0
+
+
+def test_a_dead_stub_ends_the_streams_of_its_model(server_image: None, tmp_path: Path) -> None:
+    """Killed while eight streams of a model that never ends are read: each has an error at once, the server is started
+    again in the same container, and the model answers."""
+    repository = write_repository(tmp_path / "models", {"parrot": PARROT, "echo": ModelText()})
+    with serving(repository) as name, Client(address_of(name)) as client, ExitStack() as stack:
+        endless = client.model("parrot")
+        streams = [
+            stack.enter_context(endless.stream(text="SAY ENDLESS /tmp/never", timeout_s=3600))
+            for _ in range(8)
+        ]
+        for stream in streams:
+            next(stream)
+        assert run("docker", "exec", name, "sh", "-c", KILL).returncode == 0
+        with ThreadPoolExecutor(8) as pool:
+            ends = [pool.submit(list, stream) for stream in streams]
+            assert {type(one.exception(PATIENCE_S)) for one in ends} == {ServerUnavailable}
+        eventually(lambda: not health(name), "it is ready again")
+        text = b"".join(reply["text"].item() for reply in endless.stream(text="SAY a b"))
+        assert text == b" a b"
+        assert "its streams would never end" in run("docker", "logs", name).stderr
+        assert docker("inspect", "-f", "{{.RestartCount}}", name) == "0"

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from .supervisor import (
     SHARED_MEMORY,
+    children,
     dead_run,
     remove_stale_regions,
     run_prefix,
 )
 
-__all__ = ["GROWN_BYTES", "Stub", "clear_dead_runs", "find_stubs", "grown_models"]
+__all__ = ["GROWN_BYTES", "Stub", "clear_dead_runs", "end_stubs", "find_stubs", "grown_models"]
 
 GROWN_BYTES = 16 << 20
 """How far a region may grow beyond its plan before its model is loaded again: an unusual batch, not more."""
@@ -71,6 +72,19 @@ def grown_models(
             if stub.model in planned and size > planned[stub.model] + GROWN_BYTES:
                 found.add(stub.model)
     return found
+
+
+def end_stubs(prefix: str) -> None:
+    """End the stubs that a dead server has left. A container's first process has them as its children then: they stay as
+    zombies, dead stubs for whoever looks, until it waits for them."""
+    for stub in find_stubs(prefix):
+        with contextlib.suppress(OSError):
+            os.kill(stub.pid, signal.SIGKILL)
+    for pid in children(os.getpid()):
+        with contextlib.suppress(OSError):
+            # The kernel keeps 15 characters (proc(5), comm).
+            if Path(f"/proc/{pid}/comm").read_text().strip() == _PROGRAM[:15]:
+                os.waitpid(pid, 0)
 
 
 def clear_dead_runs(regions: Path = SHARED_MEMORY) -> None:
