@@ -75,8 +75,8 @@ def grown_models(
 
 
 def end_stubs(prefix: str) -> None:
-    """End the stubs that a dead server has left. A container's first process has them as its children then: they stay as
-    zombies, dead stubs for whoever looks, until it waits for them."""
+    """End the stubs that a dead server has left. A container's first process has them as its children then: they
+    stay as zombies, dead stubs for whoever looks, until it waits for them."""
     for stub in find_stubs(prefix):
         with contextlib.suppress(OSError):
             os.kill(stub.pid, signal.SIGKILL)
