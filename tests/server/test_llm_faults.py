@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,19 @@ import pytest
 from hpack import Encoder
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.native.guarded import DATA, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, message
+from tests.native.guarded import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    frame,
+    message,
+)
 from tests.server.models import ModelText, write_repository
 from tests.server.openai_models import PARROT
+from tests.server.stacks import Watched
 from tests.server.test_llm import (
     LONG,
     LONG_ANSWER,
@@ -41,7 +52,8 @@ from tritonkit.serve.core import stub_watch
 from tritonkit.serve.core.supervisor import children
 
 METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
-END_HEADERS = 0x4
+END_HEADERS, ACK = 0x4, 0x1
+PING = 6
 UNREAD_S = 1
 """After which a caller that does not read is asked for a sign of life here."""
 OPTIONS: dict[str, Any] = {"grpc_port": 0, "metrics_port": 0, "finalize_timeout_s": 0}
@@ -261,26 +273,19 @@ def test_no_bad_request_disturbs_good_ones(
     assert [pid] == children(server.pid)
 
 
-def open_streams(server: Endpoint, count: int) -> socket.socket:
-    """A connection with so many long streams, of which nothing is read."""
-    host, _, port = server.grpc.rpartition(":")
-    caller = socket.create_connection((host, int(port)))
+def send_streams(caller: socket.socket, count: int, tokens: int, **headers: str) -> None:
+    """Begin so many streams on a connection, of so many tokens each."""
     caller.sendall(PREFACE + frame(SETTINGS, 0, 0))
     encoder = Encoder()
-    inputs = GOOD | {"max_tokens": number("INT32", LONG), "ignore_eos": number("BOOL", 1)}
+    inputs = GOOD | {"max_tokens": number("INT32", tokens), "ignore_eos": number("BOOL", 1)}
     body = request(**inputs).SerializeToString()
-    for each in range(count):
-        head = encoder.encode(
-            [
-                (":method", "POST"), (":scheme", "http"), (":path", METHOD), (":authority", server.grpc),
-                ("te", "trailers"), ("content-type", "application/grpc"),
-            ]
-        )  # fmt: skip
-        caller.sendall(
-            frame(HEADERS, END_HEADERS, 2 * each + 1, head)
-            + frame(DATA, END_STREAM, 2 * each + 1, message(len(body), body))
-        )
-    return caller
+    head = [
+        (":method", "POST"), (":scheme", "http"), (":path", METHOD), (":authority", "localhost"), ("te", "trailers"),
+        ("content-type", "application/grpc"), *headers.items(),
+    ]  # fmt: skip
+    for each in range(1, 2 * count, 2):
+        caller.sendall(frame(HEADERS, END_HEADERS, each, encoder.encode(head)))
+        caller.sendall(frame(DATA, END_STREAM, each, message(len(body), body)))
 
 
 def test_a_caller_that_stops_reading_is_left(server: Endpoint, client: Client) -> None:
@@ -288,12 +293,46 @@ def test_a_caller_that_stops_reading_is_left(server: Endpoint, client: Client) -
     connection is closed, and another caller has its answer meanwhile."""
     wanted = answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1]
     before = gauge(server, "tokens_total")
-    with open_streams(server, 16) as caller:
+    host, _, port = server.grpc.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as caller:
+        send_streams(caller, 16, LONG)
         eventually(lambda: gauge(server, "running") == 16, "they run")
         assert answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1] == wanted
         eventually(lambda: gauge(server, "running") == 0, "they are cancelled")
         assert gauge(server, "tokens_total") < before + 16 * LONG
         assert gauge(server, "cache_usage") == 0
-        caller.settimeout(PATIENCE_S)
         with contextlib.suppress(ConnectionResetError):
             list(iter(lambda: caller.recv(1 << 16), b""))
+
+
+@pytest.mark.slow
+@pytest.mark.needs("envoy")
+def test_a_caller_of_the_gateway_that_stops_reading_is_left(
+    repository: Path, tmp_path: Path
+) -> None:
+    """Here it reads its connection, and gives its streams no more room after the first 64 KiB: both are reset."""
+    stack = Watched(
+        tmp_path, repository, "limits: {idle_s: 2}\n", replicas=1, prometheus=False, redis=False
+    )
+    try:
+        context = ssl.create_default_context(cafile=str(stack.gateway / "tls" / "ca.crt"))
+        context.set_alpn_protocols(["h2"])
+        host, _, port = stack.stack.address.rpartition(":")
+        plain = socket.create_connection((host, int(port)), PATIENCE_S)
+        with context.wrap_socket(plain, server_hostname=host) as caller:
+            send_streams(caller, 2, 4000, **{"x-api-key": stack.key})
+            reset: set[int] = set()
+            with caller.makefile("rb") as came:
+                while len(reset) < 2:
+                    head = came.read(9)
+                    payload = came.read(int.from_bytes(head[:3], "big"))
+                    kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+                    if kind in (SETTINGS, PING) and not flags & ACK:
+                        caller.sendall(frame(kind, ACK, 0, payload if kind == PING else b""))
+                    if kind == RST_STREAM:
+                        reset.add(stream)
+            assert reset == {1, 3}
+        with stack.client() as client:
+            assert answer(client, text="w5", max_tokens=50, ignore_eos=True)[1]
+    finally:
+        stack.stop()
