@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 
+import grpc
 import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
@@ -158,6 +159,55 @@ def test_streams_want_a_key_without_a_rate(gateway: Gateway) -> None:
     eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
     assert gateway.call(path, infer("digits"), x_api_key=key)[0] == "PERMISSION_DENIED"
     assert gateway.call(path, infer("digits"), x_api_key=gateway.keys["all"])[0] == "UNAVAILABLE"
+
+
+ONE = {"x-tritonkit-requests": "1"}
+"""What the caller of a stream with one request says."""
+
+
+def test_a_stream_of_one_request_is_like_any_request(gateway: Gateway) -> None:
+    """Its model and its rate count; for another model it is refused."""
+    path, named = f"{INFERENCE}/ModelStreamInfer", gateway.keys["digits"]
+    assert gateway.call(path, infer("digits"), x_api_key=named, **ONE)[0] == "UNAVAILABLE"
+    for message in (infer("sentences"), infer(""), infer("digits") + infer("sentences")):
+        refused = gateway.call(path, message, x_api_key=named, **ONE)
+        assert refused[0] == "PERMISSION_DENIED"
+    key = gateway.add_key("streams", "digits", rate=0.01)
+    gateway.reload()
+    eventually(
+        lambda: gateway.call(f"{INFERENCE}/ModelReady", infer("digits"), x_api_key=key)[0] == "UNAVAILABLE",
+        "a new key",
+    )  # fmt: skip
+    found = [gateway.call(path, infer("digits"), x_api_key=key, **ONE)[0] for _ in range(2)]
+    assert found == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
+
+
+def test_a_stream_that_says_one_request_has_no_other(gateway: Gateway) -> None:
+    """A second message is refused with the first, whatever it is for."""
+    authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
+    sent = (("x-api-key", gateway.keys["digits"]), *ONE.items())
+    with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
+        ask = channel.stream_stream(f"{INFERENCE}/ModelStreamInfer")
+        for second in ("digits", "sentences"):
+            call = ask(iter([infer("digits"), infer(second)]), metadata=sent, timeout=30)
+            with pytest.raises(grpc.RpcError) as refused:
+                list(call)
+            assert refused.value.code().name == "INVALID_ARGUMENT"
+
+
+def test_what_asks_about_a_model_has_a_bucket_of_its_own(gateway: Gateway) -> None:
+    """A client asks twice before its first request, which a key of one request at a time could otherwise not make."""
+    key = gateway.add_key("rare", "digits", rate=0.01)
+    gateway.reload()
+
+    def ask(method: str) -> str:
+        return gateway.call(f"{INFERENCE}/{method}", infer("digits"), x_api_key=key)[0]
+
+    eventually(lambda: ask("ModelReady") == "UNAVAILABLE", "a new key")
+    assert [ask(method) for method in ("ModelMetadata", "ModelConfig")] == ["UNAVAILABLE"] * 2
+    assert [ask("ModelInfer") for _ in range(2)] == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
+    found = {ask("ModelConfig") for _ in range(40)}
+    assert found == {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}
 
 
 def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:

@@ -11,7 +11,7 @@ from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gateway
 from tritonkit.operate.gateway.clusters import clusters
 from tritonkit.operate.gateway.routes import routes
-from tritonkit.operate.gateway.spec import GatewayLimits
+from tritonkit.operate.gateway.spec import GatewayLimits, GatewaySpec
 from tritonkit.operate.keys import add_key, read_keys
 
 
@@ -103,7 +103,7 @@ def test_what_envoy_refuses_is_said(tmp_path: Path, envoy: Path) -> None:
 def test_no_key_is_in_what_is_written(tmp_path: Path) -> None:
     """Envoy knows hashes alone."""
     _, key = add_key(tmp_path / "keys.json", "alice", ("digits",), 10)
-    text = json.dumps(routes(read_keys(tmp_path / "keys.json"), ["digits"], GatewayLimits()))
+    text = json.dumps(routes(read_keys(tmp_path / "keys.json"), ["digits"], GatewaySpec()))
     assert key not in text
     assert "alice" in text
 

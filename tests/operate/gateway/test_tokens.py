@@ -185,6 +185,10 @@ def test_each_subject_has_a_rate(limited: Gateway, signer: ec.EllipticCurvePriva
     method = "/inference.GRPCInferenceService"
     assert limited.call(f"{method}/ServerLive", **sent)[0] == "RESOURCE_EXHAUSTED"
     assert limited.call(f"{method}/ModelStreamInfer", **sent)[0] == "PERMISSION_DENIED"
+    message = schema().ModelInferRequest(model_name="digits").SerializeToString()
+    asked = [limited.call(f"{method}/ModelConfig", message, **sent)[0] for _ in range(40)]
+    assert asked[0] == "UNAVAILABLE"
+    assert asked[-1] == "RESOURCE_EXHAUSTED"
     key = limited.add_key("all")
     limited.reload()
     for _ in range(5):

@@ -35,6 +35,9 @@ resetting the stream before would only be a risk: Triton 2.51 can crash over it.
 _PARAMETERS = {"triton_enable_empty_final_response": True}
 """Makes Triton say that an answer was the last, by a message without outputs if need be."""
 
+_ONE_REQUEST = ("x-tritonkit-requests", "1")
+"""Tells a gateway that it may wait for all of what is sent, to know for which model it is."""
+
 
 class StreamCall:
     """One request and the replies to it, read by one thread or task at a time.
@@ -121,7 +124,8 @@ class StreamCall:
         self._where = f"{request.where} at {self._endpoint}"
         self._attempts += 1
         message = request.encode(parameters=_PARAMETERS)
-        stream = yield Invoke(server.replica.transport.stream, (request.headers, self._left_s()))
+        headers = (*request.headers, _ONE_REQUEST)
+        stream = yield Invoke(server.replica.transport.stream, (headers, self._left_s()))
         self._stream = stream
         self._sent = self._last = time.perf_counter()
         if self._over:  # closed while it was opened

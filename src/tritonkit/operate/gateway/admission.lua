@@ -200,7 +200,7 @@ end
 
 -- The model that a request names, EVERY where it means all, "" where it means none, nil where it cannot be told.
 local function model_of(handle, route)
-  if route == "grpc-model" then
+  if route == "grpc-model" or route == "grpc-about" or route == "grpc-one" then
     local body = handle:body()
     local name = body and first_field(body)
     return name == "" and EVERY or name
@@ -228,7 +228,10 @@ local function admit(handle, who)
     return refuse(handle, "400", "grpc-encoding: wanted identity, send messages as they are")
   end
   local route = handle:streamInfo():routeName()
-  if route == "grpc-stream" and who.limited then
+  if route == "grpc-stream" and handle:headers():get(REQUESTS) == "1" then
+    -- Its one message is waited for, and the end of what its caller sends: then nothing more can follow.
+    route = "grpc-one"
+  elseif route == "grpc-stream" and who.limited then
     return refuse(handle, "403", "streams: wanted a key without a rate, for one has any number of requests")
   end
   local model = model_of(handle, route)
@@ -244,7 +247,7 @@ local function admit(handle, who)
     return refuse(handle, "403", what)
   end
   note(handle, "admitted", true)
-  if served == SPLIT then
+  if served == SPLIT and route ~= "grpc-one" then
     choose(handle)
   end
 end

@@ -11,6 +11,7 @@ from tritonkit.operate.gateway.routes import (
     BUFFER,
     CHOICE,
     IDENTIFY,
+    REQUESTS,
     SPACE,
     SPLIT,
 )
@@ -82,6 +83,7 @@ def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
         f'local SPACE = "{SPACE}"',
         f'local CHOICE = "{CHOICE}"',
         f'local SPLIT = "{SPLIT}"',
+        f'local REQUESTS = "{REQUESTS}"',
         f"local IDENTIFIES = {str(identifies).lower()}",
         f"local LIMITS_TOKENS = {str(bool(jwt and jwt.rate_per_s)).lower()}",
         f"local ADMITS = {str(admits).lower()}",

@@ -77,7 +77,7 @@ def write_routes(
 ) -> None:
     """Only what keys may do and where requests go; a gateway that runs takes it at once."""
     keys = key_files.read_keys(places.folder / key_files.FILE)
-    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec.limits, split)]})
+    _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec, split)]})
 
 
 def write_clusters(
@@ -118,7 +118,7 @@ def validate(
         listener = whole["static_resources"]["listeners"][0]
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         del manager["rds"], whole["dynamic_resources"]
-        manager["route_config"] = _without_type(routes(keys, models, spec.limits, split))
+        manager["route_config"] = _without_type(routes(keys, models, spec, split))
         made = [_without_type(each) for each in clusters(replicas, spec.limits, split)]
         whole["static_resources"].setdefault("clusters", []).extend(made)
         _write(folder / SECRETS, secrets(spec, own))

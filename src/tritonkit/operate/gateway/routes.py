@@ -6,14 +6,15 @@ models that are known.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tritonkit.operate.gateway.clusters import CANDIDATE, SHADOW, Split
-from tritonkit.operate.gateway.shared_limits import rate_limits
-from tritonkit.operate.gateway.spec import GatewayLimits
+from tritonkit.operate.gateway.rates import ABOUT_BURST, LOCAL_RATE, key_rates
+from tritonkit.operate.gateway.shared_limits import rate_limits, unshared
+from tritonkit.operate.gateway.spec import GatewayLimits, GatewaySpec
+from tritonkit.operate.gateway.token_rate import SUBJECT_RATE, subject_rates
 from tritonkit.operate.keys import ApiKey
 
 __all__ = [
@@ -22,15 +23,16 @@ __all__ = [
     "CHOICE",
     "GRPC_MODEL_METHODS",
     "IDENTIFY",
+    "REQUESTS",
     "SERVICE",
     "SPACE",
     "SPLIT",
-    "bucket",
     "routes",
 ]
 
 SERVICE = "inference.GRPCInferenceService"
-GRPC_MODEL_METHODS = ("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig")
+_GRPC_ABOUT = ("ModelReady", "ModelMetadata", "ModelConfig")
+GRPC_MODEL_METHODS = ("ModelInfer", *_GRPC_ABOUT)
 """Methods whose request names a model, in its first field. ModelStatistics is none of them: without a name it is
 about all models."""
 _GRPC_PLAIN = ("ServerLive", "ServerReady", "ServerMetadata")
@@ -55,8 +57,10 @@ WHOLE, SPLIT = "whole", "split"
 """Of a model that is served, in a route's metadata: whether all of its requests go to the same servers."""
 CHOICE = "x-tritonkit-release"
 """The header in which a caller says which version it wants while one is released: `candidate` or `stable`."""
+REQUESTS = "x-tritonkit-requests"
+"""The header in which a caller says of a stream how many requests it has: `1`, which is then gathered like any other
+request; without it a stream has any number, for any models."""
 BUFFER = "envoy.filters.http.buffer"
-_LOCAL_RATE = "envoy.filters.http.local_ratelimit"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 
 
@@ -71,7 +75,8 @@ class _Route:
 
 
 _ROUTES = (
-    _Route("grpc-model", rf"/{SERVICE}/({'|'.join(GRPC_MODEL_METHODS)})", "grpc"),
+    _Route("grpc-model", rf"/{SERVICE}/ModelInfer", "grpc"),
+    _Route("grpc-about", rf"/{SERVICE}/({'|'.join(_GRPC_ABOUT)})", "grpc"),
     _Route("grpc-stream", rf"/{SERVICE}/ModelStreamInfer", "grpc", streams=True),
     _Route("grpc-every", rf"/{SERVICE}/ModelStatistics", "grpc"),
     _Route("grpc-plain", rf"/{SERVICE}/({'|'.join(_GRPC_PLAIN)})|{_HEALTH}", "grpc"),
@@ -83,17 +88,17 @@ _ROUTES = (
 
 
 def routes(
-    keys: Sequence[ApiKey], models: Sequence[str], limits: GatewayLimits, split: Split | None = None
+    keys: Sequence[ApiKey], models: Sequence[str], spec: GatewaySpec, split: Split | None = None
 ) -> dict[str, Any]:
     """An `envoy.config.route.v3.RouteConfiguration`. The first route that fits decides.
 
     Args:
         keys: that are accepted.
         models: names of the models that are served; what is called by other names is counted as one.
-        limits: of times.
+        spec: for times and rates.
         split: where requests for some of the models go to a candidate.
     """
-    split_models = split.models if split else ()
+    limits, split_models = spec.limits, split.models if split else ()
     callers = {
         key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
         for key in keys
@@ -103,6 +108,8 @@ def routes(
     known = callers | {f"model {name}": how for name, how in served.items()}
     metadata = {"filter_metadata": {IDENTIFY: callers, ADMIT: known}}
     entries = [_pass(each, limits) for each in _ROUTES]
+    about = next(entry for entry in entries if entry["name"] == "grpc-about")
+    about["typed_per_filter_config"] = _about_rates(keys, spec)
     if split is not None:
         entries = [*_split(entries, split), *entries]
     closed = "closed here: what changes the server is open to its owner alone, beside the gateway"
@@ -114,7 +121,7 @@ def routes(
         "name": "all",
         "domains": ["*"],
         "routes": [{**entry, "metadata": metadata} for entry in entries],
-        "typed_per_filter_config": {_LOCAL_RATE: _rates(keys)},
+        "typed_per_filter_config": {LOCAL_RATE: key_rates(keys, SPACE)},
         **({"rate_limits": rate_limits(SPACE)} if limits.shared else {}),
     }
     return {
@@ -124,6 +131,7 @@ def routes(
         # The admin key opens what is closed here: it is never a caller's to send.
         "request_headers_to_remove": [
             "admin-key", "triton-grpc-protocol-admin-key", "x-api-key", "authorization", "x-forwarded-for", CHOICE,
+            REQUESTS,
         ],
         "response_headers_to_add": [{"header": {
             "key": "server-timing", "value": "upstream;dur=%RESPONSE_DURATION%",
@@ -132,13 +140,21 @@ def routes(
     }  # fmt: skip
 
 
+def _about_rates(keys: Sequence[ApiKey], spec: GatewaySpec) -> dict[str, Any]:
+    """Calls that ask about a model have buckets of their own, and each gateway's own."""
+    found = {LOCAL_RATE: key_rates(keys, SPACE, ABOUT_BURST)}
+    if spec.jwt and spec.jwt.rate_per_s:
+        found[SUBJECT_RATE] = subject_rates(spec.jwt, SPACE, ABOUT_BURST)
+    return found | (unshared() if spec.limits.shared else {})
+
+
 def _split(entries: Sequence[dict[str, Any]], split: Split) -> list[dict[str, Any]]:
     """Routes of the requests for a model that is released, which `admission.lua` marks once it knows the model: what
     asks for the candidate, then all others by weight."""
     found = []
     for entry in entries:
         protocol = entry["route"]["cluster"]
-        if entry["name"] not in ("grpc-model", "rest-model"):
+        if entry["name"] not in ("grpc-model", "grpc-about", "rest-model"):
             continue
         if protocol == "rest" and not split.candidate.rest:
             continue
@@ -181,8 +197,11 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
     longest = f"{limits.timeout_s:.3f}s"
     if route.protocol == "grpc":
         action["timeout"] = "0s"
-        action["max_stream_duration"] = {"grpc_timeout_header_max": longest} | (
-            {} if route.streams else {"max_stream_duration": longest}
+        # A stream may be longer than a request; 0: its caller's deadline counts as it is.
+        action["max_stream_duration"] = (
+            {"grpc_timeout_header_max": "0s"}
+            if route.streams
+            else {"grpc_timeout_header_max": longest, "max_stream_duration": longest}
         )
     else:
         # A replica's own proxy knows this machine's names alone, whatever callers know the gateway by.
@@ -193,7 +212,7 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
         match["grpc"] = {}
     made = {"name": route.name, "match": match, "route": action}
     # Of the other two, what looks for the model gathers the message, or it is a stream.
-    if route.name not in ("grpc-model", "grpc-stream"):
+    if route.name not in ("grpc-model", "grpc-about", "grpc-stream"):
         made["typed_per_filter_config"] = {BUFFER: {
             "@type": f"{_TYPE}.buffer.v3.BufferPerRoute", "buffer": {"max_request_bytes": limits.request_mib << 20},
         }}  # fmt: skip
@@ -239,39 +258,3 @@ def _refuse(status: int, words: str, pattern: str) -> dict[str, Any]:
         "match": where,
         "direct_response": {"status": status, "body": {"inline_string": words}},
     }
-
-
-def _rates(keys: Sequence[ApiKey]) -> dict[str, Any]:
-    """A bucket of tokens for each key that has a rate; the others have none."""
-    descriptors = [
-        {
-            "entries": [{"key": "key", "value": key.name}],
-            "token_bucket": bucket(key.rate_per_s, key.burst),
-        }
-        for key in keys
-        if key.rate_per_s is not None
-    ]
-    key_of = {
-        "descriptor_key": "key", "source": "DYNAMIC", "default_value": "-",
-        "metadata_key": {"key": SPACE, "path": [{"key": "key"}]},
-    }  # fmt: skip
-    return {
-        "@type": f"{_TYPE}.local_ratelimit.v3.LocalRateLimit",
-        "stat_prefix": "gateway",
-        # Of requests without a bucket of their own: as many as there may be.
-        "token_bucket": bucket(1e6, 1_000_000),
-        "filter_enabled": {"default_value": {"numerator": 100}},
-        "filter_enforced": {"default_value": {"numerator": 100}},
-        "status": {"code": "TooManyRequests"},
-        "rate_limited_as_resource_exhausted": True,
-        "rate_limits": [{"actions": [{"metadata": key_of}]}],
-        "descriptors": descriptors,
-    }
-
-
-def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
-    """An `envoy.type.v3.TokenBucket`, filled one by one; Envoy adds what a fraction of the interval is worth."""
-    few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
-    return {
-        "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",
-    }  # fmt: skip

@@ -25,12 +25,13 @@ SOCKET = "limiter.sock"
 """Of the service that runs beside a gateway, in the gateway's working directory."""
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
+_NAME = "envoy.filters.http.ratelimit"
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def rate_limit_filter(shared: SharedLimits) -> dict[str, Any]:
     """The HTTP filter; where there is no decision in time, requests pass."""
-    return {"name": "envoy.filters.http.ratelimit", "typed_config": {
+    return {"name": _NAME, "typed_config": {
         "@type": f"{_TYPE}.ratelimit.v3.RateLimit",
         "domain": "gateway",
         "timeout": f"{shared.timeout_ms / 1000:.3f}s",
@@ -52,6 +53,11 @@ def rate_limits(space: str) -> list[dict[str, Any]]:
     key = {"key": space, "path": [{"key": METADATA}]}
     action = {"descriptor_key": DESCRIPTOR, "source": "DYNAMIC", "metadata_key": key}
     return [{"actions": [{"metadata": action}]}]
+
+
+def unshared() -> dict[str, Any]:
+    """What a route whose requests are not counted together says to the filter, by the filter's name."""
+    return {_NAME: {"@type": f"{_TYPE}.ratelimit.v3.RateLimitPerRoute", "vh_rate_limits": "IGNORE"}}
 
 
 def limiter_cluster(shared: SharedLimits) -> dict[str, Any]:

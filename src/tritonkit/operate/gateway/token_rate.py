@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonkit.operate.gateway.routes import bucket
+from tritonkit.operate.gateway.rates import bucket
 from tritonkit.operate.gateway.spec import Jwt
 
-__all__ = ["METADATA", "token_rate_filter"]
+__all__ = ["METADATA", "SUBJECT_RATE", "subject_rates", "token_rate_filter"]
 
+SUBJECT_RATE = "tritonkit.token_rate"
+"""The filter's name."""
 METADATA = "subject"
 """Of a request's metadata: `jwt:` and the subject of its token, where subjects have a rate (`admission.lua`)."""
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
@@ -23,10 +25,21 @@ def token_rate_filter(jwt: Jwt, space: str) -> dict[str, Any]:
     Args:
         space: of the request's metadata.
     """
+    return {"name": SUBJECT_RATE, "typed_config": subject_rates(jwt, space)}
+
+
+def subject_rates(jwt: Jwt, space: str, least: int = 1) -> dict[str, Any]:
+    """What the filter is told, for all routes or for one.
+
+    Args:
+        space: of the request's metadata.
+        least: tokens that each bucket holds at least.
+    """
     subject = {"key": space, "path": [{"key": METADATA}]}
     action = {"descriptor_key": _DESCRIPTOR, "source": "DYNAMIC", "metadata_key": subject}
     every = {"default_value": {"numerator": 100}}
-    return {"name": "tritonkit.token_rate", "typed_config": {
+    of_each = bucket(jwt.rate_per_s or 1.0, max(jwt.tokens, least))
+    return {
         "@type": _TYPE,
         "stat_prefix": "tokens",
         # Of requests without a bucket of their own: as many as there may be.
@@ -35,6 +48,6 @@ def token_rate_filter(jwt: Jwt, space: str) -> dict[str, Any]:
         "status": {"code": "TooManyRequests"},
         "rate_limited_as_resource_exhausted": True,
         "rate_limits": [{"actions": [{"metadata": action}]}],
-        "descriptors": [{"entries": [{"key": _DESCRIPTOR}], "token_bucket": bucket(jwt.rate_per_s or 1.0, jwt.tokens)}],
+        "descriptors": [{"entries": [{"key": _DESCRIPTOR}], "token_bucket": of_each}],
         "max_dynamic_descriptors": _SUBJECTS,
-    }}  # fmt: skip
+    }  # fmt: skip

@@ -1,0 +1,59 @@
+"""How often each key may call: Envoy's local rate limit, a bucket of tokens for each key that has a rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tritonkit.operate.keys import ApiKey
+
+__all__ = ["ABOUT_BURST", "LOCAL_RATE", "bucket", "key_rates"]
+
+LOCAL_RATE = "envoy.filters.http.local_ratelimit"
+ABOUT_BURST = 32
+"""The least size of a bucket for calls that only ask about a model. A client asks twice before its first request, which
+a key of few requests a second could otherwise never make."""
+_TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+
+
+def key_rates(keys: Sequence[ApiKey], space: str, least: int = 1) -> dict[str, Any]:
+    """What a route or host says to the filter; keys without a rate have no bucket.
+
+    Args:
+        keys: that are accepted.
+        space: of the request's metadata.
+        least: tokens that each bucket holds at least.
+    """
+    descriptors = [
+        {
+            "entries": [{"key": "key", "value": key.name}],
+            "token_bucket": bucket(key.rate_per_s, max(key.burst, least)),
+        }
+        for key in keys
+        if key.rate_per_s is not None
+    ]
+    key_of = {
+        "descriptor_key": "key", "source": "DYNAMIC", "default_value": "-",
+        "metadata_key": {"key": space, "path": [{"key": "key"}]},
+    }  # fmt: skip
+    return {
+        "@type": _TYPE,
+        "stat_prefix": "gateway",
+        # Of requests without a bucket of their own: as many as there may be.
+        "token_bucket": bucket(1e6, 1_000_000),
+        "filter_enabled": {"default_value": {"numerator": 100}},
+        "filter_enforced": {"default_value": {"numerator": 100}},
+        "status": {"code": "TooManyRequests"},
+        "rate_limited_as_resource_exhausted": True,
+        "rate_limits": [{"actions": [{"metadata": key_of}]}],
+        "descriptors": descriptors,
+    }
+
+
+def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
+    """An `envoy.type.v3.TokenBucket`, filled one by one; Envoy adds what a fraction of the interval is worth."""
+    few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
+    return {
+        "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",
+    }  # fmt: skip
