@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from tritonkit.client import Secret
     from tritonkit.client.options import Options
 
-__all__ = ["ApiKeyFile", "Authorities", "Certificate", "CertificateKey", "TokenFile", "caller"]
+__all__ = [
+    "API_KEY",
+    "TOKEN",
+    "ApiKeyFile",
+    "Authorities",
+    "Certificate",
+    "CertificateKey",
+    "TokenFile",
+    "caller",
+]
 
 API_KEY, TOKEN = "TRITONKIT_API_KEY", "TRITONKIT_TOKEN"
 

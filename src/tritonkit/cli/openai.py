@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritonkit.cli.caller import (
+    API_KEY,
+    TOKEN,
     ApiKeyFile,
     Authorities,
     Certificate,
@@ -18,6 +20,9 @@ from tritonkit.cli.caller import (
 from tritonkit.cli.options import Address, AllowPlaintext, read_key
 from tritonkit.cli.output import note, print_line
 from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.client.options import Options
 
 __all__ = ["command"]
 
@@ -34,6 +39,12 @@ def command(
             metavar="FILE", help="File with the keys that callers may use, one a line; none: callers need no key."
         ),
     ] = None,
+    forward_keys: Annotated[
+        bool,
+        typer.Option(
+            "--forward-keys", help="Hand each caller's key on to the address: a gateway, which decides what it may do."
+        ),
+    ] = False,
     without_key: Annotated[
         bool,
         typer.Option("--without-key", help="Serve other machines too without a key."),
@@ -70,7 +81,10 @@ def command(
     from tritonkit.openai import Settings, read_keys, run_openai
 
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)
-    options["admin_key"] = read_key(admin_key_file, address)
+    if forward_keys:
+        _check_forwarding(key_file, admin_key_file, options)
+    else:
+        options["admin_key"] = read_key(admin_key_file, address)
     options["allow_plaintext_credentials"] = allow_plaintext_credentials
     settings = Settings(
         address=address,
@@ -78,16 +92,18 @@ def command(
         host=host,
         port=port,
         keys=() if key_file is None else read_keys(key_file),
+        forward_keys=forward_keys,
         names=model or (),
         timeout_s=timeout_s,
         max_requests=max_requests,
         max_body_bytes=max_body_kib << 10,
     )
-    if not settings.keys and not settings.is_local():
+    if not settings.asks() and not settings.is_local():
         if not without_key:
             raise UsageError(
                 f"--host {host}", found="other machines could call without a key",
-                wanted="--key-file FILE", todo="or --without-key, where something else keeps callers out",
+                wanted="--key-file FILE, or --forward-keys before a gateway",
+                todo="or --without-key, where something else keeps callers out",
             )  # fmt: skip
         note("whoever reaches this server may call it: it asks for no key")
 
@@ -95,3 +111,21 @@ def command(
         print_line(f"openai  {url}/v1")
 
     run_openai(settings, ready=print_ready)
+
+
+def _check_forwarding(key_file: Path | None, admin_key_file: Path | None, options: Options) -> None:
+    """A request has one key: its caller's."""
+    given = {
+        "--key-file": key_file,
+        "--admin-key-file": admin_key_file,
+        f"--api-key-file (or {API_KEY})": options.get("api_key"),
+        f"--token-file (or {TOKEN})": options.get("bearer"),
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                "--forward-keys", found=f"{name} as well",
+                wanted="one of them: requests go on with their callers' keys, or as this server's own",
+                todo=f"leave out {name}",
+            )  # fmt: skip
+    del options["api_key"], options["bearer"]

@@ -17,10 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tritonkit.client import AsyncClient
 from tritonkit.errors import ClientError
 from tritonkit.openai.answers import Answer
 from tritonkit.openai.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
+from tritonkit.openai.callers import Callers
 from tritonkit.openai.catalog import Catalog
 from tritonkit.openai.embeddings import embed
 from tritonkit.openai.events import DONE, Events, attended, event
@@ -35,16 +35,16 @@ _log = logging.getLogger("tritonkit.openai")
 
 
 def make_app(
-    settings: Settings, client: AsyncClient, ready: Callable[[], object] = lambda: None
+    settings: Settings, callers: Callers, ready: Callable[[], object] = lambda: None
 ) -> Starlette:
     """The application.
 
     Args:
         settings: see there.
-        client: of the server that has the models.
+        callers: see there.
         ready: called once it takes requests.
     """
-    server = _Server(settings, Catalog(client, settings.names))
+    server = _Server(settings, callers)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -64,7 +64,6 @@ def make_app(
         exception_handlers={
             HTTPException: _no_path,
             Problem: _refused,
-            ClientError: _failed,
             Exception: _broken,
         },
         lifespan=lifespan,
@@ -74,49 +73,59 @@ def make_app(
 class _Server:
     """The handlers, and what they share."""
 
-    def __init__(self, settings: Settings, catalog: Catalog) -> None:
+    def __init__(self, settings: Settings, callers: Callers) -> None:
         self._settings = settings
-        self.catalog = catalog
+        self.callers = callers
         self.room = Room(settings.max_requests)
         self._started = int(time.time())
 
-    async def chat(self, request: Request, send: Send) -> None:
+    async def chat(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/chat/completions`."""
-        await self._answer(read_body(ChatBody, await self._body(request)), "chat", request, send)
+        body = read_body(ChatBody, await self._body(request))
+        await self._answer(catalog, body, "chat", request, send)
 
-    async def complete(self, request: Request, send: Send) -> None:
+    async def complete(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/completions`."""
         body = read_body(CompletionBody, await self._body(request))
-        await self._answer(body, "completion", request, send)
+        await self._answer(catalog, body, "completion", request, send)
 
-    async def embed(self, request: Request, send: Send) -> None:
+    async def embed(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/embeddings`."""
         body = read_body(EmbeddingBody, await self._body(request))
 
         async def embedded() -> dict[str, Any]:
-            model, _ = await self.catalog.find(body.model, "embedding")
+            model, _ = await catalog.find(body.model, "embedding")
             return await embed(model, body, self._settings.timeout_s)
 
         made = await attended(request.receive, embedded())
         await JSONResponse(made)(request.scope, request.receive, send)
 
-    async def models(self, request: Request, send: Send) -> None:
+    async def models(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/models`."""
-        data = [self._shown(name) for name in await self.catalog.names()]
+        data = [self._shown(name) for name in await catalog.names()]
         response = JSONResponse({"object": "list", "data": data})
         await response(request.scope, request.receive, send)
 
-    async def model(self, request: Request, send: Send) -> None:
+    async def model(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/models/NAME`."""
         name = request.path_params["name"]
-        if not await self.catalog.has(name):
+        if not await catalog.has(name):
             raise Problem(404, f"the model {name!r} does not exist", code="model_not_found")
         await JSONResponse(self._shown(name))(request.scope, request.receive, send)
 
     async def health(self, _: Request) -> Response:
         """Whether the server behind takes requests."""
-        is_ready = await self.catalog.ready()
+        is_ready = await self.callers.ready()
         return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+    def problem(self, error: ClientError | Problem) -> Problem:
+        """The problem for the caller; a fault of ours or the server's goes into the log as well."""
+        if isinstance(error, Problem):
+            return error
+        problem = problem_of(error, self._settings.forward_keys)
+        if problem.status >= 500:
+            _log.warning("%s", error)
+        return problem
 
     def _shown(self, name: str) -> dict[str, Any]:
         return {
@@ -127,19 +136,26 @@ class _Server:
         return await body_of(request, self._settings.max_body_bytes)
 
     async def _answer(
-        self, body: ChatBody | CompletionBody, task: str, request: Request, send: Send
+        self,
+        catalog: Catalog,
+        body: ChatBody | CompletionBody,
+        task: str,
+        request: Request,
+        send: Send,
     ) -> None:
         """An answer of a language model, in one or as events."""
         if body.stream:
             events = Events(send)
-            await attended(request.receive, self._streamed(body, task, events))
+            await attended(request.receive, self._streamed(catalog, body, task, events))
             await events.end()
             return
-        made = await attended(request.receive, self._whole(body, task))
+        made = await attended(request.receive, self._whole(catalog, body, task))
         await JSONResponse(made)(request.scope, request.receive, send)
 
-    async def _whole(self, body: ChatBody | CompletionBody, task: str) -> dict[str, Any]:
-        model, signature = await self.catalog.find(body.model, task)
+    async def _whole(
+        self, catalog: Catalog, body: ChatBody | CompletionBody, task: str
+    ) -> dict[str, Any]:
+        model, signature = await catalog.find(body.model, task)
         inputs = choices(body, signature)
         answer = _answer_to(body, len(inputs))
 
@@ -149,9 +165,11 @@ class _Server:
         await generate(model, inputs, self._settings.timeout_s, take)
         return answer.whole()
 
-    async def _streamed(self, body: ChatBody | CompletionBody, task: str, events: Events) -> None:
+    async def _streamed(
+        self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, events: Events
+    ) -> None:
         """Events until the end, or until an error, which is then the last one."""
-        model, signature = await self.catalog.find(body.model, task)
+        model, signature = await catalog.find(body.model, task)
         inputs = choices(body, signature)
         answer = _answer_to(body, len(inputs))
 
@@ -164,7 +182,7 @@ class _Server:
         except (ClientError, Problem) as error:
             if not events.begun:
                 raise
-            await events.write(event(_problem(error).body()))
+            await events.write(event(self.problem(error).body()))
             return
         if body.with_usage():
             await events.write(event(answer.last()))
@@ -187,31 +205,22 @@ def _held(server: _Server, handler: Any) -> Any:
 
     async def endpoint(request: Request) -> Any:
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+            given = request.headers.get("authorization", "").encode("latin-1")
             # Nobody is there for a response if the caller has left.
             with server.room.taken(), contextlib.suppress(ClientDisconnect):
-                await handler(request, send)
+                try:
+                    async with server.callers.catalog(given) as catalog:
+                        await handler(catalog, request, send)
+                except ClientError as error:
+                    raise server.problem(error) from None
 
         return respond
 
     return endpoint
 
 
-def _problem(error: ClientError | Problem) -> Problem:
-    """The problem for the caller; a fault of ours or the server's goes into the log as well."""
-    if isinstance(error, Problem):
-        return error
-    problem = problem_of(error)
-    if problem.status >= 500:
-        _log.warning("%s", error)
-    return problem
-
-
 def _refused(_: Request, error: Any) -> Response:
     return refusal(error)
-
-
-def _failed(_: Request, error: Any) -> Response:
-    return refusal(_problem(error))
 
 
 def _no_path(_: Request, error: Any) -> Response:

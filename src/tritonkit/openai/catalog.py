@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ClientError, InferenceError, ModelNotFound
-from tritonkit.openai.problems import Problem, invalid
+from tritonkit.openai.problems import Problem, has_status, invalid
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncClient, AsyncModel
@@ -38,11 +38,15 @@ class Catalog:
     Args:
         client: of the server.
         names: the only models that are shown and called; empty: all that the server has.
+        keyed: whether the client calls a gateway, where its key may not use every model.
     """
 
-    def __init__(self, client: AsyncClient, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, client: AsyncClient, names: Sequence[str] = (), *, keyed: bool = False
+    ) -> None:
         self._client = client
         self._names = tuple(names)
+        self._keyed = keyed
         self._met: dict[str, None] = {}
 
     async def find(self, name: str, task: str) -> tuple[AsyncModel, ModelSignature]:
@@ -88,10 +92,25 @@ class Catalog:
             return bool(tasks_of(await (await self._model(name)).signature()))
         except (Problem, ModelNotFound):
             return False
+        except InferenceError as error:
+            if self._keyed and has_status(error, "PERMISSION_DENIED"):
+                return False
+            raise
 
     async def _listed(self) -> Sequence[str]:
+        if self._keyed:
+            return await self._counted()
         with contextlib.suppress(InferenceError):
             return sorted({each.name for each in await self._client.models() if each.ready})
+        return list(self._met)
+
+    async def _counted(self) -> Sequence[str]:
+        """Models with statistics: a gateway gives them to keys for all models, and lists models to nobody."""
+        try:
+            return sorted({each.name for each in await self._client.statistics("")})
+        except InferenceError as error:
+            if not has_status(error, "PERMISSION_DENIED"):
+                raise
         return list(self._met)
 
     async def ready(self) -> bool:

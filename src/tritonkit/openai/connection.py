@@ -24,14 +24,19 @@ _OTHER_FILES = 128 + 2 * BACKLOG
 """Those of the process itself, of connections to Triton, and of connections that are not handed over or closed yet."""
 
 
-def allow_connections() -> int:
-    """How many connections there may be, once this process may have as many open files as it can get for them."""
+def allow_connections(more: int = 0) -> int:
+    """How many connections there may be, once this process may have as many open files as it can get for them.
+
+    Args:
+        more: files that it needs beside these.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST + _OTHER_FILES
+    others = _OTHER_FILES + more
+    wanted = MOST + others
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return MOST if soft == resource.RLIM_INFINITY else max(1, min(MOST, soft - _OTHER_FILES))
+    return MOST if soft == resource.RLIM_INFINITY else max(1, min(MOST, soft - others))
 
 
 class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]

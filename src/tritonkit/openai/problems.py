@@ -19,7 +19,7 @@ from tritonkit.errors import (
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["Problem", "invalid", "problem_of", "unread"]
+__all__ = ["Problem", "has_status", "invalid", "problem_of", "unread"]
 
 _INVALID = "invalid_request_error"
 _MOST_SHOWN = 1000
@@ -105,8 +105,34 @@ _BY_STATUS = {
 there a model writes it before its text, as `INVALID_ARGUMENT: ...`."""
 
 
-def problem_of(error: ClientError) -> Problem:
-    """The problem that an error of the client is for our caller."""
+_OWN_KEY = {
+    "UNAUTHENTICATED": Problem(401, "a wrong API key", code="invalid_api_key"),
+    "PERMISSION_DENIED": Problem(
+        404, "the model does not exist, or this key may not use it", param="model", code="model_not_found"
+    ),
+    "RESOURCE_EXHAUSTED": Problem(
+        429, "too many requests of this key, or no room for them", kind="rate_limit_error", code="rate_limit_exceeded"
+    ),
+}  # fmt: skip
+"""By gRPC's status, what a gateway says of a caller whose own key was handed on."""
+
+
+def has_status(error: ClientError, name: str) -> bool:
+    """Whether a server has answered with this status of gRPC's."""
+    return isinstance(error, InferenceError) and error.found.startswith(f"{name}: ")
+
+
+def problem_of(error: ClientError, own_key: bool = False) -> Problem:
+    """The problem that an error of the client is for our caller.
+
+    Args:
+        error: see there.
+        own_key: whether the call was made under the caller's own key.
+    """
+    if own_key:
+        for name, problem in _OWN_KEY.items():
+            if has_status(error, name):
+                return problem
     row = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     said = error.found
     if type(error) is InferenceError:

@@ -7,7 +7,6 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from tritonkit.client import AsyncClient
 from tritonkit.errors import ServerStartError
 from tritonkit.extras import need_package
 from tritonkit.openai.settings import Settings, shown_host
@@ -33,13 +32,15 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
     need_package("starlette.applications", _REQUIREMENT)
     uvicorn = need_package("uvicorn", _REQUIREMENT)
     from tritonkit.openai.app import make_app
+    from tritonkit.openai.callers import MOST_CLIENTS, callers_of
     from tritonkit.openai.connection import BACKLOG, BoundedProtocol, allow_connections
 
-    BoundedProtocol.most = allow_connections()
+    BoundedProtocol.most = allow_connections(MOST_CLIENTS if settings.forward_keys else 0)
 
     async def serve() -> None:
-        async with AsyncClient(settings.address, **settings.client) as client:
-            app = make_app(settings, client, lambda: ready(url))
+        async with contextlib.aclosing(callers_of(settings)) as callers:
+            await callers.check()
+            app = make_app(settings, callers, lambda: ready(url))
             await uvicorn.Server(uvicorn.Config(app, **options)).serve(sockets=[listening])
 
     with _bound(settings, BACKLOG) as listening:

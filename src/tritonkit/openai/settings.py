@@ -30,6 +30,7 @@ class Settings:
         host: where callers connect.
         port: 0 takes a free one.
         keys: SHA-256 of the keys that callers may use; empty: callers need none.
+        forward_keys: each caller's key is handed on to the address, a gateway that decides what it may do.
         names: the only models that are shown and called; empty: all.
         timeout_s: seconds for a whole answer.
         max_requests: that may be under way; more are refused.
@@ -41,6 +42,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     keys: tuple[bytes, ...] = field(default=(), repr=False)
+    forward_keys: bool = False
     names: Sequence[str] = ()
     timeout_s: float = 600.0
     max_requests: int = 256
@@ -53,12 +55,16 @@ class Settings:
         except ValueError:
             return self.host == "localhost"
 
+    def asks(self) -> bool:
+        """Whether callers need a key."""
+        return bool(self.keys) or self.forward_keys
+
     def hosts(self) -> frozenset[str] | None:
         """What a request's `Host` may be, without its port; None: anything.
 
         A page in a browser on this machine can give a name of its own to a loopback address. A key keeps it out too.
         """
-        if self.keys or not self.is_local():
+        if self.asks() or not self.is_local():
             return None
         return frozenset({*_LOCAL, shown_host(self.host)})
 

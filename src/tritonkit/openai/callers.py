@@ -1,0 +1,212 @@
+"""Whose calls go to the server behind this one: all as one caller's, or each under its caller's own key."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from tritonkit.client import TLS, AsyncClient, Secret
+from tritonkit.errors import ClientError, InferenceError, UsageError
+from tritonkit.openai.catalog import Catalog
+from tritonkit.openai.problems import Problem, has_status
+from tritonkit.openai.settings import Settings
+
+__all__ = ["MOST_CLIENTS", "Callers", "KeyedCallers", "OneCaller", "callers_of"]
+
+_log = logging.getLogger("tritonkit.openai")
+
+MOST_CLIENTS = 256
+"""Keys whose clients are kept, each with a connection of its own; beyond, the one not used for longest is closed."""
+_LONGEST_KEY = 8192
+"""Bytes: a JSON Web Token is one, too."""
+
+
+class OneCaller:
+    """All requests go out as this server's own.
+
+    Args:
+        settings: see there.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = AsyncClient(settings.address, **settings.client)
+        self._catalog = Catalog(self._client, settings.names)
+
+    @contextlib.asynccontextmanager
+    async def catalog(self, authorization: bytes) -> AsyncIterator[Catalog]:
+        """The models, for one request."""
+        yield self._catalog
+
+    async def ready(self) -> bool:
+        """Whether the server behind takes requests."""
+        return await self._catalog.ready()
+
+    async def check(self) -> None:
+        """Nothing has to be known before the first request."""
+
+    async def aclose(self) -> None:
+        """Free the connection."""
+        await self._client.close()
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A key's client: requests that use it, and whether the gateway has taken the key."""
+
+    client: AsyncClient
+    catalog: Catalog
+    users: int = 0
+    good: bool = False
+
+
+class KeyedCallers:
+    """Each request goes to a gateway under the key that came with it, over a client that no other key uses.
+
+    What is kept is bounded: a client without a request is kept only if the gateway has answered it, and
+    keys are known here by their hashes alone.
+
+    Args:
+        settings: see there.
+        most: clients at a time.
+
+    Raises:
+        UsageError: the client's settings are wrong, or keys would travel in plain text.
+    """
+
+    def __init__(self, settings: Settings, most: int = MOST_CLIENTS) -> None:
+        self._settings = settings
+        self._most = most
+        self._options = settings.client.copy()
+        if not self._options.get("tls") and settings.address.startswith("grpcs://"):
+            self._options["tls"] = TLS()  # read once, not for each key
+        self._kept: dict[bytes, _Kept] = {}
+        self._stranger = AsyncClient(settings.address, **self._options)
+        self._asks = False
+        self._client("none")  # what is wrong with the settings is said at the start
+
+    def __len__(self) -> int:
+        """Clients that are kept, beside those of keys that the gateway has not answered yet."""
+        return sum(each.good for each in self._kept.values())
+
+    def _client(self, key: str) -> AsyncClient:
+        return AsyncClient(
+            self._settings.address, **self._options | {"bearer": Secret(key, where="a caller's key")}
+        )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def catalog(self, authorization: bytes) -> AsyncIterator[Catalog]:
+        """The models as this key sees them, for one request.
+
+        Raises:
+            Problem: no key, no room for one more, or the server behind this one is no gateway.
+            ClientError: the gateway cannot be asked.
+        """
+        key = _key_in(authorization)
+        if not self._asks and not await self.asks_for_keys():
+            _log.warning("%s answers without a key: it is no gateway", self._settings.address)
+            raise Problem(502, "the server behind this one asks for no key", code="no_gateway")
+        digest = hashlib.sha256(key.encode()).digest()
+        kept = await self._taken(digest, key)
+        kept.users += 1
+        try:
+            yield kept.catalog
+        except BaseException as error:
+            if isinstance(error, ClientError) and has_status(error, "UNAUTHENTICATED"):
+                kept.good = False
+            raise
+        else:
+            kept.good = True
+        finally:
+            kept.users -= 1
+            if not kept.users and not kept.good:
+                self._kept.pop(digest, None)
+                await kept.client.close()
+
+    async def _taken(self, digest: bytes, key: str) -> _Kept:
+        """The key's client, from now on the one that was used last."""
+        kept = self._kept.pop(digest, None)
+        oldest = None
+        if kept is None:
+            if len(self._kept) >= self._most:
+                idle = next((name for name, each in self._kept.items() if not each.users), None)
+                if idle is None:
+                    raise Problem(
+                        429, "too many callers", kind="rate_limit_error", code="overloaded"
+                    )
+                oldest = self._kept.pop(idle)
+            client = self._client(key)
+            kept = _Kept(client, Catalog(client, self._settings.names, keyed=True))
+        self._kept[digest] = kept
+        if oldest is not None:
+            kept.users += 1  # it must not be taken for idle meanwhile
+            try:
+                await oldest.client.close()
+            finally:
+                kept.users -= 1
+        return kept
+
+    async def asks_for_keys(self) -> bool:
+        """Whether the server behind refuses who has no key: else whoever calls would be let in.
+
+        Raises:
+            ClientError: it does not answer.
+        """
+        try:
+            await self._stranger.server_metadata()
+        except InferenceError as error:
+            if not has_status(error, "UNAUTHENTICATED"):
+                raise
+            self._asks = True
+            return True
+        return False
+
+    async def ready(self) -> bool:
+        """Whether the gateway answers: what is behind it, it tells nobody without a key."""
+        try:
+            return await self.asks_for_keys()
+        except ClientError:
+            return False
+
+    async def check(self) -> None:
+        """Find out at the start, if it answers by then.
+
+        Raises:
+            UsageError: it answers, to whoever calls.
+        """
+        try:
+            asks = await self.asks_for_keys()
+        except ClientError:
+            return
+        if not asks:
+            raise UsageError(
+                f"--address {self._settings.address}", found="it answers without a key",
+                wanted="a gateway that asks each caller for a key (docs/gateway.md), with --forward-keys",
+                todo="give the gateway's address; before a Triton leave --forward-keys out and give --key-file FILE",
+            )  # fmt: skip
+
+    async def aclose(self) -> None:
+        """Free all connections."""
+        for kept in [*self._kept.values()]:
+            await kept.client.close()
+        self._kept.clear()
+        await self._stranger.close()
+
+
+Callers = OneCaller | KeyedCallers
+
+
+def callers_of(settings: Settings) -> Callers:
+    """What these settings ask for."""
+    return KeyedCallers(settings) if settings.forward_keys else OneCaller(settings)
+
+
+def _key_in(authorization: bytes) -> str:
+    scheme, _, key = authorization.decode("latin-1").partition(" ")
+    key = key.strip()
+    fits = key.isascii() and key.isprintable() and " " not in key and len(key) <= _LONGEST_KEY
+    if scheme.lower() != "bearer" or not key or not fits:
+        raise Problem(401, "no API key: wanted one as Bearer", code="invalid_api_key")
+    return key
