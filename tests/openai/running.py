@@ -18,11 +18,14 @@ _JSON = {"content-type": "application/json"}
 
 
 @contextmanager
-def running(folder: Path, *arguments: str, files: int | None = None) -> Iterator[str]:
+def running(
+    folder: Path, *arguments: str, files: int | None = None, cwd: Path | None = None
+) -> Iterator[str]:
     """Its URL, with the path; at the end it has said nothing of a traceback.
 
     Args:
         files: the most it may open.
+        cwd: the working folder.
     """
     log = folder / "openai.log"
     command = [sys.executable, "-m", "tritonkit.cli", "openai", "--port", "0", *arguments]
@@ -30,7 +33,9 @@ def running(folder: Path, *arguments: str, files: int | None = None) -> Iterator
         command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     with (
         log.open("w") as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=said, text=True, cwd=cwd
+        ) as process,
     ):
         try:
             assert process.stdout is not None

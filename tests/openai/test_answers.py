@@ -16,7 +16,8 @@ from tritonkit.openai.bodies import ChatBody, CompletionBody
 from tritonkit.openai.catalog import tasks_of
 from tritonkit.openai.embeddings import encoded
 from tritonkit.openai.events import Events, attended, event
-from tritonkit.openai.generation import Piece, choices
+from tritonkit.openai.generation import choices
+from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem
 from tritonkit.wire.signature import ModelSignature, TensorSpec
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from tritonkit.cli.caller import (
     TokenFile,
     caller,
 )
-from tritonkit.cli.options import Address, AllowPlaintext, read_key
+from tritonkit.cli.options import Address, AllowPlaintext, project_folder, read_key
 from tritonkit.cli.output import note, print_line
 from tritonkit.errors import UsageError
 
@@ -53,6 +54,20 @@ def command(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this model; may be repeated. By default all that the server has."),
     ] = None,
+    chat_template: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[MODEL=]PATH",
+            help="File with a chat template in Jinja, or a checkpoint's folder that has one, for models on GPUs, which"
+            " take text alone; may be repeated. Those of this project's models/ are found by themselves.",
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=2**31 - 1, help="Of an answer, where a request does not say; by default as the model does."
+        ),
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option(min=0.1, help="Seconds for a whole answer.")
     ] = 600.0,
@@ -79,6 +94,7 @@ def command(
     Example: tritonkit openai --address 127.0.0.1:8001 --port 8000 --key-file callers.keys
     """
     from tritonkit.openai import Settings, read_keys, run_openai
+    from tritonkit.openai.templates import read_chats
 
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)
     if forward_keys:
@@ -94,6 +110,8 @@ def command(
         keys=() if key_file is None else read_keys(key_file),
         forward_keys=forward_keys,
         names=model or (),
+        chats=read_chats(chat_template or (), _checkpoints()),
+        max_tokens=max_tokens,
         timeout_s=timeout_s,
         max_requests=max_requests,
         max_body_bytes=max_body_kib << 10,
@@ -129,3 +147,13 @@ def _check_forwarding(key_file: Path | None, admin_key_file: Path | None, option
                 todo=f"leave out {name}",
             )  # fmt: skip
     del options["api_key"], options["bearer"]
+
+
+def _checkpoints() -> Mapping[str, Path]:
+    """Those of the project that the working folder is in, if it is in one."""
+    from tritonkit.openai.templates import find_checkpoints
+
+    try:
+        return find_checkpoints(project_folder(None))
+    except UsageError:
+        return {}

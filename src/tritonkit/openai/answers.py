@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tritonkit.openai.generation import Piece
+from tritonkit.openai.piece import Piece
 
 __all__ = ["Answer", "Choice"]
 
@@ -70,7 +70,7 @@ class Answer:
     def add(self, piece: Piece) -> None:
         """Take a piece in."""
         choice = self._choices[piece.choice]
-        self._counts[piece.choice] += len(piece.tokens)
+        self._counts[piece.choice] += piece.made
         if self._keep:
             choice.add(piece)
         elif piece.prompt_tokens:

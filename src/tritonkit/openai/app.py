@@ -17,15 +17,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tritonkit.client import AsyncModel
 from tritonkit.errors import ClientError
 from tritonkit.openai.answers import Answer
 from tritonkit.openai.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
 from tritonkit.openai.callers import Callers
 from tritonkit.openai.catalog import Catalog
+from tritonkit.openai.dialects import OWN, Dialect, dialect_of
 from tritonkit.openai.embeddings import embed
 from tritonkit.openai.events import DONE, Events, attended, event
 from tritonkit.openai.gate import Room, body_of, gate, refusal
-from tritonkit.openai.generation import Piece, choices, generate
+from tritonkit.openai.generation import choices, generate
+from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem, problem_of
 from tritonkit.openai.settings import Settings
 
@@ -152,25 +155,35 @@ class _Server:
         made = await attended(request.receive, self._whole(catalog, body, task))
         await JSONResponse(made)(request.scope, request.receive, send)
 
+    async def _asked(
+        self, catalog: Catalog, body: ChatBody | CompletionBody, task: str
+    ) -> tuple[AsyncModel, Dialect, list[dict[str, Any]]]:
+        """The model, its kind, and the inputs of each choice."""
+        settings = self._settings
+        model, signature = await catalog.find(body.model, task)
+        dialect = dialect_of(signature) or OWN
+        inputs = choices(
+            body, signature, dialect=dialect, chat=settings.chats.of(body.model), max_tokens=settings.max_tokens,
+        )  # fmt: skip
+        return model, dialect, inputs
+
     async def _whole(
         self, catalog: Catalog, body: ChatBody | CompletionBody, task: str
     ) -> dict[str, Any]:
-        model, signature = await catalog.find(body.model, task)
-        inputs = choices(body, signature)
+        model, dialect, inputs = await self._asked(catalog, body, task)
         answer = _answer_to(body, len(inputs))
 
         async def take(piece: Piece) -> None:
             answer.add(piece)
 
-        await generate(model, inputs, self._settings.timeout_s, take)
+        await generate(model, inputs, self._settings.timeout_s, take, dialect)
         return answer.whole()
 
     async def _streamed(
         self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, events: Events
     ) -> None:
         """Events until the end, or until an error, which is then the last one."""
-        model, signature = await catalog.find(body.model, task)
-        inputs = choices(body, signature)
+        model, dialect, inputs = await self._asked(catalog, body, task)
         answer = _answer_to(body, len(inputs))
 
         async def take(piece: Piece) -> None:
@@ -178,7 +191,7 @@ class _Server:
             await events.write(event(answer.chunk(piece, body.with_usage())))
 
         try:
-            await generate(model, inputs, self._settings.timeout_s, take)
+            await generate(model, inputs, self._settings.timeout_s, take, dialect)
         except (ClientError, Problem) as error:
             if not events.begun:
                 raise

@@ -33,7 +33,7 @@ class OneCaller:
 
     def __init__(self, settings: Settings) -> None:
         self._client = AsyncClient(settings.address, **settings.client)
-        self._catalog = Catalog(self._client, settings.names)
+        self._catalog = Catalog(self._client, settings.names, chats=settings.chats)
 
     @contextlib.asynccontextmanager
     async def catalog(self, authorization: bytes) -> AsyncIterator[Catalog]:
@@ -138,7 +138,9 @@ class KeyedCallers:
                     )
                 oldest = self._kept.pop(idle)
             client = self._client(key)
-            kept = _Kept(client, Catalog(client, self._settings.names, keyed=True))
+            settings = self._settings
+            catalog = Catalog(client, settings.names, chats=settings.chats, keyed=True)
+            kept = _Kept(client, catalog)
         self._kept[digest] = kept
         if oldest is not None:
             kept.users += 1  # it must not be taken for idle meanwhile

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ClientError, InferenceError, ModelNotFound
+from tritonkit.openai.dialects import dialect_of
 from tritonkit.openai.problems import Problem, has_status, invalid
+from tritonkit.openai.templates import Chats
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncClient, AsyncModel
@@ -15,15 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Catalog", "tasks_of"]
 
-_GENERATES = {"text", "tokens", "finish_reason", "prompt_tokens"}
-"""Outputs of a language model."""
 
+def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset[str]:
+    """Any of `chat`, `completion` and `embedding`; none for a model of another kind.
 
-def tasks_of(signature: ModelSignature) -> frozenset[str]:
-    """Any of `chat`, `completion` and `embedding`; none for a model of another kind."""
+    Args:
+        signature: what the model takes and gives.
+        templated: whether a chat template is known for it.
+    """
     inputs = {name for name, tensor in signature.inputs.items() if tensor.datatype == "BYTES"}
-    if signature.outputs.keys() >= _GENERATES:
-        found = {"chat": "messages", "completion": "text"}
+    dialect = dialect_of(signature)
+    if dialect is not None:
+        found = {
+            "chat": dialect.messages or (dialect.text if templated else ""),
+            "completion": dialect.text,
+        }
         return frozenset(task for task, name in found.items() if name in inputs)
     needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
     vector = signature.outputs.get("embedding")
@@ -38,14 +46,21 @@ class Catalog:
     Args:
         client: of the server.
         names: the only models that are shown and called; empty: all that the server has.
+        chats: templates of models that take text alone.
         keyed: whether the client calls a gateway, where its key may not use every model.
     """
 
     def __init__(
-        self, client: AsyncClient, names: Sequence[str] = (), *, keyed: bool = False
+        self,
+        client: AsyncClient,
+        names: Sequence[str] = (),
+        *,
+        chats: Chats = Chats({}),  # noqa: B008 - frozen
+        keyed: bool = False,
     ) -> None:
         self._client = client
         self._names = tuple(names)
+        self._chats = chats
         self._keyed = keyed
         self._met: dict[str, None] = {}
 
@@ -58,9 +73,13 @@ class Catalog:
         """
         model = await self._model(name)
         signature = await model.signature()
-        if task not in tasks_of(signature):
+        found = tasks_of(signature, templated=self._chats.of(name) is not None)
+        if task not in found:
+            lacks = " (this server has no chat template for it)" if "completion" in found else ""
             raise invalid(
-                f"model: {name!r} is no model for this: {task}", "model", "model_not_supported"
+                f"model: {name!r} is no model for this: {task}{lacks}",
+                "model",
+                "model_not_supported",
             )
         self._met[name] = None
         return model, signature

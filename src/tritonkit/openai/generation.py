@@ -6,54 +6,55 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.openai.bodies import ChatBody, CompletionBody
+from tritonkit.openai.dialects import OWN, Dialect, Read
+from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem, invalid
 
 if TYPE_CHECKING:
-    from tritonkit.client import AsyncModel, Reply
+    from tritonkit.client import AsyncModel
+    from tritonkit.openai.templates import Chat
     from tritonkit.wire.signature import ModelSignature
 
-__all__ = ["Piece", "choices", "generate"]
+__all__ = ["choices", "generate"]
 
 _SEEDS = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What a model has added to one choice.
-
-    Args:
-        choice: its number.
-        text: may be empty.
-        tokens: numbers of the tokens since the piece before.
-        logprobs: natural logarithms of their probabilities, if they were asked for.
-        finish_reason: `stop` or `length` in the last piece, else None.
-        prompt_tokens: in the last piece.
-    """
-
-    choice: int
-    text: str
-    tokens: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    finish_reason: str | None = None
-    prompt_tokens: int = 0
-
-
-def choices(body: ChatBody | CompletionBody, signature: ModelSignature) -> list[dict[str, Any]]:
+def choices(
+    body: ChatBody | CompletionBody,
+    signature: ModelSignature,
+    *,
+    dialect: Dialect = OWN,
+    chat: Chat | None = None,
+    max_tokens: int | None = None,
+) -> list[dict[str, Any]]:
     """The inputs of each choice: `n` for a prompt, one prompt after the other.
 
+    Args:
+        body: of the request.
+        signature: what the model takes.
+        dialect: of the model.
+        chat: the model's template, where it takes no messages itself.
+        max_tokens: of an answer where the request does not say; None: the model's own default.
+
     Raises:
-        Problem: a setting that the model does not take.
+        Problem: a setting that the model does not take, or messages that its template does not.
     """
     shared = body.settings()
+    if max_tokens is not None:
+        shared.setdefault("max_tokens", [max_tokens])
     if body.logprobs is not None and body.logprobs is not False:
         shared["logprobs"] = [True]
     made = [
-        prompt | shared | seed for prompt in _prompts(body) for seed in _seeds(body.seed, body.n)
+        prompt | shared | seed
+        for prompt in _prompts(body, None if dialect.messages else chat)
+        for seed in _seeds(body.seed, body.n)
     ]
+    if dialect.translated is not None:
+        return [dialect.translated(each, signature) for each in made]
     for name in made[0]:
         if name not in signature.inputs:
             param = "n" if name == "seed" and body.seed is None else name
@@ -62,7 +63,7 @@ def choices(body: ChatBody | CompletionBody, signature: ModelSignature) -> list[
     return made
 
 
-def _prompts(body: ChatBody | CompletionBody) -> list[dict[str, Any]]:
+def _prompts(body: ChatBody | CompletionBody, chat: Chat | None) -> list[dict[str, Any]]:
     if isinstance(body, CompletionBody):
         return [{"text": [prompt]} for prompt in body.prompt]
     # Templates know the older name.
@@ -70,6 +71,8 @@ def _prompts(body: ChatBody | CompletionBody) -> list[dict[str, Any]]:
         {"role": "system" if each.role == "developer" else each.role, "content": each.content}
         for each in body.messages
     ]
+    if chat is not None:
+        return [{"text": [chat.prompt(messages)]}]
     return [{"messages": [json.dumps(messages, ensure_ascii=False)]}]
 
 
@@ -86,6 +89,7 @@ async def generate(
     inputs: Sequence[Mapping[str, Any]],
     timeout_s: float,
     sink: Callable[[Piece], Awaitable[None]],
+    dialect: Dialect = OWN,
 ) -> None:
     """Call the model for each choice, and hand on what comes as it comes; the first error ends all.
 
@@ -96,7 +100,7 @@ async def generate(
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
             for number, each in enumerate(inputs):
-                group.create_task(_generate(model, number, each, timeout_s, sink))
+                group.create_task(_generate(model, dialect.reader(number), each, timeout_s, sink))
     except TimeoutError:
         raise Problem(
             504,
@@ -117,7 +121,7 @@ def _first(error: BaseException) -> BaseException:
 
 async def _generate(
     model: AsyncModel,
-    choice: int,
+    read: Read,
     inputs: Mapping[str, Any],
     timeout_s: float,
     sink: Callable[[Piece], Awaitable[None]],
@@ -125,25 +129,8 @@ async def _generate(
     ended = False
     async with model.stream(inputs=inputs, timeout_s=timeout_s) as replies:
         async for reply in replies:
-            piece = _piece(choice, reply)
+            piece = read(reply)
             ended = ended or piece.finish_reason is not None
             await sink(piece)
     if not ended:
         raise Problem(500, "the model's answer has no end", code="model_failed")
-
-
-def _piece(choice: int, reply: Reply) -> Piece:
-    outputs = reply.outputs
-
-    def first(name: str) -> Any:
-        return outputs[name].ravel()[0] if name in outputs and outputs[name].size else None
-
-    reason = first("finish_reason")
-    return Piece(
-        choice,
-        (first("text") or b"").decode("utf-8", "replace"),
-        tuple(outputs["tokens"].ravel().tolist()) if "tokens" in outputs else (),
-        tuple(outputs["logprobs"].ravel().tolist()) if "logprobs" in outputs else (),
-        None if reason is None else reason.decode("utf-8", "replace"),
-        int(first("prompt_tokens") or 0),
-    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import UsageError
+from tritonkit.openai.templates import Chats
 
 if TYPE_CHECKING:
     from tritonkit.client.options import Options
@@ -32,6 +33,8 @@ class Settings:
         keys: SHA-256 of the keys that callers may use; empty: callers need none.
         forward_keys: each caller's key is handed on to the address, a gateway that decides what it may do.
         names: the only models that are shown and called; empty: all.
+        chats: templates of models that take text alone.
+        max_tokens: of an answer where a request does not say; None: the model's own default.
         timeout_s: seconds for a whole answer.
         max_requests: that may be under way; more are refused.
         max_body_bytes: of one request.
@@ -44,6 +47,8 @@ class Settings:
     keys: tuple[bytes, ...] = field(default=(), repr=False)
     forward_keys: bool = False
     names: Sequence[str] = ()
+    chats: Chats = Chats({})  # noqa: RUF009 - frozen
+    max_tokens: int | None = None
     timeout_s: float = 600.0
     max_requests: int = 256
     max_body_bytes: int = 4 << 20

@@ -1,0 +1,209 @@
+"""Kinds of language models, each with tensors of its own: how one is asked, and how its replies are read.
+
+Beside the project's own, Triton's vLLM backend (src/model.py of triton-inference-server/vllm_backend) and NVIDIA's
+model for TensorRT-LLM's LLM API (triton_backend/all_models/llmapi of NVIDIA/TensorRT-LLM).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.openai.piece import Piece
+from tritonkit.openai.problems import Problem, invalid
+
+if TYPE_CHECKING:
+    from tritonkit.client import Reply
+    from tritonkit.wire.signature import ModelSignature
+
+__all__ = ["OWN", "Dialect", "Read", "dialect_of"]
+
+Read = Callable[["Reply"], Piece]
+_LEAST_LOGPROB = -9999.0
+"""JSON has no infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One kind.
+
+    Args:
+        inputs, outputs: names by which a model of the kind is known.
+        translated: inputs of a choice, given what was asked for by the names of `Sampled` and `text` or `messages`;
+            raises a `Problem` for what the kind cannot do. None: they are the model's own names.
+        reader: makes what reads the replies to a choice of this number.
+        text: its input that takes a prompt.
+        messages: its input that takes a chat; empty: a template makes a prompt of it here.
+    """
+
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    translated: Callable[[Mapping[str, Any], ModelSignature], dict[str, Any]] | None
+    reader: Callable[[int], Read]
+    text: str
+    messages: str = ""
+
+
+def dialect_of(signature: ModelSignature) -> Dialect | None:
+    """The kind of a model; None for one that is no language model."""
+    for each in _DIALECTS:
+        if signature.inputs.keys() >= each.inputs and signature.outputs.keys() >= each.outputs:
+            return each
+    return None
+
+
+def _first(reply: Reply, name: str) -> Any:
+    outputs = reply.outputs
+    return outputs[name].ravel()[0] if name in outputs and outputs[name].size else None
+
+
+def _text(reply: Reply, name: str) -> str:
+    return (_first(reply, name) or b"").decode("utf-8", "replace")
+
+
+# -- the project's own
+
+
+def _own(choice: int) -> Read:
+    def read(reply: Reply) -> Piece:
+        outputs = reply.outputs
+        return Piece(
+            choice,
+            _text(reply, "text"),
+            tuple(outputs["tokens"].ravel().tolist()) if "tokens" in outputs else (),
+            tuple(outputs["logprobs"].ravel().tolist()) if "logprobs" in outputs else (),
+            _text(reply, "finish_reason") or None,
+            int(_first(reply, "prompt_tokens") or 0),
+        )
+
+    return read
+
+
+# -- vLLM
+
+
+def _to_vllm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
+    """`sampling_parameters` has vLLM's SamplingParams as JSON, whose names are these."""
+    asked = {name: value for name, value in given.items() if name not in ("text", "logprobs")}
+    parameters = {
+        name: value if name == "stop" else value[0] for name, value in asked.items()
+    }  # fmt: skip
+    if parameters.get("top_k") == 0:
+        parameters["top_k"] = -1  # 0 is an error of older ones
+    _check_least(parameters)
+    if given.get("logprobs"):
+        parameters["logprobs"] = 0  # of the token itself, and no other
+    wanted = ["finish_reason", "num_input_tokens", "num_output_tokens"]
+    returned = [
+        f"return_{name}" for name in (*wanted, *(["logprobs"] if "logprobs" in given else []))
+    ]
+    flags = [
+        "stream",
+        "exclude_input_in_output",
+        *(name for name in returned if name in signature.inputs),
+    ]
+    inputs = {"text_input": given["text"], "sampling_parameters": [json.dumps(parameters)]}
+    return inputs | {name: [True] for name in flags}
+
+
+def _check_least(parameters: Mapping[str, Any]) -> None:
+    """vLLM would call it a failure of its own."""
+    least, most = parameters.get("min_tokens"), parameters.get("max_tokens")
+    if least is not None and most is not None and least > most:
+        raise invalid("min_tokens: it is more than max_tokens", "min_tokens", "invalid_value")
+
+
+def _vllm(choice: int) -> Read:
+    def read(reply: Reply) -> Piece:
+        tokens, logprobs = _logprobs(reply)
+        return Piece(
+            choice,
+            _text(reply, "text_output"),
+            tokens,
+            logprobs,
+            _reason(reply),
+            int(_first(reply, "num_input_tokens") or 0),
+            int(_first(reply, "num_output_tokens") or 0),
+        )
+
+    return read
+
+
+def _logprobs(reply: Reply) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """JSON: for each token a mapping from numbers of tokens, its own first, to their logarithms."""
+    listed = json.loads(_text(reply, "logprobs") or "null") or []
+    own = [next(iter(each.items())) for each in listed if each]
+    return (
+        tuple(int(number) for number, _ in own),
+        tuple(max(float(value["logprob"]), _LEAST_LOGPROB) for _, value in own),
+    )
+
+
+def _reason(reply: Reply) -> str | None:
+    """Why an answer has ended: Python's `None` as text until then."""
+    reason = _text(reply, "finish_reason")
+    if reason in ("", "None"):
+        return None
+    if reason not in ("stop", "length"):
+        raise Problem(500, "the model gave its answer up", code="model_failed")
+    return reason
+
+
+# -- TensorRT-LLM
+
+_TO_TENSORRT_LLM = {
+    name: f"sampling_param_{name}"
+    for name in (
+        "max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop"
+    )
+}  # fmt: skip
+
+
+def _to_tensorrt_llm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
+    inputs: dict[str, Any] = {"text_input": given["text"]}
+    for name, value in given.items():
+        if name == "text":
+            continue
+        theirs = _TO_TENSORRT_LLM.get(name)
+        if theirs is None or theirs not in signature.inputs:
+            message = f"{name}: the engine behind the model {signature.name!r} does not take it"
+            raise invalid(message, name, "unsupported_parameter")
+        inputs[theirs] = value
+    if given.get("seed", [0])[0] < 0:
+        raise invalid("seed: this engine's begin at 0", "seed", "invalid_value")
+    flags = ("streaming", "sampling_param_exclude_input_from_output", "return_finish_reason")
+    return inputs | {name: [True] for name in flags if name in signature.inputs}
+
+
+def _tensorrt_llm(choice: int) -> Read:
+    """Each reply has the whole text so far, and no number of tokens."""
+    sent = ""
+
+    def read(reply: Reply) -> Piece:
+        nonlocal sent
+        text, reason = _text(reply, "text_output"), _reason(reply)
+        if reason is None:
+            text = text.rstrip("\N{REPLACEMENT CHARACTER}")  # a character that is not whole yet
+        added = text.removeprefix(sent) if text.startswith(sent) else ""
+        sent += added
+        return Piece(choice, added, finish_reason=reason)
+
+    return read
+
+
+OWN = Dialect(
+    frozenset(), frozenset({"text", "tokens", "finish_reason", "prompt_tokens"}), None, _own, "text", "messages"
+)  # fmt: skip
+_VLLM = Dialect(
+    frozenset(
+        {"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_finish_reason"}
+    ),
+    frozenset({"text_output", "finish_reason"}), _to_vllm, _vllm, "text_input",
+)  # fmt: skip
+_TENSORRT_LLM = Dialect(
+    frozenset({"text_input", "streaming", "sampling_param_max_tokens", "return_finish_reason"}),
+    frozenset({"text_output", "finish_reason"}), _to_tensorrt_llm, _tensorrt_llm, "text_input",
+)  # fmt: skip
+_DIALECTS = (OWN, _VLLM, _TENSORRT_LLM)

@@ -1,0 +1,252 @@
+"""Chats as prompts for engines that take text alone: by the checkpoint's own template, as transformers does it.
+
+The template is the checkpoint's, and what is put into it a stranger's. It runs in Jinja's sandbox, where neither can
+change or reach anything; nothing else of a checkpoint is run. The backend `llm` (llm_chat.py) does the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import Template
+from jinja2.exceptions import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.openai.problems import invalid
+
+__all__ = ["Chat", "Chats", "find_checkpoints", "read_chat", "read_chats"]
+
+_MOST_BYTES = 64 << 20
+"""Of a file: a tokenizer of 250,000 tokens has some 20 MiB."""
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class Chat:
+    """A compiled chat template.
+
+    Args:
+        source: the template's text.
+        special: its values `bos_token`, `eos_token` and so on.
+        added: what the engine's tokenizer puts before every prompt by itself, and which is left out here.
+
+    Raises:
+        TemplateError: it does not compile.
+    """  # fmt: skip
+
+    def __init__(
+        self, source: str, special: Mapping[str, str] | None = None, added: str = ""
+    ) -> None:
+        self._template = _compiled(source)
+        self._special = dict(special or {})
+        self._added = added
+
+    def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The prompt that these messages make, up to where the answer begins.
+
+        Raises:
+            Problem: the template does not take these messages.
+        """
+        try:
+            text = self._template.render(
+                messages=messages, add_generation_prompt=True, tools=None, documents=None, **self._special
+            )  # fmt: skip
+        # A template indexes and adds whatever it finds: any error of these is one of the messages.
+        except (
+            TemplateError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:
+            said = str(error) or type(error).__name__
+            raise invalid(f"messages: {said}", "messages", "invalid_value") from None
+        if self._added:
+            text = text.removeprefix(self._added)
+        if not text:
+            raise invalid("messages: they make an empty prompt", "messages", "invalid_value")
+        return text
+
+
+@dataclass(frozen=True)
+class Chats:
+    """The templates of models that take no messages themselves.
+
+    Args:
+        named: by model.
+        other: of all models beside these.
+    """
+
+    named: Mapping[str, Chat]
+    other: Chat | None = None
+
+    def of(self, model: str) -> Chat | None:
+        """The model's template, if there is one."""
+        return self.named.get(model, self.other)
+
+
+def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
+    """What `--chat-template` names, and beside it the templates of a project's checkpoints.
+
+    Args:
+        given: `PATH`, for every model without one of its own, or `MODEL=PATH`.
+        checkpoints: folders by model; one without a template that can be read is left out.
+
+    Raises:
+        UsageError: a path that holds no template.
+    """
+    named: dict[str, Chat] = {}
+    for model, folder in checkpoints.items():
+        try:
+            named[model] = read_chat(folder)
+        except UsageError:
+            continue
+    other = None
+    for text in given:
+        model, found, path = text.partition("=")
+        if found and model and "/" not in model:
+            named[model] = read_chat(Path(path))
+        elif other is None:
+            other = read_chat(Path(text))
+        else:
+            raise UsageError(
+                f"--chat-template {text}", found="a second one for all models",
+                wanted="one, or MODEL=PATH for each", todo=f"give --chat-template MODEL={text}",
+            )  # fmt: skip
+    return Chats(named, other)
+
+
+def find_checkpoints(root: Path) -> dict[str, Path]:
+    """The folders of checkpoints in a project, by model; what cannot be read as a spec is left out."""
+    from tritonkit.spec import load
+
+    found = {}
+    for file in sorted((root / "models").glob("*/model.yaml")):
+        with contextlib.suppress(SpecError):
+            spec = load(file.parent, root)
+            network = spec.model.network
+            if network is not None and network.llm is not None and network.llm.checkpoint:
+                found[spec.name] = spec.folder / network.llm.checkpoint
+    return found
+
+
+def read_chat(path: Path) -> Chat:
+    """The template in a file, or of a checkpoint's folder: chat_template.jinja, else that of tokenizer_config.json.
+
+    Raises:
+        UsageError: there is none, or it does not compile.
+    """
+    where = f"chat template {path}"
+    if path.is_dir():
+        told = _object(path / "tokenizer_config.json")
+        file = path / "chat_template.jinja"
+        source = _text(file) if file.exists() else _default(told.get("chat_template"))
+        special = _special(told)
+        added = special.get("bos_token", "") if _adds_first(path, told, special) else ""
+    else:
+        source, special, added = _text(path), {}, ""
+    if source is None:
+        raise UsageError(
+            where, found="neither chat_template.jinja nor a chat_template in tokenizer_config.json",
+            wanted="a checkpoint that was made for chats, or a file with a template in Jinja",
+        )  # fmt: skip
+    try:
+        return Chat(source, special, added)
+    except TemplateError as error:
+        raise UsageError(where, found=f"it does not compile: {error}") from None
+
+
+def _adds_first(folder: Path, told: Mapping[str, Any], special: Mapping[str, str]) -> bool:
+    """Whether the tokenizer puts the first token before every text: a template that writes it, too, would double it."""
+    if not special.get("bos_token"):
+        return False
+    if isinstance(told.get("add_bos_token"), bool):
+        return bool(told["add_bos_token"])
+    processor = _object(folder / "tokenizer.json").get("post_processor")
+    parts = processor.get("processors", [processor]) if isinstance(processor, dict) else []
+    for part in parts if isinstance(parts, list) else []:
+        single = part.get("single") if isinstance(part, dict) else None
+        first = single[0] if isinstance(single, list) and single else None
+        token = first.get("SpecialToken") if isinstance(first, dict) else None
+        if isinstance(token, dict) and token.get("id") == special["bos_token"]:
+            return True
+    return False
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.exists() and not file.is_file():
+            raise UsageError(str(file), found="it is not a regular file", wanted="a file in UTF-8")
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UsageError(
+                str(file), found=f"more than {_MOST_BYTES >> 20} MiB", wanted="a smaller file"
+            )
+        return data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise UsageError(str(file), found=f"it cannot be read: {reason}") from None
+
+
+def _object(file: Path) -> dict[str, Any]:
+    """The object of a JSON file; empty where there is no file."""
+    if not file.exists():
+        return {}
+    try:
+        value = json.loads(_text(file))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(str(file), found=f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(str(file), found=type(value).__name__, wanted="a JSON object")
+    return value
+
+
+def _default(template: Any) -> str | None:
+    """One template, or the one named `default` of several."""
+    if isinstance(template, list):
+        named = {each.get("name"): each for each in template if isinstance(each, dict)}
+        template = named.get("default", {}).get("template")
+    return template if isinstance(template, str) else None
+
+
+def _special(told: Mapping[str, Any]) -> dict[str, str]:
+    """Special tokens as texts; some files have them as objects."""
+    tokens = {}
+    for key in _SPECIAL:
+        value = told.get(key)
+        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, str):
+            tokens[key] = value
+    return tokens
+
+
+def _compiled(source: str) -> Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment.from_string(source)
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """Jinja's own would write `<` as for HTML."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)
