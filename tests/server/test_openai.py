@@ -38,7 +38,8 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 @pytest.fixture(scope="module")
 def url(triton: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server before it, with Triton's key to list models, and one for callers."""
-    folder = tmp_path_factory.mktemp("front")
+    folder = tmp_path_factory.getbasetemp() / "front"
+    folder.mkdir()
     (folder / "keys").write_text(KEY)
     (folder / "admin").write_text(str(triton.admin_key))
     with running(
@@ -199,8 +200,10 @@ def test_what_is_refused(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_model_s_error_before_any_text_has_a_status(client: openai.OpenAI, stream: bool) -> None:
-    """By what the model says it is; its own fault is not told in its words."""
+def test_a_model_s_error_before_any_text_has_a_status(
+    client: openai.OpenAI, tmp_path_factory: pytest.TempPathFactory, stream: bool
+) -> None:
+    """By what the model says it is; its own fault is not told in its words, which are in this server's log."""
     create: Any = client.completions.create
     with pytest.raises(openai.BadRequestError, match="the prompt is bad"):
         create(model="parrot", prompt="EARLY BAD", stream=stream)
@@ -209,6 +212,7 @@ def test_a_model_s_error_before_any_text_has_a_status(client: openai.OpenAI, str
     with pytest.raises(openai.InternalServerError) as broken:
         create(model="parrot", prompt="EARLY BROKEN", stream=stream)
     assert "secret" not in str(broken.value)
+    assert "a secret" in (tmp_path_factory.getbasetemp() / "front" / "openai.log").read_text()
 
 
 def test_a_model_s_error_after_some_text_is_the_last_event(client: openai.OpenAI) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +26,7 @@ from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
     from tritonkit.client.options import Options
+    from tritonkit.openai.certificate import ServedCertificate
 
 __all__ = ["command"]
 
@@ -34,6 +37,13 @@ def command(
         str, typer.Option(help="Where callers connect; by default only this machine can.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PEM of this server's certificate, and TLS; read again when it changes."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM of its private key, of its owner alone.")
+    ] = None,
     key_file: Annotated[
         Path | None,
         typer.Option(
@@ -107,6 +117,7 @@ def command(
         client=options,
         host=host,
         port=port,
+        certificate=_certificate(tls_certificate, tls_key),
         keys=() if key_file is None else read_keys(key_file),
         forward_keys=forward_keys,
         names=model or (),
@@ -125,10 +136,20 @@ def command(
             )  # fmt: skip
         note("whoever reaches this server may call it: it asks for no key")
 
+    logging.getLogger("tritonkit.openai").addHandler(_Notes())
+
     def print_ready(url: str) -> None:
         print_line(f"openai  {url}/v1")
 
     run_openai(settings, ready=print_ready)
+
+
+class _Notes(logging.Handler):
+    """The server's log: what its callers are not told."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print it, a time before it."""
+        note(f"{datetime.now():%Y-%m-%d %H:%M:%S} {record.getMessage()}")
 
 
 def _check_forwarding(key_file: Path | None, admin_key_file: Path | None, options: Options) -> None:
@@ -157,3 +178,16 @@ def _checkpoints() -> Mapping[str, Path]:
         return find_checkpoints(project_folder(None))
     except UsageError:
         return {}
+
+
+def _certificate(certificate: Path | None, key: Path | None) -> ServedCertificate | None:
+    from tritonkit.openai.certificate import ServedCertificate
+
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        given, missing = ("--tls-key", "--tls-certificate")[:: 1 if certificate is None else -1]
+        raise UsageError(
+            given, found=f"no {missing}", wanted="both", todo=f"give {missing} FILE, too"
+        )
+    return ServedCertificate(certificate, key)

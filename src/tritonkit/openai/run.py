@@ -33,9 +33,18 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
     uvicorn = need_package("uvicorn", _REQUIREMENT)
     from tritonkit.openai.app import make_app
     from tritonkit.openai.callers import MOST_CLIENTS, callers_of
-    from tritonkit.openai.connection import BACKLOG, BoundedProtocol, allow_connections
+    from tritonkit.openai.connection import (
+        BACKLOG,
+        MOST_HANDSHAKES,
+        BoundedProtocol,
+        allow_connections,
+    )
 
-    BoundedProtocol.most = allow_connections(MOST_CLIENTS if settings.forward_keys else 0)
+    BoundedProtocol.certificate = settings.certificate
+    BoundedProtocol.most = allow_connections(
+        (MOST_CLIENTS if settings.forward_keys else 0)
+        + (MOST_HANDSHAKES if settings.certificate else 0)
+    )
 
     async def serve() -> None:
         async with contextlib.aclosing(callers_of(settings)) as callers:
@@ -44,7 +53,8 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
             await uvicorn.Server(uvicorn.Config(app, **options)).serve(sockets=[listening])
 
     with _bound(settings, BACKLOG) as listening:
-        url = f"http://{shown_host(settings.host)}:{listening.getsockname()[1]}"
+        scheme = "https" if settings.certificate else "http"
+        url = f"{scheme}://{shown_host(settings.host)}:{listening.getsockname()[1]}"
         options = {
             "access_log": False,
             "backlog": BACKLOG,

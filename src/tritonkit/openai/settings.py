@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import UsageError
+from tritonkit.openai.certificate import ServedCertificate
 from tritonkit.openai.templates import Chats
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Settings:
         client: more settings of the client, such as its credentials.
         host: where callers connect.
         port: 0 takes a free one.
+        certificate: what callers are shown; None: they connect without TLS.
         keys: SHA-256 of the keys that callers may use; empty: callers need none.
         forward_keys: each caller's key is handed on to the address, a gateway that decides what it may do.
         names: the only models that are shown and called; empty: all.
@@ -44,6 +46,7 @@ class Settings:
     client: Options = field(default_factory=dict, repr=False)  # type: ignore[assignment]
     host: str = "127.0.0.1"
     port: int = 8000
+    certificate: ServedCertificate | None = field(default=None, repr=False)
     keys: tuple[bytes, ...] = field(default=(), repr=False)
     forward_keys: bool = False
     names: Sequence[str] = ()

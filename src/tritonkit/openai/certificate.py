@@ -1,0 +1,98 @@
+"""The certificate that callers are shown, read again when its files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from pathlib import Path
+
+from tritonkit.errors import UsageError
+
+__all__ = ["ServedCertificate"]
+
+_log = logging.getLogger("tritonkit.openai")
+
+
+class ServedCertificate:
+    """A certificate with its key, for connections that begin: those that are open keep theirs.
+
+    Args:
+        certificate: PEM, with what leads to an authority that callers know.
+        key: PEM without a password, which its owner alone can read.
+
+    Raises:
+        UsageError: what is wrong with them.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        self._seen = self._state()
+        self._context = _made(certificate, key)
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection. Files that are wrong while this runs change nothing; the log says so once."""
+        if (state := self._state()) != self._seen:
+            self._seen = state
+            try:
+                self._context = _made(*self._files)
+            except UsageError as error:
+                _log.warning("the certificate stays as it was: %s", error)
+        return self._context
+
+    def _state(self) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        for file in self._files:
+            try:
+                state = file.stat()
+            except OSError:
+                found.append(())
+            else:
+                found.append((state.st_ino, state.st_size, state.st_mtime_ns, state.st_mode))
+        return found
+
+
+def _made(certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS 1.2 or newer, for HTTP/1.1."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    _check_readable(certificate, "a certificate in PEM")
+    _check_readable(key, f"the key of {certificate}")
+    _check_private(key)
+    try:
+        # Without a password here, OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise UsageError(
+                str(key), found=f"it is not the key of {certificate}", wanted="its key",
+                todo="put back the pair that was made together",
+            ) from None  # fmt: skip
+        raise UsageError(
+            f"{certificate}, {key}", found=f"no certificate with its key: {error.reason or error.strerror}",
+            wanted="PEM, without a password",
+        ) from None  # fmt: skip
+    return context
+
+
+def _check_readable(file: Path, wanted: str) -> None:
+    try:
+        with file.open("rb") as stream:
+            stream.read(1)
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise UsageError(str(file), found=f"it cannot be read: {found}", wanted=wanted) from None
+
+
+def _check_private(key: Path) -> None:
+    """As the gateway's."""
+    state = key.stat()
+    # A volume of Kubernetes gives its files to root, and to the pod's group for reading.
+    mounted = state.st_uid == 0 != os.getuid()
+    if state.st_mode & (0o037 if mounted else 0o077):
+        raise UsageError(
+            str(key), found="others than its owner can read it", wanted="a private key",
+            todo=f"make another one if somebody may have seen it, or: chmod 600 {key}",
+        )  # fmt: skip
