@@ -142,6 +142,8 @@ def test_what_is_refused_is_said(gateways: list[Gateway]) -> None:
     )  # fmt: skip
     method = "/inference.GRPCInferenceService/ServerLive"
     assert first.call(method, x_api_key=key)[0] == "RESOURCE_EXHAUSTED"
+    asks = "/inference.GRPCInferenceService/ModelReady"  # not counted with these
+    assert first.call(asks, b"\x0a\x06digits", x_api_key=key)[0] == "UNAVAILABLE"
 
 
 def test_keys_without_a_rate_are_not_asked_about(
