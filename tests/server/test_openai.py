@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.server.models import write_repository
 from tests.server.openai_models import EMBEDDER, PARROT, SIMPLE
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.errors import ServerError
+from tritonkit.operate.certificates import make_certificates
 from tritonkit.serve import Endpoint, serve
 
 KEY = "a-caller-s-key"
@@ -294,6 +297,26 @@ def test_streams_at_once_stay_apart(url: str) -> None:
     assert asyncio.run(program()) == [
         "".join(f" {number}.{place}" for place in range(number + 2)) for number in range(16)
     ]
+
+
+def test_streams_over_tls(triton: Endpoint, tmp_path: Path) -> None:
+    """Piece by piece; a caller that leaves is seen as without it."""
+    make_certificates(tmp_path / "tls", ["127.0.0.1"])
+    pair = [str(tmp_path / "tls" / name) for name in ("server.crt", "server.key")]
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+    options = ("--tls-certificate", pair[0], "--tls-key", pair[1])
+    with (
+        running(tmp_path, "--address", triton.grpc, *options) as url,
+        openai.DefaultHttpxClient(verify=trusted, timeout=PATIENCE_S) as http,
+        openai.OpenAI(base_url=url, api_key="none", max_retries=0, http_client=http) as client,
+    ):
+        ask: Any = functools.partial(client.completions.create, model="parrot", stream=True)
+        long = " ".join(f"{number}" * 1000 for number in range(60))
+        text = "".join(each.choices[0].text for each in ask(prompt=f"SAY {long}"))
+        assert text == f" {long}"
+        with ask(prompt=f"SAY ENDLESS {tmp_path / 'left'}") as stream:
+            next(iter(stream))
+        eventually((tmp_path / "left").exists, "the model sees that the stream was left")
 
 
 def test_a_full_server_refuses(triton: Endpoint, tmp_path: Path) -> None:

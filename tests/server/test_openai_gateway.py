@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -128,6 +130,20 @@ def test_a_wrong_key_is_refused(gateway: Gateway) -> None:
     strange = {"authorization": "Basic eDp5", "content-type": "application/json"}
     assert asked(f"{gateway.url}/models", None, strange)[0] == 401
     assert asked(f"{gateway.url.removesuffix('/v1')}/health") == (200, {"ready": True})
+
+
+def test_a_stranger_s_body_is_not_read(gateway: Gateway) -> None:
+    """The answer comes while it is still awaited."""
+    connection = http.client.HTTPConnection(urlsplit(gateway.url).netloc, timeout=PATIENCE_S)
+    sent = {
+        "authorization": f"Bearer {WRONG}",
+        "content-type": "application/json",
+        "content-length": "100",
+    }
+    connection.request("POST", "/v1/completions", None, sent)
+    with connection.getresponse() as response:
+        assert response.status == 401
+    connection.close()
 
 
 def test_a_key_of_another_model_finds_none(gateway: Gateway) -> None:

@@ -20,6 +20,8 @@ _log = logging.getLogger("tritonkit.openai")
 
 MOST_CLIENTS = 256
 """Keys whose clients are kept, each with a connection of its own; beyond, the one not used for longest is closed."""
+_SOME_MODEL = "-"
+"""Asking for its state counts for no key's rate; which it is does not matter."""
 _LONGEST_KEY = 8192
 """Bytes: a JSON Web Token is one, too."""
 
@@ -54,7 +56,7 @@ class OneCaller:
 
 @dataclass(slots=True)
 class _Kept:
-    """A key's client: requests that use it, and whether the gateway has taken the key."""
+    """A key's client: requests that use it, and whether the gateway knows the key."""
 
     client: AsyncClient
     catalog: Catalog
@@ -65,7 +67,7 @@ class _Kept:
 class KeyedCallers:
     """Each request goes to a gateway under the key that came with it, over a client that no other key uses.
 
-    What is kept is bounded: a client without a request is kept only if the gateway has answered it, and
+    What is kept is bounded: a client without a request is kept only if the gateway knows its key, and
     keys are known here by their hashes alone.
 
     Args:
@@ -88,7 +90,7 @@ class KeyedCallers:
         self._client("none")  # what is wrong with the settings is said at the start
 
     def __len__(self) -> int:
-        """Clients that are kept, beside those of keys that the gateway has not answered yet."""
+        """Clients of keys that the gateway knows."""
         return sum(each.good for each in self._kept.values())
 
     def _client(self, key: str) -> AsyncClient:
@@ -112,18 +114,32 @@ class KeyedCallers:
         kept = await self._taken(digest, key)
         kept.users += 1
         try:
+            if not kept.good:
+                await self._admit(kept)
             yield kept.catalog
-        except BaseException as error:
-            if isinstance(error, ClientError) and has_status(error, "UNAUTHENTICATED"):
+        except ClientError as error:
+            if has_status(error, "UNAUTHENTICATED"):
                 kept.good = False
             raise
-        else:
-            kept.good = True
         finally:
             kept.users -= 1
             if not kept.users and not kept.good:
                 self._kept.pop(digest, None)
                 await kept.client.close()
+
+    async def _admit(self, kept: _Kept) -> None:
+        """Let the gateway see a key before anything that came with it is read.
+
+        Raises:
+            ClientError: it is none of the gateway's.
+        """
+        name = self._settings.names[0] if self._settings.names else _SOME_MODEL
+        try:
+            await kept.client.is_ready(name)
+        except InferenceError as error:
+            if not has_status(error, "PERMISSION_DENIED"):
+                raise
+        kept.good = True
 
     async def _taken(self, digest: bytes, key: str) -> _Kept:
         """The key's client, from now on the one that was used last."""
