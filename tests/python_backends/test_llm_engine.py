@@ -130,6 +130,46 @@ def test_a_full_cache_delays_and_loses_nothing(start: Start) -> None:
     assert [len(answers.tokens[one]) for one in running] == [1000] * 8
 
 
+def test_sequences_that_pause_are_counted(start: Start) -> None:
+    """In a full cache they do, and the last step leaves some out; where there is room none ever does."""
+    for mib, pauses in (("1", True), ("4", False)):
+        answers = start(prefix_cache="false", cache_mib=mib)
+        stalled: list[int] = []
+        write = answers.counts.now
+
+        def now(
+            running: int, waiting: int, left_out: int, cache: float,
+            write: Any = write, stalled: list[int] = stalled,
+        ) -> None:  # fmt: skip
+            stalled.append(left_out)
+            write(running, waiting, left_out, cache)
+
+        answers.counts.now = now  # type: ignore[method-assign]
+        for one in [answers.ask(5 + n, tokens=1000) for n in range(8)]:
+            assert answers.end(one) == "length"
+        assert (answers.counts.preemptions > 0) == pauses
+        assert (max(stalled) > 0) == pauses
+        eventually(lambda: answers.counts.running == 0, "nothing runs")  # noqa: B023
+        assert answers.counts.stalled == 0
+
+
+def test_steps_are_counted_by_their_phase(start: Start) -> None:
+    """700 tokens of a prompt in steps of 256 are three of prefill; each of the 9 tokens after the first is a decode."""
+    answers = start(max_batched_tokens="256")
+    assert answers.end(answers.ask(*([7, 9, 11, 13] * 175), tokens=10)) == "length"
+    eventually(lambda: answers.counts.running == 0, "nothing runs")
+    assert answers.counts.steps == {"prefill": 3, "decode": 9}
+    assert all(seconds > 0 for seconds in answers.counts.step_seconds.values())
+
+
+def test_an_answer_in_the_prefix_cache_needs_one_step_of_prefill(start: Start) -> None:
+    """Of the same prompt again only the rest of a block is computed."""
+    answers = start(max_batched_tokens="256")
+    for _ in range(2):
+        answers.end(answers.ask(*([7, 9, 11, 13] * 175), tokens=10))
+    assert answers.counts.steps == {"prefill": 4, "decode": 18}
+
+
 def test_the_stop_token_ends_an_answer(start: Start, folder: Path) -> None:
     """It is the last token; the same request that ignores it goes on."""
     answers = start()
@@ -394,8 +434,8 @@ def test_callers_who_left_and_time_that_is_over(send: Send) -> None:
     """Their sequences end long before their last token."""
     gone, late, good = send(LONG), send(LONG, deadline_s=0.0), send(300)
     gone.cancelled = True
-    assert gone.last().code == "CANCELLED"
-    assert late.last().code == "UNAVAILABLE"
+    assert (gone.last().code, gone.last().outcome) == ("CANCELLED", "cancelled")
+    assert (late.last().code, late.last().outcome) == ("UNAVAILABLE", "deadline")
     assert good.last()[2] == "length"
 
 

@@ -57,6 +57,8 @@ model_warmup [ { name: "first" batch_size: 1
 """
 LONG = 8000
 """Tokens of an answer that takes seconds."""
+OUTCOMES = ("stop", "length", "cancelled", "deadline", "refused", "invalid", "failed")
+PHASES = ("prefill", "decode")
 LONG_ANSWER = {"text": "w5", "max_tokens": LONG, "ignore_eos": True}
 
 
@@ -123,14 +125,20 @@ def answer(
     return text, tokens, last
 
 
-def gauge(server: Endpoint, name: str, model: str = "tiny") -> float:
+def gauge(server: Endpoint, name: str, model: str = "tiny", **labels: str) -> float:
     """A metric's value; -1 where there is none."""
     with urlopen(f"http://{server.metrics}/metrics", timeout=10) as page:
         text = page.read().decode()
-    found = re.search(
-        rf'^tritonkit_llm_{name}{{[^}}]*model="{model}"[^}}]*}} (\S+)', text, re.MULTILINE
-    )
-    return float(found[1]) if found else -1.0
+    for written, value in re.findall(rf"^tritonkit_llm_{name}{{(.*?)}} (\S+)$", text, re.MULTILINE):
+        has = dict(re.findall(r'(\w+)="(.*?)"', written))
+        if all(has.get(key) == wanted for key, wanted in ({"model": model} | labels).items()):
+            return float(value)
+    return -1.0
+
+
+def outcomes(server: Endpoint, model: str) -> dict[str, float]:
+    """Requests that have ended, by their outcome."""
+    return {each: gauge(server, "requests_total", model, outcome=each) for each in OUTCOMES}
 
 
 def test_a_stream_of_one_answer(client: Client) -> None:
@@ -255,17 +263,25 @@ def test_leaving_frees_the_place(
     def tokens() -> float:
         return gauge(server, "tokens_total", "narrow")
 
-    before = tokens()
+    # Whoever is late also leaves: either may be seen first.
+    which = ("cancelled",) if go is leave else ("cancelled", "deadline")
+
+    def gone() -> float:
+        return sum(gauge(server, "requests_total", "narrow", outcome=each) for each in which)
+
+    before, gone_before = tokens(), gone()
     go(client)
     eventually(lambda: tokens() > before and not gauge(server, "running", "narrow"), "it is gone")
     assert tokens() < before + LONG
     assert gauge(server, "cache_usage", "narrow") == 0
+    eventually(lambda: gone() == gone_before + 1, "it is counted")
     assert len(answer(client, "narrow", text="w5", max_tokens=9, ignore_eos=True)[1]) == 9
     eventually(lambda: not gauge(server, "running", "narrow"), "the place is free")
 
 
-def test_more_than_may_wait(client: Client) -> None:
+def test_more_than_may_wait(server: Endpoint, client: Client) -> None:
     """They are refused at once; who was first gets the whole answer."""
+    refused = gauge(server, "requests_total", "narrow", outcome="refused")
     with client.model("narrow").stream(inputs=LONG_ANSWER) as replies:
         tokens = next(replies)["tokens"].tolist()
         for _ in range(5):
@@ -273,6 +289,10 @@ def test_more_than_may_wait(client: Client) -> None:
                 answer(client, "narrow", text="w5")
         tokens += [token for reply in replies for token in reply["tokens"].tolist()]
     assert len(tokens) == LONG
+    eventually(
+        lambda: gauge(server, "requests_total", "narrow", outcome="refused") == refused + 5,
+        "they are counted",
+    )
 
 
 def test_what_is_measured(server: Endpoint, client: Client) -> None:
@@ -285,5 +305,18 @@ def test_what_is_measured(server: Endpoint, client: Client) -> None:
     eventually(
         lambda: [gauge(server, name, "measured") for name in names] == wanted, "the counters rise"
     )
+    wanted_ends = dict.fromkeys(OUTCOMES, 0.0) | {"length": 3.0}
+    eventually(lambda: outcomes(server, "measured") == wanted_ends, "the ends are counted")
+    with pytest.raises(InferenceError, match="top_p"):
+        answer(client, "measured", text="w5", top_p=0.0)
+    wanted_ends["invalid"] = 1.0
+    eventually(
+        lambda: outcomes(server, "measured") == wanted_ends, "the caller's mistake is counted"
+    )
+    steps = {phase: gauge(server, "steps_total", "measured", phase=phase) for phase in PHASES}
+    assert steps == {"prefill": 3, "decode": 10}
+    assert gauge(server, "step_seconds_total", "measured", phase="decode") > 0
+    assert gauge(server, "preemptions_total", "measured") == 0
+    assert gauge(server, "stalled", "measured") == 0
     assert gauge(server, "waiting", "measured") == 0
     eventually(lambda: gauge(server, "running", "measured") == 0, "nothing runs")

@@ -7,6 +7,8 @@ list, so nobody waits for a lock while the network computes. Facts about the eng
 - A sequence that finds no free block waits, and is computed again later without giving a token twice.
 - A sequence larger than the whole cache is given up without an exception; its status says IGNORED.
 - The blocks of a stopped sequence are free after the next step.
+- Sequences that have begun to answer are scheduled before prompts, and `max_batched_tokens` has room for a token of
+  each: one that gets none in a step had no block.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
+
+from llm_metrics import DECODE, PREFILL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +38,11 @@ class Overloaded(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a sequence ended without an answer: a name of Triton's error codes, and a text."""
+    """Why a sequence ended without an answer: a name of Triton's error codes, a text, and the outcome it counts as."""
 
     code: str
     message: str
+    outcome: str = "failed"
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +61,8 @@ class Sequence:
     handle: Any = field(default=None, init=False)
     last: float = field(default=0.0, init=False)
     """The moment of its last token."""
+    paused: bool = field(default=False, init=False)
+    """Whether it has begun to answer and got no token in the last step."""
 
 
 @dataclass(slots=True)
@@ -137,15 +144,14 @@ class Engine:
             if not self._obey():
                 return False
             self._admit()
-            if self._running:
-                self._step()
-            self._counts.now(len(self._running), len(self._waiting), self._usage())
+            stalled, cache = self._step() if self._running else (0, 0.0)
+            self._counts.now(len(self._running), len(self._waiting), stalled, cache)
         except Exception as error:
             # What the engine's state is then is unknown: those that wait get a new one.
             failure = Failure("INTERNAL", f"a step of the engine failed: {error}")
             self._end_all(list(self._running), failure)
             self._lose_pipeline()
-            self._counts.now(0, len(self._waiting), 0.0)
+            self._counts.now(0, len(self._waiting), 0, 0.0)
         return True
 
     def _obey(self) -> bool:
@@ -208,20 +214,36 @@ class Engine:
                 continue
             self._running[sequence] = None
 
-    def _step(self) -> None:
+    def _step(self) -> tuple[int, float]:
+        """One step. Gives how many running sequences had no part in it, and the part of the cache that sequences hold,
+        0 to 1; what is kept for equal beginnings can be had back, and is not in it."""
+        running, began = len(self._running), time.monotonic()
         self._pipeline.step()
-        if steps := self._read(time.monotonic()):
+        now = time.monotonic()
+        metrics = self._pipeline.get_metrics()
+        scheduled = metrics.scheduled_requests
+        steps, decoded = self._read(now)
+        self._counts.step(PREFILL if scheduled > decoded else DECODE, now - began)
+        if steps:
             self._deliver(steps)
+        return running - scheduled, metrics.cache_usage / 100 if self._running else 0.0
 
-    def _read(self, now: float) -> list[Step]:
-        """What the step made, of every sequence with news. One pass: this is paid for each token."""
+    def _read(self, now: float) -> tuple[list[Step], int]:
+        """What the step made, of every sequence with news, and how many of these had tokens before. One pass: this is
+        paid for each token."""
         steps = []
         ended = []
+        decoded = 0
         for sequence in self._running:
             step = self._read_one(sequence)
             if step is None:
+                if sequence.last and not sequence.paused:
+                    sequence.paused = True
+                    self._counts.preemptions += 1
                 continue
             steps.append(step)
+            sequence.paused = False
+            decoded += sequence.last > 0
             if step.tokens:
                 self._count(sequence, len(step.tokens), now)
             if step.end is not None:
@@ -230,7 +252,7 @@ class Engine:
             del self._running[sequence]
             sequence.handle = None
             self.open.discard(sequence)
-        return steps
+        return steps, decoded
 
     def _read_one(self, sequence: Sequence) -> Step | None:
         handle = sequence.handle
@@ -260,10 +282,6 @@ class Engine:
             self._counts.prompt_tokens += len(sequence.asked.prompt)
         self._counts.tokens += tokens
         sequence.last = now
-
-    def _usage(self) -> float:
-        """The part of the cache that sequences hold, 0 to 1; what is kept for equal beginnings can be had back."""
-        return self._pipeline.get_metrics().cache_usage / 100 if self._running else 0.0
 
     def _end_all(self, sequences: list[Sequence], failure: Failure) -> None:
         for sequence in sequences:

@@ -4,13 +4,16 @@ A change of a metric is a message to Triton, so changes are gathered and written
 take one message for each value, which for every token is too much: here a histogram is its buckets, sum and count as
 counters of the usual names, which Prometheus reads as it reads any histogram.
 
-OpenVINO GenAI tells neither how many tokens of a prompt were found in the prefix cache nor how often a sequence lost
-its blocks to others, so there are no metrics of these.
+OpenVINO GenAI does not tell how many tokens of a prompt were found in the prefix cache (nothing that it gives out, of
+the pipeline or of a request, depends on that), so there is no metric of it. It does not tell of preemptions either,
+but those of sequences that had begun to answer can be seen: its scheduler serves them before prompts and gives each
+a token in every step, unless the cache has no block for it or others took its blocks (`llm_engine`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 
 _BETWEEN_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+OUTCOMES = ("stop", "length", "cancelled", "deadline", "refused", "invalid", "failed")
+"""How a request ends: `refused` for want of room, `invalid` by its caller's mistake, `failed` by any other error."""
+PREFILL, DECODE = "prefill", "decode"
+"""Phases of a step: whether it computed tokens of prompts too, or one for each sequence and nothing else."""
 
 
 class Histogram:
@@ -40,29 +48,53 @@ class Histogram:
 
 
 class Counts:
-    """What the engine's thread counts; others only read it."""
+    """What the engine's thread counts, and ends of requests, which several threads do; others only read it."""
 
     def __init__(self) -> None:
         self.tokens = 0
         self.prompt_tokens = 0
+        self.preemptions = 0
         self.first = Histogram(_FIRST_S)
         self.between = Histogram(_BETWEEN_S)
+        self.steps = dict.fromkeys((PREFILL, DECODE), 0)
+        self.step_seconds = dict.fromkeys((PREFILL, DECODE), 0.0)
         self.running = 0
         self.waiting = 0
+        self.stalled = 0
         self.cache = 0.0
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self._ending = Lock()
 
-    def now(self, running: int, waiting: int, cache: float) -> None:
-        """Sequences there are, and the part of the cache they hold, 0 to 1."""
-        self.running, self.waiting, self.cache = running, waiting, cache
+    def now(self, running: int, waiting: int, stalled: int, cache: float) -> None:
+        """Sequences there are, those without a part in the last step, and the part of the cache they hold, 0 to 1."""
+        self.running, self.waiting, self.stalled, self.cache = running, waiting, stalled, cache
+
+    def step(self, phase: str, seconds: float) -> None:
+        """Count a step."""
+        self.steps[phase] += 1
+        self.step_seconds[phase] += seconds
+
+    def end(self, outcome: str) -> None:
+        """Count a request's end."""
+        with self._ending:
+            self.outcomes[outcome] += 1
 
 
 _COUNTERS = {
     "tokens_total": "Tokens generated",
     "prompt_tokens_total": "Tokens of prompts whose answer has begun",
+    "preemptions_total": "Times that a sequence which had begun to answer had to pause for want of cache",
 }
+_LABELLED = {
+    "requests_total": ("Requests that have ended", "outcome", OUTCOMES),
+    "steps_total": ("Steps of the engine", "phase", (PREFILL, DECODE)),
+    "step_seconds_total": ("Seconds that the engine's steps took", "phase", (PREFILL, DECODE)),
+}
+"""Counters with a label of their own, and its values."""
 _GAUGES = {
     "running": "Sequences that run",
     "waiting": "Requests that wait for a place",
+    "stalled": "Running sequences that had no part in the last step",
     "cache_usage": "Part of the cache that running sequences hold, 0 to 1",
 }
 _HISTOGRAMS = {
@@ -87,6 +119,9 @@ class Metrics:
         self._written: dict[Any, float] = {}
         self._gauges = {key: self._one(key, text, gauge=True) for key, text in _GAUGES.items()}
         self._counters = {key: self._one(key, text) for key, text in _COUNTERS.items()}
+        self._labelled = {
+            key: self._by_label(key, *described) for key, described in _LABELLED.items()
+        }
         bounds = {"first_token_seconds": _FIRST_S, "between_tokens_seconds": _BETWEEN_S}
         self._histograms = {
             key: self._histogram(key, text, bounds[key]) for key, text in _HISTOGRAMS.items()
@@ -94,11 +129,22 @@ class Metrics:
 
     def write(self, counts: Counts) -> None:
         """Bring Triton's values to these; a message for each that has changed."""
-        gauges = {"running": counts.running, "waiting": counts.waiting, "cache_usage": counts.cache}
+        gauges = {
+            "running": counts.running, "waiting": counts.waiting, "stalled": counts.stalled,
+            "cache_usage": counts.cache,
+        }  # fmt: skip
         for key, value in gauges.items():
             self._set(self._gauges[key], value)
         self._raise(self._counters["tokens_total"], counts.tokens)
         self._raise(self._counters["prompt_tokens_total"], counts.prompt_tokens)
+        self._raise(self._counters["preemptions_total"], counts.preemptions)
+        for key, values in (
+            ("requests_total", counts.outcomes),
+            ("steps_total", counts.steps),
+            ("step_seconds_total", counts.step_seconds),
+        ):
+            for label, value in values.items():
+                self._raise(self._labelled[key][label], value)
         for key, histogram in (
             ("first_token_seconds", counts.first),
             ("between_tokens_seconds", counts.between),
@@ -112,6 +158,7 @@ class Metrics:
     def close(self) -> None:
         """Let go of the metrics, then of their families, as Triton demands."""
         self._gauges, self._counters, self._histograms, self._written = {}, {}, {}, {}
+        self._labelled = {}
         self._families.clear()
 
     def _set(self, metric: Any, value: float) -> None:
@@ -132,6 +179,12 @@ class Metrics:
 
     def _one(self, name: str, text: str, gauge: bool = False) -> Any:
         return self._family(name, text, gauge).Metric(labels=self._labels)
+
+    def _by_label(
+        self, name: str, text: str, label: str, values: tuple[str, ...]
+    ) -> dict[str, Any]:
+        family = self._family(name, text)
+        return {value: family.Metric(labels=self._labels | {label: value}) for value in values}
 
     def _histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> list[Any]:
         """The buckets, the last without a bound, then count and sum."""

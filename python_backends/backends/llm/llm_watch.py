@@ -40,7 +40,7 @@ class Watch:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is a new sequence."""
+        """There is something to look at: a new sequence, or a new end."""
         self._woken.set()
 
     def close(self) -> None:
@@ -69,11 +69,13 @@ class Watch:
             reply: Reply = sequence.reply
             if reply.deadline is not None and now >= reply.deadline:
                 self._engine.drop(
-                    sequence, Failure("UNAVAILABLE", "the request's timeout has expired")
+                    sequence,
+                    Failure("UNAVAILABLE", "the request's timeout has expired", "deadline"),
                 )
             elif self._is_cancelled(reply):
                 self._engine.drop(
-                    sequence, Failure("CANCELLED", "the caller has cancelled the request")
+                    sequence,
+                    Failure("CANCELLED", "the caller has cancelled the request", "cancelled"),
                 )
 
     def _is_cancelled(self, reply: Reply) -> bool:

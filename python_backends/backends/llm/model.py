@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -25,6 +25,9 @@ from llm_sending import Sending
 from llm_text import AnswerText
 from llm_watch import Watch
 from tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _STATUS = {"INVALID_ARG": "INVALID_ARGUMENT"}
@@ -64,12 +67,13 @@ class TritonPythonModel:
             try:
                 self._begin(request, sender)
             except RequestError as refused:
-                _fail(sender, Failure("INVALID_ARG", str(refused)))
+                self._refuse(sender, Failure("INVALID_ARG", str(refused), "invalid"))
             except Overloaded as refused:
-                _fail(sender, Failure("UNAVAILABLE", str(refused)))
+                self._refuse(sender, Failure("UNAVAILABLE", str(refused), "refused"))
             except Exception as error:
                 pb_utils.Logger.log_error(f"a request could not be read: {error!r}")
-                _fail(sender, Failure("INTERNAL", f"the request could not be read: {error}"))
+                failure = Failure("INTERNAL", f"the request could not be read: {error}")
+                self._refuse(sender, failure)
 
     def finalize(self) -> None:
         """End what runs, and free the engine."""
@@ -88,8 +92,17 @@ class TritonPythonModel:
         timeout_us = request.timeout()
         deadline = now + timeout_us / 1e6 if timeout_us else None
         wanted = frozenset(request.requested_output_names())
-        self._engine.submit(Sequence(asked, now, Responses(sender, asked, text, deadline, wanted)))
+        reply = Responses(sender, asked, text, deadline, wanted, self._count_end)
+        self._engine.submit(Sequence(asked, now, reply))
         self._watch.wake()
+
+    def _refuse(self, sender: Any, failure: Failure) -> None:
+        self._count_end(failure.outcome)
+        _fail(sender, failure)
+
+    def _count_end(self, outcome: str) -> None:
+        self._counts.end(outcome)
+        self._watch.wake()  # the engine may be done already, and its metrics written
 
     def _write_metrics(self) -> bool:
         """Whether they go on changing, as it was before: what changes meanwhile is written the next time."""
@@ -104,14 +117,19 @@ class Responses:
 
     Triton forgets a request with its last response, and reads freed memory where it is asked after that whether the
     request was cancelled. So one of the two waits for the other.
+
+    Args:
+        count_end: told of the outcome, once, before the last response leaves.
     """
 
     def __init__(
-        self, sender: Any, asked: Asked, text: AnswerText, deadline: float | None, wanted: frozenset[str]
+        self, sender: Any, asked: Asked, text: AnswerText, deadline: float | None, wanted: frozenset[str],
+        count_end: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._sender = sender
         self._asked = asked
         self._wanted = wanted
+        self._count_end = count_end
         self.text = text
         self.deadline = deadline
         self._ending = Lock()
@@ -137,6 +155,7 @@ class Responses:
             return
         with self._ending:
             self._ended = True
+            self._count_end(end)
             self._sender.send(response, flags=_FINAL)
 
     def fail(self, failure: Failure) -> None:
@@ -144,6 +163,7 @@ class Responses:
         with self._ending:
             if not self._ended:
                 self._ended = True
+                self._count_end(failure.outcome)
                 _fail(self._sender, failure)
 
     def is_cancelled(self) -> bool:
