@@ -88,7 +88,7 @@ def _rows(view: View) -> Iterable[tuple[str, str, str, str, str]]:
     """Title, series, last value, unit and course."""
     from tritonkit.operate.observe.page import figure, scaled
 
-    for shown in (each for panels in view.shown.values() for each in panels):
+    for shown in (each for panels in view.drawn.values() for each in panels):
         values = [value for line in shown.lines for value in _values(line)]
         factor, unit = scaled(shown.panel.unit, max(values, default=0.0))
         for line in shown.lines:
@@ -108,7 +108,7 @@ def _alerts(view: View) -> list[str]:
 def _empty(view: View) -> str:
     """Panels without a line, by the reason."""
     empty: dict[str, list[Shown]] = {}
-    for shown in (each for panels in view.shown.values() for each in panels):
+    for shown in (each for panels in view.drawn.values() for each in panels):
         if not shown.lines:
             empty.setdefault(shown.empty, []).append(shown)
     return "\n".join(

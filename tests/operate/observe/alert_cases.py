@@ -70,6 +70,36 @@ def _waits(inferences: int, runs: int, pending: int, limit: int) -> dict[str, st
     }
 
 
+def _llm(name: str, **labels: str) -> str:
+    more = "".join(f',{label}="{value}"' for label, value in labels.items())
+    return f"tritonkit_llm_{name}{{{_MODEL}{more}}}"
+
+
+def _first_tokens(late: int) -> dict[str, str]:
+    """Of a hundred answers a minute so many begin later than 2.5 s."""
+    return {
+        _llm("first_token_seconds_bucket", le="2.5"): f"0+{100 - late}x40",
+        _llm("first_token_seconds_bucket", le="+Inf"): "0+100x40",
+        _llm("first_token_seconds_count"): "0+100x40",
+    }
+
+
+def _sequences(cache: str, waiting: int = 0, stalled: int = 0) -> dict[str, str]:
+    return {
+        _llm("cache_usage"): cache,
+        _llm("waiting"): f"{waiting}+0x40",
+        _llm("stalled"): f"{stalled}+0x40",
+    }
+
+
+def _ended(refused: int) -> dict[str, str]:
+    return {
+        _llm("requests_total", outcome="stop"): "0+100x40",
+        _llm("requests_total", outcome="invalid"): "0+50x40",
+        _llm("requests_total", outcome="refused"): f"0+{refused}x40",
+    }
+
+
 CASES = (
     Case("SloBurnFast", "2 % at the gateway for an hour", {_code("OK"): "0+5880x70", _code("UNAVAILABLE"): "0+120x70"},
          65, _OF_MODEL),
@@ -128,6 +158,17 @@ CASES = (
     Case("CacheDown", "hits all the while", {_HITS: "0+600x110", _MISSES: "0+60x110"}, 95),
     Case("CacheDown", "never any", {_HITS: "0+0x110", _MISSES: "0+60x110"}, 95),
     Case("CacheDown", "nobody asks any more", {_HITS: "0+600x70 42000+0x40", _MISSES: "0+60x70 4200+0x40"}, 95),
+    Case("RequestsRefused", "one in sixteen", _ended(10), 15, _OF_BOTH),
+    Case("RequestsRefused", "none; callers' mistakes are not counted", _ended(0), 15),
+    Case("RequestsRefused", "one in 151", _ended(1), 15),
+    Case("FirstTokenSlow", "one in ten begins later", _first_tokens(10), 25, _OF_BOTH),
+    Case("FirstTokenSlow", "one in fifty does", _first_tokens(2), 25),
+    Case("FirstTokenSlow", "nobody asks", dict.fromkeys(_first_tokens(10), "100+0x40"), 25),
+    Case("KvCacheFull", "sequences are left out", _sequences("0.97+0x40", stalled=2), 25, _OF_BOTH),
+    Case("KvCacheFull", "requests wait for a place", _sequences("0.97+0x40", waiting=3), 25, _OF_BOTH),
+    Case("KvCacheFull", "nobody waits", _sequences("0.97+0x40"), 25),
+    Case("KvCacheFull", "there is room", _sequences("0.5+0x40", waiting=3, stalled=2), 25),
+    Case("KvCacheFull", "for a few minutes", _sequences("0.97+0x4 0.3+0x36", waiting=3), 25),
     Case("SharedMemoryNearlyFull", "5 % are free", _space("shared_memory", "5+0x60"), 10, _OF_REPLICA),
     Case("SharedMemoryNearlyFull", "20 % are", _space("shared_memory", "20+0x60"), 10),
     Case("DiskNearlyFull", "5 % are free", _space("disk", "5+0x60"), 20, _OF_REPLICA),

@@ -17,6 +17,7 @@ _WANTS = {
     Need.cache: "a response cache",
     Need.gauges: "tritonkit's own server",
     Need.stubs: "models in Python",
+    Need.llm: "a language model on a CPU",
 }
 
 

@@ -50,10 +50,16 @@ def test_a_folder_that_cannot_be_written_is_exit_code_3(tmp_path: Path) -> None:
     assert "alerts.yml" in failed(tritonkit("dashboard", "--out", str(tmp_path)), 3)
 
 
+def unfolded(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With those that are in a folded row after it."""
+    return [each for panel in panels for each in (panel, *panel.get("panels", ()))]
+
+
 def test_the_dashboard_has_every_panel(dashboard: dict[str, Any]) -> None:
     """A row for each section, a panel for each of ours, with all of its queries and a unit."""
     rows = [each for each in dashboard["panels"] if each["type"] == "row"]
-    plots = [each for each in dashboard["panels"] if each["type"] == "timeseries"]
+    plots = [each for each in unfolded(dashboard["panels"]) if each["type"] == "timeseries"]
+    assert [row["collapsed"] for row in rows] == [section.optional for section in SECTIONS]
     assert [row["title"] for row in rows] == [section.title for section in SECTIONS]
     assert [plot["title"] for plot in plots] == [panel.title for panel in PANELS]
     for plot, panel in zip(plots, PANELS, strict=True):
@@ -66,14 +72,22 @@ def test_the_dashboard_has_every_panel(dashboard: dict[str, Any]) -> None:
 
 
 def test_the_dashboard_s_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
-    """Each has a number of its own and a place in the grid of 24 columns."""
-    panels = dashboard["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    for panel in panels:
+    """Each has a number of its own and a place in the grid of 24 columns, those of a folded row among themselves."""
+    every = unfolded(dashboard["panels"])
+    assert len({panel["id"] for panel in every}) == len(every)
+    for panel in every:
         place = panel["gridPos"]
         assert place["x"] >= 0
         assert place["x"] + place["w"] <= 24
-    for one, other in combinations([panel["gridPos"] for panel in panels], 2):
+    folded = [row["panels"] for row in dashboard["panels"] if row.get("panels")]
+    assert folded
+    for panels in (dashboard["panels"], *folded):
+        check_apart([panel["gridPos"] for panel in panels])
+
+
+def check_apart(places: list[dict[str, int]]) -> None:
+    """No two of them overlap."""
+    for one, other in combinations(places, 2):
         apart = (
             one["x"] + one["w"] <= other["x"]
             or other["x"] + other["w"] <= one["x"]
@@ -88,7 +102,7 @@ def test_the_dashboard_s_variables_are_those_of_its_queries(dashboard: dict[str,
     names = [variable["name"] for variable in dashboard["templating"]["list"]]
     assert names == ["datasource", "model", "instance"]
     assert dashboard["uid"] == "tritonkit"
-    for panel in dashboard["panels"]:
+    for panel in unfolded(dashboard["panels"]):
         for target in panel.get("targets", []):
             assert target["datasource"]["uid"] == "${datasource}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from tests.operate.observe.views import AT_S, view
 from tritonkit.cli.dash_terminal import course, drawing
-from tritonkit.operate.observe import PANELS, Need, page
+from tritonkit.operate.observe import PANELS, SECTIONS, Need, Shown, page
 from tritonkit.operate.observe.page import figure, scaled
 from tritonkit.operate.observe.panel import BYTES, MS
 from tritonkit.report.charts import Line
@@ -27,6 +28,27 @@ def test_every_panel_is_drawn_or_says_why_not() -> None:
         assert ("<svg" in part) != empty, panel.name
         assert ('class="empty"' in part) == empty
         assert empty or "digits" in part.split('class="legend"')[1]
+
+
+def test_an_optional_section_is_not_there_without_a_line() -> None:
+    """A server without language models shows nothing of them, on the page and in a terminal; JSON says why."""
+    seen = view()
+    (title,) = (section.title for section in SECTIONS if section.optional)
+    assert f">{title}<" in page(seen)
+    bare = replace(
+        seen,
+        shown={
+            each: [Shown(one.panel, (), 0, str(one.panel.need)) for one in shown] if each == title else shown
+            for each, shown in seen.shown.items()
+        },
+    )  # fmt: skip
+    console = Console(width=100, height=300, record=True, file=io.StringIO())
+    console.print(drawing(bare, 300))
+    for text in (page(bare), console.export_text()):
+        assert title not in text
+        assert "Time to first token" not in text
+        assert "Requests answered" in text
+    assert "language model" in bare.to_dict()["panels"]["llm-first-token"]["empty"]
 
 
 def test_what_comes_from_elsewhere_is_escaped() -> None:

@@ -1,4 +1,4 @@
-"""What panels of the gateway, a GPU and a cache ask, on series whose answer is known; promtool computes it."""
+"""What panels of the gateway, a GPU, a cache and a language model ask, on series whose answer is known to promtool."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.needs("promtool")
 
 _G = 'job="gateway",instance="g:1"'
 _T = 'job="triton",instance="a:8002"'
+_L = f'{_T},model="net",version="1"'
 _OF = f'{_G},model="net",key="k"'
 SERIES = {
     # Of 100 requests a second 90 took at most 10 ms, 98 at most 20, all at most 30.
@@ -38,6 +39,17 @@ SERIES = {
     f'nv_cache_num_misses_per_model{{{_T},model="net",version="1"}}': "0+60x10",
     f'nv_inference_request_success{{{_T},model="net",version="1"}}': "0+240x10",
     f'nv_inference_compute_infer_duration_us{{{_T},model="net",version="1"}}': "0+300000x10",
+    # Of 10 answers a second 6 began within a second, and all within two and a half.
+    f'tritonkit_llm_first_token_seconds_bucket{{{_L},le="1.0"}}': "0+360x10",
+    f'tritonkit_llm_first_token_seconds_bucket{{{_L},le="2.5"}}': "0+600x10",
+    f'tritonkit_llm_first_token_seconds_bucket{{{_L},le="+Inf"}}': "0+600x10",
+    f"tritonkit_llm_tokens_total{{{_L}}}": "0+1200x10",
+    f"tritonkit_llm_cache_usage{{{_L}}}": "0.25+0x10",
+    f"tritonkit_llm_running{{{_L}}}": "3+0x10",
+    f'tritonkit_llm_requests_total{{{_L},outcome="stop"}}': "0+60x10",
+    f'tritonkit_llm_requests_total{{{_L},outcome="refused"}}': "0+0x10",
+    f'tritonkit_llm_steps_total{{{_L},phase="decode"}}': "0+600x10",
+    f'tritonkit_llm_step_seconds_total{{{_L},phase="decode"}}': "0+12x10",
 }
 KNOWN = {
     "latency-p95": {'{model="net"}': 16.25},
@@ -63,6 +75,12 @@ KNOWN = {
     "cache-hits": {'{model="net"}': 75},
     # Of 4 requests a second the cache answered 3; the other took 5 ms.
     "run-time": {'{model="net"}': 5},
+    "llm-first-token": {'{model="net"}': 833.333},
+    "llm-tokens": {'{model="net"}': 20},
+    "llm-sequences": {'{model="net"}': 3},
+    "llm-cache": {'{instance="a:8002", model="net"}': 25},
+    "llm-outcomes": {'{model="net", outcome="stop"}': 1},
+    "llm-steps": {'{model="net", phase="decode"}': 20},
 }
 
 

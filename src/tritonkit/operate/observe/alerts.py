@@ -10,6 +10,8 @@ from tritonkit.operate.observe.slo import (
     BUDGET,
     FAST,
     FAST_WINDOWS_S,
+    FIRST_TOKEN_LATE,
+    FIRST_TOKEN_S,
     SLOW,
     SLOW_WINDOWS_S,
     TARGET_TEXT,
@@ -20,6 +22,9 @@ __all__ = ["ALERTS"]
 _BY = "instance, model"
 _CERTIFICATE_DAYS = 14
 _NEARLY_FULL = 0.1
+_LANGUAGE_MODEL = "The language model {{ $labels.model }} on {{ $labels.instance }}"
+_CACHE_FULL = 0.9
+_REFUSED = 0.01
 _DIAGNOSE = "tritonkit diagnose --address REPLICA:8001 --metrics {{ $labels.instance }}"
 _DIAGNOSE_MODEL = (
     "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001 --metrics {{ $labels.instance }}"
@@ -77,6 +82,29 @@ def _none(pace: Pace) -> str:
     """Replicas that are found by name are no members any more once they are gone."""
     had = f"max_over_time({gateway(m.GATEWAY_MEMBERS)}[{pace(86400)}]) > 0"
     return f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {had}"
+
+
+def _first_token_slow(pace: Pace) -> str:
+    window = pace(300)
+    soon = triton(f"{m.LLM_FIRST_S}_bucket", f'le="{FIRST_TOKEN_S}"')
+    began = per_s(triton(f"{m.LLM_FIRST_S}_count"), _BY, window)
+    return f"1 - {ratio(per_s(soon, _BY, window), began)} > {FIRST_TOKEN_LATE:g}"
+
+
+def _kv_cache_full(pace: Pace) -> str:
+    """Full on average, and on average somebody has no part in a step, or waits for a place."""
+    window = pace(300)
+    full = f"{_over('avg_over_time', m.LLM_CACHE, window)} > {_CACHE_FULL:g}"
+    held = " + ".join(
+        _over("avg_over_time", each, window) for each in (m.LLM_STALLED, m.LLM_WAITING)
+    )
+    return f"{full} and ({held} > 0.5)"
+
+
+def _requests_refused(pace: Pace) -> str:
+    window = pace(300)
+    refused = per_s(triton(m.LLM_REQUESTS, m.LLM_REFUSED), _BY, window)
+    return f"{ratio(refused, per_s(triton(m.LLM_REQUESTS), _BY, window))} > {_REFUSED:g}"
 
 
 def _full(free: str, size: str) -> str:
@@ -188,6 +216,27 @@ ALERTS: tuple[Alert, ...] = (
         "The response cache of {{ $labels.model }} had hits and has none any more",
         "The cache's server is away or was emptied, or requests have changed",
         "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001",
+    ),
+    Alert(
+        "RequestsRefused", Severity.page,
+        _requests_refused, 300,
+        f"{_LANGUAGE_MODEL} refuses more than {100 * _REFUSED:g} % of its requests",
+        "As many requests wait as may (max_waiting): more traffic than it can do, or answers longer than they were",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "FirstTokenSlow", Severity.ticket,
+        _first_token_slow, 600,
+        f"{_LANGUAGE_MODEL} begins more than {100 * FIRST_TOKEN_LATE:g} % of answers later than {FIRST_TOKEN_S:g} s",
+        "Requests wait for a place or for the cache, or prompts are longer than they were",
+        _DIAGNOSE_MODEL,
+    ),
+    Alert(
+        "KvCacheFull", Severity.ticket,
+        _kv_cache_full, 600,
+        f"{_LANGUAGE_MODEL} has a full cache of keys and values, and sequences wait",
+        "Longer prompts or answers, or more sequences at once, than cache_mib has room for",
+        _DIAGNOSE_MODEL,
     ),
     Alert(
         "SharedMemoryNearlyFull", Severity.page,

@@ -98,21 +98,24 @@ def _variables() -> Iterable[dict[str, Any]]:
 
 
 def _placed(sections: Sequence[Section]) -> Iterable[dict[str, Any]]:
-    """Rows, and under each its panels, three beside each other."""
+    """Rows, and under each its panels, three beside each other; those of a folded row are in it."""
     top, number = 0, 0
     width = _WIDTH // _ACROSS
     for section in sections:
         number += 1
         place = {"h": 1, "w": _WIDTH, "x": 0, "y": top}
-        row = {"id": number, "type": "row", "title": section.title, "collapsed": False}
-        yield row | {"gridPos": place, "panels": []}
+        row = {"id": number, "type": "row", "title": section.title, "collapsed": section.optional}
         top += 1
+        panels = []
         for index, panel in enumerate(section.panels):
             number += 1
             down, across = divmod(index, _ACROSS)
-            place = {"h": _HEIGHT, "w": width, "x": across * width, "y": top + down * _HEIGHT}
-            yield {"id": number, "gridPos": place} | _panel(panel)
-        top += -(-len(section.panels) // _ACROSS) * _HEIGHT
+            grid = {"h": _HEIGHT, "w": width, "x": across * width, "y": top + down * _HEIGHT}
+            panels.append({"id": number, "gridPos": grid} | _panel(panel))
+        yield row | {"gridPos": place, "panels": panels if section.optional else []}
+        if not section.optional:
+            yield from panels
+            top += -(-len(section.panels) // _ACROSS) * _HEIGHT
 
 
 def _panel(panel: Panel) -> dict[str, Any]:

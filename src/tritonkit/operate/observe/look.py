@@ -94,6 +94,16 @@ class View:
     shown: dict[str, list[Shown]]
     firing: list[Firing]
 
+    @property
+    def drawn(self) -> dict[str, list[Shown]]:
+        """What is to be drawn: sections that are optional only where something of them is there."""
+        optional = {section.title for section in SECTIONS if section.optional}
+        return {
+            title: shown
+            for title, shown in self.shown.items()
+            if title not in optional or any(each.lines for each in shown)
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: alerts, and panels by name; points are (seconds since the epoch, value or null)."""
         panels = {

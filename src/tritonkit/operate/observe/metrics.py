@@ -9,7 +9,9 @@ __all__ = [
     "COMPUTE_INPUT", "COMPUTE_OUTPUT", "CPU_SHARE", "DISK_FREE", "DISK_SIZE", "EXECUTIONS",
     "GATEWAY_ACTIVE", "GATEWAY_CERTIFICATE_DAYS", "GATEWAY_CODES", "GATEWAY_EJECTED", "GATEWAY_HEALTHY", "GATEWAY_JOB",
     "GATEWAY_MEMBERS", "GATEWAY_MS", "GATEWAY_REQUESTS", "GATEWAY_RETRIES", "GATEWAY_TLS_ERRORS", "GATEWAY_UNDECIDED",
-    "GPU_MEMORY_TOTAL", "GPU_MEMORY_USED", "GPU_POWER", "GPU_SHARE", "INFERENCES", "MAX_BATCH_SIZE",
+    "GPU_MEMORY_TOTAL", "GPU_MEMORY_USED", "GPU_POWER", "GPU_SHARE", "INFERENCES", "LLM_BETWEEN_S", "LLM_CACHE",
+    "LLM_FIRST_S", "LLM_PREEMPTIONS", "LLM_PROMPT_TOKENS", "LLM_REFUSED", "LLM_REQUESTS", "LLM_RUNNING", "LLM_STALLED",
+    "LLM_STEPS", "LLM_STEP_S", "LLM_TOKENS", "LLM_WAITING", "MAX_BATCH_SIZE",
     "MEMORY_TOTAL", "MEMORY_USED", "PENDING", "QUEUE_DURATION", "REFUSED_CODES", "REQUESTS_FAILED",
     "REQUESTS_OK", "SHARED_MEMORY_FREE", "SHARED_MEMORY_SIZE", "STUB_DEATHS", "STUB_UP",
     "TRITON_JOB", "UP",
@@ -57,6 +59,23 @@ SHARED_MEMORY_FREE: Final = "tritonkit_shared_memory_free_bytes"
 SHARED_MEMORY_SIZE: Final = "tritonkit_shared_memory_size_bytes"
 DISK_FREE: Final = "tritonkit_disk_free_bytes"
 DISK_SIZE: Final = "tritonkit_disk_size_bytes"
+
+# Those of the backend `llm`, for each model and version (`llm_metrics.py` there): histograms of seconds, counters, and
+# gauges of sequences; the cache's is a share from 0 to 1.
+LLM_FIRST_S: Final = "tritonkit_llm_first_token_seconds"
+LLM_BETWEEN_S: Final = "tritonkit_llm_between_tokens_seconds"
+LLM_TOKENS: Final = "tritonkit_llm_tokens_total"
+LLM_PROMPT_TOKENS: Final = "tritonkit_llm_prompt_tokens_total"
+LLM_RUNNING: Final = "tritonkit_llm_running"
+LLM_WAITING: Final = "tritonkit_llm_waiting"
+LLM_STALLED: Final = "tritonkit_llm_stalled"
+LLM_CACHE: Final = "tritonkit_llm_cache_usage"
+LLM_PREEMPTIONS: Final = "tritonkit_llm_preemptions_total"
+LLM_STEPS: Final = "tritonkit_llm_steps_total"
+LLM_STEP_S: Final = "tritonkit_llm_step_seconds_total"
+LLM_REQUESTS: Final = "tritonkit_llm_requests_total"
+LLM_REFUSED: Final = 'outcome="refused"'
+"""Requests for which there was no room to wait."""
 
 # The gateway's, for each model and key: a histogram from a request's arrival to its last byte, and a counter by code.
 # The code of a gRPC call may be its status' name, or HTTP's 200 with the status beside it.

@@ -45,7 +45,7 @@ def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:
     sections = {
         # Empty panels come last: they are looked at least.
         title: sorted((drawn(each, view, hues) for each in shown), key=lambda each: not each.plot)
-        for title, shown in view.shown.items()
+        for title, shown in view.drawn.items()
     }
     return template.render(
         view=view, sections=sections, refresh_ms=round(refresh_s * 1000), command=command,

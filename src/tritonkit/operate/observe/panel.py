@@ -8,8 +8,8 @@ from enum import StrEnum
 from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
 
 __all__ = [
-    "BYTES", "COUNT", "DAYS", "MS", "PERCENT", "PER_S", "TIMES", "WATTS", "Need", "Panel", "Query",
-    "Section", "Unit",
+    "BYTES", "COUNT", "DAYS", "EVENTS_PER_S", "MS", "PERCENT", "PER_S", "TIMES", "TOKENS_PER_S", "WATTS", "Need",
+    "Panel", "Query", "Section", "Unit",
 ]  # fmt: skip
 
 
@@ -22,6 +22,8 @@ class Unit:
 
 
 PER_S = Unit("requests/s", "reqps")
+TOKENS_PER_S = Unit("tokens/s", "suffix: tokens/s")
+EVENTS_PER_S = Unit("a second", "cps")
 MS = Unit("ms", "ms")
 PERCENT = Unit("%", "percent")
 BYTES = Unit("bytes", "bytes")
@@ -39,6 +41,7 @@ class Need(StrEnum):
     gateway = "there is no gateway: Prometheus has no job of that name"
     gpu = "no replica has an NVIDIA GPU, or its GPU metrics are off"
     cache = "no model has a response cache (serving: {response_cache: true}), or none was asked"
+    llm = "no model is a language model of tritonkit's backend llm, or none was asked"
     gauges = (
         "these replicas were started by another tritonserver: only tritonkit's has these figures"
     )
@@ -92,7 +95,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """Panels that answer one question."""
+    """Panels that answer one question.
+
+    Attributes:
+        optional: whether most servers have nothing of it: it is drawn only where there is something, and folded in
+            Grafana.
+    """
 
     title: str
     panels: tuple[Panel, ...]
+    optional: bool = False
