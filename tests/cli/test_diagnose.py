@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
+from tests.optimize.checkpoints import write_checkpoint
 
 NOBODY = "127.0.0.1:1"
 
@@ -17,6 +19,17 @@ def test_a_model_that_is_not_there_is_exit_code_2() -> None:
     message = failed(tritonkit("diagnose", "digit"), 2)
     assert "'digits'" in message
     assert "starting" not in message
+
+
+@pytest.mark.parametrize("more", [(), ("--load", "5"), ("--load", "5", "--address", NOBODY)])
+def test_a_language_model_has_no_load_of_ours(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Nothing is started, and the message says what to do."""
+    folder = tmp_path / "models" / "chat"
+    write_checkpoint(folder / "checkpoint")
+    (folder / "model.yaml").write_text("name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n")
+    message = failed(tritonkit("diagnose", "chat", *more, "--root", str(tmp_path)), 2)
+    assert "a language model" in message
+    assert "diagnose chat --address" in message
 
 
 def test_a_server_that_is_not_there_is_exit_code_5() -> None:

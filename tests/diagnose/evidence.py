@@ -8,6 +8,8 @@ from typing import Any
 from tritonkit.diagnose import (
     Diagnosis,
     Evidence,
+    LanguageEvidence,
+    LanguageFacts,
     ModelEvidence,
     ModelFacts,
     ServerEvidence,
@@ -15,9 +17,11 @@ from tritonkit.diagnose import (
 )
 from tritonkit.diagnose.machine_evidence import MachineEvidence
 
-__all__ = ["found", "machine", "model", "server"]
+__all__ = ["found", "language", "machine", "model", "server"]
 
-_FACTS = ("max_batch_size", "instances", "batches", "sequences", "delay_ms", "open_axes", "caches")
+_FACTS = (
+    "max_batch_size", "instances", "batches", "sequences", "delay_ms", "open_axes", "caches", "language",
+)  # fmt: skip
 
 
 def model(name: str = "m", **changed: Any) -> ModelEvidence:
@@ -30,6 +34,21 @@ def model(name: str = "m", **changed: Any) -> ModelEvidence:
         early_compute_ms=2.1, late_compute_ms=2.0, runs_before=1000,
     )  # fmt: skip
     return replace(quiet, **changed)
+
+
+def language(static: bool = False, **changed: Any) -> ModelEvidence:
+    """A language model of 8 places and 512 tokens a step, with two sequences that run well; what Triton says of its
+    runs would be bad news of another model."""
+    quiet = LanguageEvidence(
+        running=2.0, waiting=0.0, stalled=0.0, cache=0.2, tokens_per_s=100.0, prompt_tokens_per_s=20.0, ended=10,
+        busy=0.9, decode_ms=20.0, prefill_ms=40.0, prefill_share=0.02, prompt_tokens_per_step=50.0, first_ms=60.0,
+        between_ms=22.0, between_p95_ms=45.0,
+    )  # fmt: skip
+    facts = LanguageFacts(max_sequences=8, max_batched_tokens=512, static=static)
+    return replace(
+        model(language=facts, compute_ms=500.0, queue_ms=900.0, server_ms=1400.0, busy=1.0, in_flight=5.0),
+        language=replace(quiet, **changed),
+    )  # fmt: skip
 
 
 def machine(**changed: Any) -> MachineEvidence:

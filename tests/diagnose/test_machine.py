@@ -106,6 +106,29 @@ def test_threads_that_can_run_are_counted(tmp_path: Path) -> None:
     assert counter.means() == ({5: 1.5}, 1.5)
 
 
+def test_metrics_of_language_models_are_read_with_their_labels() -> None:
+    """Gauges and counters; versions are added up, and of two caches the fuller one counts."""
+    text = """tritonkit_llm_running{model="m",version="1"} 3
+tritonkit_llm_running{model="m",version="2"} 1
+tritonkit_llm_cache_usage{model="m",version="1"} 0.25
+tritonkit_llm_cache_usage{model="m",version="2"} 0.75
+tritonkit_llm_requests_total{model="m",outcome="refused",version="1"} 2
+tritonkit_llm_steps_total{model="m",phase="decode",version="1"} 70
+tritonkit_llm_between_tokens_seconds_bucket{le="0.05",model="m",version="1"} 5
+tritonkit_llm_between_tokens_seconds_bucket{le="+Inf",model="m",version="1"} 6
+tritonkit_llm_tokens_total{model="m",version="1"} 1e+02
+"""
+    (look,) = parse_metrics(text).language.values()
+    assert look.gauges == {"running": 4.0, "cache_usage": 0.75}
+    assert look.counters == {
+        ("requests_total", "refused"): 2.0,
+        ("steps_total", "decode"): 70.0,
+        ("between_tokens_seconds_bucket", "0.05"): 5.0,
+        ("between_tokens_seconds_bucket", "+Inf"): 6.0,
+        ("tokens_total", ""): 100.0,
+    }
+
+
 def test_metrics_are_read_by_model() -> None:
     """What waits, and what was refused; versions are added up, other metrics left alone."""
     text = """# HELP nv_inference_pending_request_count x
@@ -115,6 +138,7 @@ nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 5
 nv_inference_request_failure{model="m",reason="OTHER",version="1"} 6
 nv_cpu_utilization 0
 """
-    assert parse_metrics(text) == ({"m": 7.0}, {"m": 5.0})
+    found = parse_metrics(text)
+    assert (found.pending, found.rejected, found.language) == ({"m": 7.0}, {"m": 5.0}, {})
     with pytest.raises(OSError, match="refused"):
         read_metrics("127.0.0.1:1")

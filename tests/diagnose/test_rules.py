@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.diagnose.evidence import found, machine, model, server
+from tests.diagnose.evidence import found, language, machine, model, server
 from tritonkit.diagnose import RULES, Evidence, ModelEvidence, ServerEvidence, diagnose
 from tritonkit.diagnose.machine_evidence import MachineEvidence, StubEvidence
 from tritonkit.diagnose.rules.queue import erlang_wait_ms
@@ -61,6 +61,11 @@ ALONE: dict[str, list[ServerEvidence]] = {
     "serial-callers": [
         server(model(**BUSY | SERIAL))
     ],
+    "static-batching": [server(language(static=True, running=1.0, waiting=4.0))],
+    "kv-cache-full": [server(language(running=8.0, stalled=4.0, cache=0.9, paused=10))],
+    "places-taken": [server(language(running=8.0, waiting=6.0, cache=0.4, refused=2))],
+    "large-prefills": [server(language(prefill_ms=300.0, prefill_share=0.2, prompt_tokens_per_step=500.0))],
+    "slow-decode": [server(language(decode_ms=80.0, between_ms=85.0, prefill_ms=90.0))],
     "decoding": [part("before")],
     "model-execution": [part("network")],
     "post-processing": [part("after")],
@@ -178,6 +183,77 @@ def test_parallel_threads_do_not_share_a_lock() -> None:
             f.cause for f in found(server(model(**BUSY), machine=machine(stubs=(stub,)))).findings
         }
         assert "gil" not in causes
+
+
+def test_a_language_model_that_runs_well_is_healthy() -> None:
+    """Whatever Triton says of its runs: a request is a short run to it, and its answer nobody's time."""
+    diagnosis = found(server(language()))
+    assert diagnosis.verdict == "healthy"
+    assert not diagnosis.notes
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"static": True, "running": 7.5, "waiting": 4.0, "cache": 0.9},  # no place is free
+        {"running": 3.0, "waiting": 4.0},  # places are, and nobody says that batches are static
+        {"running": 8.0, "waiting": 0.2},
+        {"cache": 0.97},  # full, and nobody waits for it
+        {"running": 8.0, "stalled": 3.0, "cache": 0.3},  # left out for want of tokens in a step
+        {"prefill_ms": 300.0, "prefill_share": 0.01, "prompt_tokens_per_step": 500.0},
+        {
+            "prefill_ms": 300.0,
+            "prefill_share": 0.2,
+            "prompt_tokens_per_step": 500.0,
+            "running": 1.0,
+        },
+        {
+            "prefill_ms": 45.0,
+            "decode_ms": 10.0,
+            "prefill_share": 0.2,
+        },  # within what a token may take
+        {"decode_ms": 80.0, "between_ms": 85.0, "prefill_ms": 90.0, "busy": 0.4},
+    ],
+)
+def test_rules_of_language_models_do_not_fire_close_by(changed: dict[str, Any]) -> None:
+    """One condition of each is missing."""
+    assert found(server(language(**changed))).verdict == "healthy"
+
+
+def test_a_full_cache_wants_no_more_sequences() -> None:
+    """Requests wait for a place, and the cache is what is short."""
+    full = language(running=8.0, waiting=6.0, stalled=3.0, cache=0.95, paused=30)
+    assert [each.cause for each in found(server(full)).findings] == ["kv-cache-full"]
+
+
+def test_more_sequences_are_as_many_as_the_cache_has_room_for() -> None:
+    """Of today's length; and no more than there are requests."""
+    for cache, waiting, wanted in ((0.6, 40.0, 12), (0.1, 4.0, 12)):
+        (finding,) = found(server(language(running=8.0, waiting=waiting, cache=cache))).findings
+        assert finding.change.startswith(f"serving.generation.max_sequences {wanted};")
+
+
+def test_threads_of_an_engine_that_wait_for_cores() -> None:
+    """Other programs on the cores explain slow steps, and come first."""
+    slow = language(decode_ms=80.0, between_ms=85.0, prefill_ms=90.0)
+    crowded = machine(server_cores=0.5, runnable=2.0, other_runnable=8.0, psi_cpu=0.99)
+    causes = [each.cause for each in found(server(slow, machine=crowded)).findings]
+    assert causes == ["oversubscribed-cores", "slow-decode"]
+
+
+def test_a_language_model_without_metrics_says_so() -> None:
+    """Nothing is judged, and the report says what would show more."""
+    diagnosis = found(server(replace(language(), language=None)))
+    assert diagnosis.verdict == "healthy"
+    assert diagnosis.notes == (
+        "m is a language model: nothing is seen of it without its server's metrics (--metrics)",
+    )
+
+
+def test_a_long_answer_is_traffic() -> None:
+    """Also where none began or ended while it was looked at."""
+    idle = replace(language(), rate_per_s=0.0)
+    assert not found(server(idle, probes=0)).notes
 
 
 def test_a_slow_and_a_failing_replica_are_bad_ones() -> None:

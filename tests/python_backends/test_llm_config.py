@@ -15,6 +15,7 @@ from llm_engine import pipeline_maker
 from openvino import Tensor
 
 from tests.python_backends.llm_network import CONTEXT, EOS, VOCABULARY, write_model
+from tritonkit.diagnose.configuration import DEFAULTS
 from tritonkit.render.language import cached_tokens
 
 
@@ -28,6 +29,12 @@ def config(**parameters: str) -> dict[str, Any]:
     """A configuration with these parameters."""
     texts = {key: {"string_value": value} for key, value in parameters.items()}
     return {"parameters": texts, "model_transaction_policy": {"decoupled": True}}
+
+
+def test_diagnose_knows_the_defaults(folder: Path) -> None:
+    """`tritonkit diagnose` reads the same configuration, and takes the same where it is silent."""
+    settings = read_settings(config(), folder)
+    assert {key: getattr(settings, key) for key in DEFAULTS} == DEFAULTS
 
 
 def test_defaults_come_from_the_files(folder: Path) -> None:

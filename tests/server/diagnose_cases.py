@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.server.diagnose_language import Speaker, language_model, speakers
 from tests.server.diagnose_load import (
     Inputs,
     at_rate,
@@ -30,7 +31,7 @@ from tests.server.diagnose_load import (
 from tests.server.models import ModelText, ensemble, write_repository
 from tests.waiting import eventually
 from tritonkit.client import Client, Limit
-from tritonkit.diagnose import CallLog
+from tritonkit.diagnose import TARGET_MS, CallLog
 from tritonkit.diagnose.machine import server_processes
 from tritonkit.machine import cores
 from tritonkit.serve import Endpoint, serve
@@ -97,6 +98,10 @@ class Case:
     how: str
     evidence: str
     provoke: Provoke
+    target_ms: float = TARGET_MS
+    of_model: bool = False
+    """Whether only what is said of the model counts: it computes, and where others want the cores that may be said
+    first, and truly."""
 
 
 def model(
@@ -151,6 +156,20 @@ def opened(rate_per_s: float, **models: ModelText) -> Provoke:
     def provoke(bench: Bench) -> Iterator[Situation]:
         with bench.serve(**models) as endpoint, at_rate(endpoint.grpc, "m", rate_per_s):
             yield situation(endpoint)
+
+    return provoke
+
+
+def spoken(*callers: Speaker, **parameters: str) -> Provoke:
+    """Callers of one language model."""
+
+    @contextlib.contextmanager
+    def provoke(bench: Bench) -> Iterator[Situation]:
+        with (
+            language_model(bench.folder / "language", bench.project, **parameters) as endpoint,
+            speakers(endpoint.grpc, *callers),
+        ):
+            yield situation(endpoint, inputs=None)
 
     return provoke
 
@@ -336,6 +355,7 @@ def quick_beside_others(bench: Bench) -> Iterator[Situation]:
 CASES: tuple[Case, ...] = (
     Case("healthy", "an ensemble of three quick steps, 2 requests/s", "", FAST),
     Case("healthy", "the same beside a busy program for each core", "", quick_beside_others),
+    Case("healthy", "a language model with room for all, two callers", "", spoken(*[Speaker(200)] * 2), of_model=True),
     Case("bad-replica", "one of two servers is stopped (SIGSTOP)", "no answer, while the other answers",
          stopped_replica),
     Case("bad-replica", "one of three servers takes 200 ms a run, the others 4 ms",
@@ -361,6 +381,21 @@ CASES: tuple[Case, ...] = (
     Case("gil", "a step that computes in four threads of Python",
          "the stub's threads: CPU of each, how often each waits",
          closed(2, model(IN_THREADS, most=1, setup=POOL))),
+    Case("static-batching", "static batches: one caller of long answers, four of short ones",
+         "running and waiting sequences, the configuration",
+         spoken(Speaker(3000), *[Speaker(20)] * 4, batching="static", max_sequences="8", cache_mib="2"), of_model=True),
+    Case("kv-cache-full", "eight callers whose answers take half of the cache each",
+         "the cache's use, pauses, sequences that steps leave out",
+         spoken(*[Speaker(2000)] * 8, max_sequences="8", cache_mib="1"), of_model=True),
+    Case("places-taken", "twelve callers of four places, and a cache that is nearly empty",
+         "running and waiting sequences, the cache's use", spoken(*[Speaker(600)] * 12, max_sequences="4"),
+         of_model=True),
+    Case("large-prefills", "three callers of long answers beside five of long prompts, with steps of 4096 tokens; a"
+         " token may take 5 ms", "time of steps with and without prompts",
+         spoken(*[Speaker(2000)] * 3, *[Speaker(2, prompt=4000)] * 5, max_batched_tokens="4096", context="8192",
+                cache_mib="8"), target_ms=5.0, of_model=True),
+    Case("slow-decode", "two callers of long answers, where a token may take 0.1 ms",
+         "the engine's time, steps, time between tokens", spoken(*[Speaker(2000)] * 2), target_ms=0.1, of_model=True),
     Case("cache-misses", "the response cache is on, and no two requests are the same", "lookups and hits",
          closed(1, model(slept(0.02), more="response_cache { enable: true }\n"),
                 inputs=lambda caller, number: vector(float(number)))),

@@ -19,9 +19,10 @@ import pytest
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.server.diagnose_cases import CASES, Bench, Case, model, slept
+from tests.server.diagnose_language import Speaker, language_model, speakers
 from tests.server.models import ModelText
 from tests.waiting import eventually
-from tritonkit.diagnose import Watcher, diagnose, evidence_of
+from tritonkit.diagnose import HEALTHY, Watcher, diagnose, evidence_of
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import Endpoint
 
@@ -43,8 +44,10 @@ def test_the_verdict_is_what_was_provoked(case: Case, tmp_path: Path, project: P
             observer.wait(WINDOW_S)
             seen = observer.observation()
     evidence = evidence_of(seen)
-    found = diagnose(evidence)
-    assert found.verdict == case.cause, (found, evidence)
+    found = diagnose(evidence, case.target_ms)
+    counted = [each for each in found.findings if each.where == there.model or not case.of_model]
+    verdict = counted[0].cause if counted else HEALTHY
+    assert verdict == case.cause, (found, evidence)
     for finding in found.findings:
         assert finding.where
         assert finding.evidence
@@ -85,6 +88,28 @@ def test_a_server_is_diagnosed_by_its_address(quick_server: Endpoint, root: Path
         assert "verdict: healthy" in done.stdout
         assert "no requests but our own came" in done.stderr
         assert ("no example of words" in done.stderr) == (arguments == ("words",))
+
+
+def test_a_language_model_has_figures_of_its_own(tmp_path: Path, project: Path, root: Path) -> None:
+    """Sequences, tokens and times in a table of their own, and in a line of --watch; JSON has all of it."""
+    with (
+        language_model(tmp_path / "language", project) as endpoint,
+        speakers(endpoint.grpc, *[Speaker(200)] * 2),
+    ):
+        where = ("--address", endpoint.grpc, "--metrics", endpoint.metrics, "--root", str(root))
+        done = tritonkit("diagnose", "m", *where, "--duration", "3s", "--target", "10s")
+        assert done.returncode == 0, done.stderr
+        assert "language models" in done.stdout
+        assert "first token ms" in done.stdout
+        assert "requests a run" not in done.stdout
+        assert "no requests but our own" not in done.stderr
+        facts = json.loads(tritonkit("diagnose", "m", *where, "--duration", "3s", "--json").stdout)
+        blind = tritonkit("diagnose", "m", *where[:2], *where[4:], "--duration", "2s")
+    (part,) = facts["servers"][0]["parts"]
+    assert part["facts"]["language"]["max_sequences"] == 32
+    assert part["language"]["tokens_per_s"] > 0
+    assert part["language"]["running"] > 0
+    assert "nothing is seen of it without its server's metrics" in blind.stderr
 
 
 def test_an_unknown_model_is_exit_code_5(quick_server: Endpoint, root: Path) -> None:

@@ -19,7 +19,7 @@ from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageEr
 if TYPE_CHECKING:
     from tritonkit.diagnose import Diagnosis, Evidence, Watcher
 
-__all__ = ["command", "figures"]
+__all__ = ["command", "figures", "language_figures"]
 
 _WINDOW_S = 5.0
 _LEAST_S = 1.5
@@ -95,6 +95,8 @@ def command(
         )  # fmt: skip
     if load is not None and name is None:
         raise UsageError("--load", found="no MODEL", wanted="the model to send requests to")
+    if name is not None and (address is None or load is not None):
+        _refuse_language_model(project, name)
     with _servers(project, repository, name, address, metrics) as (addresses, found):
         processes = (
             {} if pid is None else dict(zip(addresses, _pids(pid, len(addresses)), strict=True))
@@ -110,6 +112,22 @@ def command(
                 addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
             ) as watcher:  # fmt: skip
                 _look(watcher, addresses, window_s, duration_s, target_ms, watch, as_json)
+
+
+def _refuse_language_model(project: Path, name: str) -> None:
+    """How long its prompts and answers are is what a load is made of, and this command knows nothing of that."""
+    from tritonkit.spec import load_all
+
+    try:
+        (spec,) = load_all(project, (name,))
+    except TritonkitError:
+        return  # a server at an address may know it; else it is said before one is started
+    if spec.model.network.llm:
+        raise UsageError(
+            f"tritonkit diagnose {name}", found="a language model: no load of it is known here",
+            wanted="the address of a server that has its traffic, without --load",
+            todo=f"tritonkit serve, callers of yours, and tritonkit diagnose {name} --address 127.0.0.1:8001",
+        )  # fmt: skip
 
 
 def _look(
@@ -134,10 +152,12 @@ def _look(
 
 
 def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
-    columns, rows = figures(evidence)
-    if rows:
-        print_table("what was seen", columns, rows)
-        print_line()
+    tables = (("what was seen", figures), ("language models", language_figures))
+    for title, made in tables:
+        columns, rows = made(evidence)
+        if rows:
+            print_table(title, columns, rows)
+            print_line()
     print_line(f"verdict: {diagnosis.verdict}")
     for number, found in enumerate(diagnosis.findings, 1):
         print_line()
@@ -151,7 +171,7 @@ def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
 
 
 def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
-    """Columns, and a row for each model that ran on each server."""
+    """Columns, and a row for each model that ran on each server; language models have a table of their own."""
     columns = [
         "server", "model", "rate/s", "requests a run", "queue ms", "run ms", "in flight", "waiting",
         "% busy",
@@ -165,7 +185,27 @@ def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
         ]
         for server in evidence.servers
         for each in server.parts
-        if each.rate_per_s
+        if each.rate_per_s and each.facts.language is None
+    ]  # fmt: skip
+    return columns, rows
+
+
+def language_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """The same of language models."""
+    columns = [
+        "server", "model", "running", "waiting", "left out", "tokens/s", "prompt tokens/s", "first token ms",
+        "between ms", "p95 ms", "% cache", "pauses", "% busy",
+    ]  # fmt: skip
+    rows = [
+        [
+            server.address, each.name, f"{seen.running:.1f}", f"{seen.waiting:.1f}", f"{seen.stalled:.1f}",
+            f"{seen.tokens_per_s:.0f}", f"{seen.prompt_tokens_per_s:.0f}", _figure(seen.first_ms, 0),
+            _figure(seen.between_ms, 1), _figure(seen.between_p95_ms, 1), f"{100 * seen.cache:.0f}",
+            str(seen.paused), f"{100 * seen.busy:.0f}",
+        ]
+        for server in evidence.servers
+        for each in server.parts
+        if (seen := each.language) is not None and seen.busy
     ]  # fmt: skip
     return columns, rows
 

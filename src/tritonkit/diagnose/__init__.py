@@ -12,9 +12,17 @@ diagnosis.findings[0].evidence
 from tritonkit.diagnose.calls import CallLog
 from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence, evidence_of
 from tritonkit.diagnose.finding import HEALTHY, Diagnosis, Finding
+from tritonkit.diagnose.language_evidence import LanguageEvidence
 from tritonkit.diagnose.observe import Watcher, plain_inputs
 from tritonkit.diagnose.rules import RULES, TARGET_MS, diagnose
-from tritonkit.diagnose.snapshot import Look, MachineLook, ModelFacts, Observation, Probe
+from tritonkit.diagnose.snapshot import (
+    LanguageFacts,
+    Look,
+    MachineLook,
+    ModelFacts,
+    Observation,
+    Probe,
+)
 
 __all__ = [
     "HEALTHY",
@@ -24,6 +32,8 @@ __all__ = [
     "Diagnosis",
     "Evidence",
     "Finding",
+    "LanguageEvidence",
+    "LanguageFacts",
     "Look",
     "MachineLook",
     "ModelEvidence",

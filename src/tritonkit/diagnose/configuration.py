@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from tritonkit.diagnose.snapshot import ModelFacts
+from tritonkit.diagnose.snapshot import LanguageFacts, ModelFacts
 
-__all__ = ["Role", "facts_of", "roles_of"]
+__all__ = ["DEFAULTS", "Role", "facts_of", "roles_of"]
 
 Role: TypeAlias = Literal["before", "network", "after"]
 
 _BEFORE = ("decode", "tokenize", "preprocess", "pre_process")
 _AFTER = ("top_k", "pool", "postprocess", "post_process")
 _FEW = 3
+DEFAULTS = {"max_sequences": 32, "max_batched_tokens": 256}
+"""Of the backend `llm`, where a configuration is silent (`llm_config.py` there; a test holds them alike)."""
 
 
 def facts_of(config: Any) -> ModelFacts:
@@ -33,7 +35,18 @@ def facts_of(config: Any) -> ModelFacts:
         ),
         caches=config.response_cache.enable,
         steps=tuple(dict.fromkeys(s.model_name for s in config.ensemble_scheduling.step)),
+        language=_language(config) if config.backend == "llm" else None,
     )
+
+
+def _language(config: Any) -> LanguageFacts:
+    """What is no number cannot be served, so a model that is has numbers."""
+
+    def number(key: str) -> int:
+        return int(config.parameters[key].string_value or DEFAULTS[key])
+
+    static = config.parameters["batching"].string_value == "static"
+    return LanguageFacts(number("max_sequences"), number("max_batched_tokens"), static)
 
 
 def roles_of(ensemble: ModelFacts, facts: Mapping[str, ModelFacts]) -> dict[str, Role]:

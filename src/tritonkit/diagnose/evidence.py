@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from tritonkit.client import ModelStatistics
 from tritonkit.diagnose.configuration import Role, roles_of
+from tritonkit.diagnose.language_evidence import LanguageEvidence, language_evidence
 from tritonkit.diagnose.machine_evidence import MachineEvidence, machine_evidence
 from tritonkit.diagnose.snapshot import Look, ModelFacts, Observation
 
@@ -34,6 +35,8 @@ class ModelEvidence:
         runs_before: since it was loaded, until the window; 0 where it was loaded within it.
         lookups, hits: of the response cache.
         sizes: runs by batch size.
+        language: of a language model, whose requests share one running batch: to Triton a request is a short run and
+            its answer is nobody's time, so of the above only counts of requests say anything.
     """
 
     address: str
@@ -60,6 +63,7 @@ class ModelEvidence:
     lookups: int = 0
     hits: int = 0
     sizes: Mapping[int, int] = field(default_factory=dict)
+    language: LanguageEvidence | None = None
 
     @property
     def name(self) -> str:
@@ -102,15 +106,17 @@ class ServerEvidence:
 
     @property
     def server_ms(self) -> float | None:
-        """The mean time of a request in the server."""
-        times = [(e.rate_per_s, e.server_ms) for e in self.entries if e.server_ms is not None]
+        """The mean time of a request in the server, language models left out."""
+        known = [e for e in self.entries if e.facts.language is None]
+        times = [(e.rate_per_s, e.server_ms) for e in known if e.server_ms is not None]
         whole = sum(rate for rate, _ in times)
         return sum(rate * ms for rate, ms in times) / whole if whole else None
 
     @property
     def compute_ms(self) -> float:
         """What all runs for a mean request take, one after the other."""
-        own = [(e.compute_ms or 0.0) * (e.runs_per_s > 0) for e in self.parts]
+        known = [e for e in self.parts if e.facts.language is None]
+        own = [(e.compute_ms or 0.0) * (e.runs_per_s > 0) for e in known]
         return sum(own)
 
 
@@ -127,6 +133,12 @@ class Evidence:
         """Requests of others than ourselves."""
         own = sum(each.probes / max(each.seconds, 1e-9) for each in self.servers)
         return max(0.0, sum(each.rate_per_s for each in self.servers) - own)
+
+    @property
+    def running(self) -> float:
+        """Sequences of language models that run, on average; one may outlast the window."""
+        every = [part.language for server in self.servers for part in server.parts]
+        return sum(each.running for each in every if each is not None)
 
 
 def evidence_of(seen: Observation) -> Evidence:
@@ -217,6 +229,9 @@ def _model(
         runs_before=_runs_before(first, pairs[-1][2]),
         lookups=int(more("cache_hit_count") + more("cache_miss_count")), hits=int(more("cache_hit_count")),
         sizes=_sizes(first, pairs[-1][2]),
+        language=language_evidence([
+            (look.at_s, look.language[name]) for look in looks if look.language and name in look.language
+        ]),
     )  # fmt: skip
 
 

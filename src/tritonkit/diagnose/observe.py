@@ -22,7 +22,7 @@ from tritonkit.diagnose.machine import (
     look_at_machine,
     server_processes,
 )
-from tritonkit.diagnose.metrics import read_metrics
+from tritonkit.diagnose.metrics import Metrics, read_metrics
 from tritonkit.diagnose.snapshot import Look, ModelFacts, Observation, Probe
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError
 from tritonkit.machine import cores
@@ -194,25 +194,26 @@ class Watcher:
     def _look(self, address: str) -> Look:
         pid = self._pids.get(address)
         machine = None if pid is None else look_at_machine(pid, cores())
-        pending, rejected = self._metrics_of(address)
+        read = self._metrics_of(address)
         try:
             counters = _together(self._clients[address].statistics(""))
         except ClientError as error:
             said = f"{type(error).__name__}: {error.found}"
             return Look(address, time.monotonic(), machine=machine, error=said)
-        return Look(address, time.monotonic(), counters, pending, rejected, machine)
+        at_s = time.monotonic()
+        if read is None:
+            return Look(address, at_s, counters, machine=machine)
+        return Look(address, at_s, counters, read.pending, read.rejected, read.language, machine)
 
-    def _metrics_of(
-        self, address: str
-    ) -> tuple[Mapping[str, float] | None, Mapping[str, float] | None]:
+    def _metrics_of(self, address: str) -> Metrics | None:
         metrics = self._metrics.get(address)
         if metrics is None:
-            return None, None
+            return None
         try:
             return read_metrics(metrics)
         except (OSError, ValueError) as error:
             self._notes[f"no metrics from {metrics}: {error}"] = None
-            return None, None
+            return None
 
     def _send(self, address: str) -> None:
         """A round trip without a model, and a request for the model, again and again."""

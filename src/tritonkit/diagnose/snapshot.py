@@ -7,7 +7,33 @@ from dataclasses import dataclass, field
 
 from tritonkit.client import ModelStatistics
 
-__all__ = ["Look", "MachineLook", "ModelFacts", "Observation", "Probe", "ProcessLook"]
+__all__ = [
+    "LanguageFacts", "LanguageLook", "Look", "MachineLook", "ModelFacts", "Observation", "Probe", "ProcessLook",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageFacts:
+    """What the configuration of a language model of the backend `llm` says: sequences in the running batch, tokens of
+    a step, and whether a batch runs until its last sequence has ended."""
+
+    max_sequences: int
+    max_batched_tokens: int
+    static: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageLook:
+    """A language model's metrics, all versions together.
+
+    Args:
+        gauges: by name without `tritonkit_llm_`.
+        counters: since the model was loaded, by name and the value of its own label, "" where it has none; the
+            buckets of a histogram are labelled by their upper bound in seconds.
+    """
+
+    gauges: Mapping[str, float]
+    counters: Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +47,7 @@ class ModelFacts:
         open_axes: names of inputs whose shape may differ from request to request.
         caches: whether it uses the response cache.
         steps: of an ensemble, in order.
+        language: of a language model.
     """
 
     name: str
@@ -33,6 +60,7 @@ class ModelFacts:
     open_axes: tuple[str, ...] = ()
     caches: bool = False
     steps: tuple[str, ...] = ()
+    language: LanguageFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +113,7 @@ class Look:
         models: counters by model, all versions together.
         pending: requests that wait, by model; None where its metrics are not read.
         rejected: requests refused by a full queue since ever, likewise.
+        language: metrics of language models, likewise.
         error: why there are no counters.
     """
 
@@ -93,6 +122,7 @@ class Look:
     models: Mapping[str, ModelStatistics] = field(default_factory=dict)
     pending: Mapping[str, float] | None = None
     rejected: Mapping[str, float] | None = None
+    language: Mapping[str, LanguageLook] | None = None
     machine: MachineLook | None = None
     error: str = ""
 

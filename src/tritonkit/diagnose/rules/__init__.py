@@ -19,6 +19,13 @@ from tritonkit.diagnose.rules.batching import (
     shapes_differ,
 )
 from tritonkit.diagnose.rules.host import memory, oversubscribed_cores, shared_memory, throttled
+from tritonkit.diagnose.rules.language import (
+    kv_cache_full,
+    large_prefills,
+    places_taken,
+    slow_decode,
+    static_batching,
+)
 from tritonkit.diagnose.rules.queue import rate_above_capacity, too_few_instances
 from tritonkit.diagnose.rules.runs import (
     cache_misses,
@@ -47,6 +54,11 @@ RULES: Mapping[str, Rule] = {
     "gil": gil,
     "oversubscribed-cores": oversubscribed_cores,
     "network-or-client": network_or_client,
+    "static-batching": static_batching,
+    "kv-cache-full": kv_cache_full,
+    "places-taken": places_taken,
+    "large-prefills": large_prefills,
+    "slow-decode": slow_decode,
     "cache-misses": cache_misses,
     "queue-delay-too-long": queue_delay_too_long,
     "shapes-differ": shapes_differ,
@@ -61,6 +73,13 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+def _unseen(evidence: Evidence) -> list[str]:
+    """Language models whose metrics no server told."""
+    parts = [part for server in evidence.servers for part in server.parts]
+    told = {part.name for part in parts if part.language is not None}
+    return sorted({part.name for part in parts if part.facts.language} - told)
+
+
 def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:
     """Ask every rule.
 
@@ -73,6 +92,10 @@ def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:
         for finding in sorted(rule(evidence, target_ms), key=lambda each: -each.share)
     ]
     notes = list(evidence.notes)
-    if not evidence.traffic_per_s:
+    for name in _unseen(evidence):
+        notes.append(
+            f"{name} is a language model: nothing is seen of it without its server's metrics (--metrics)"
+        )
+    if not evidence.traffic_per_s and not evidence.running:
         notes.append("no requests but our own came: what only load shows cannot be seen")
     return Diagnosis(tuple(findings), tuple(notes))

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence
+from tritonkit.diagnose.language_evidence import LanguageEvidence
+from tritonkit.diagnose.snapshot import LanguageFacts
 
-__all__ = ["BUSY", "at_stake", "full", "grows", "may_add", "parts", "runs_alone", "waits"]
+__all__ = [
+    "BUSY",
+    "at_stake",
+    "full",
+    "grows",
+    "languages",
+    "may_add",
+    "parts",
+    "runs_alone",
+    "waits",
+]
 
 BUSY = 0.7
 """Of the instances' time: in a queue with one server (M/M/1) requests wait more than twice a run from here on."""
@@ -19,12 +31,23 @@ _ALONE = 1.2
 
 
 def parts(evidence: Evidence) -> Iterator[tuple[ServerEvidence, ModelEvidence]]:
-    """Every model that ran, with its server."""
+    """Every model that ran, with its server; language models, of which Triton's runs say nothing, left out."""
     for server in evidence.servers:
         for model in server.parts:
             known = (model.compute_ms, model.queue_ms, model.requests_per_run)
-            if model.runs_per_s and None not in known:
+            if model.runs_per_s and None not in known and model.facts.language is None:
                 yield server, model
+
+
+def languages(
+    evidence: Evidence,
+) -> Iterator[tuple[ServerEvidence, ModelEvidence, LanguageFacts, LanguageEvidence]]:
+    """Every language model that answered, with its server."""
+    for server in evidence.servers:
+        for model in server.parts:
+            facts, seen = model.facts.language, model.language
+            if facts is not None and seen is not None and seen.busy:
+                yield server, model, facts, seen
 
 
 def waits(model: ModelEvidence) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tritonkit.diagnose.evidence import Evidence
 from tritonkit.diagnose.finding import Finding
 from tritonkit.diagnose.machine_evidence import MachineEvidence
-from tritonkit.diagnose.rules.common import at_stake, parts
+from tritonkit.diagnose.rules.common import BUSY, at_stake, languages, parts
 
 __all__ = ["memory", "oversubscribed_cores", "shared_memory", "throttled"]
 
@@ -111,9 +111,14 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
     """
     for address, machine in _machines(evidence):
         ran = [part for server, part in parts(evidence) if server.address == address]
-        if not any(at_stake(part, target_ms) for part in ran):
+        engines = [
+            seen.busy for server, _, _, seen in languages(evidence) if server.address == address
+        ]
+        if not (
+            any(at_stake(part, target_ms) for part in ran) or max(engines, default=0.0) >= BUSY
+        ):
             continue
-        busy = sum(part.busy for part in ran)
+        busy = sum(part.busy for part in ran) + sum(engines)
         runnable, waiting, others = machine.runnable, machine.waiting, machine.other_runnable
         if not runnable or waiting is None or others is None:
             continue

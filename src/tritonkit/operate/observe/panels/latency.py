@@ -61,7 +61,8 @@ LATENCY = Section(
                 ),
             ),
             "From a request's arrival in Triton to its answer, queue included; the mean, by model. Triton has no "
-            "histogram, and its summaries cost a third of the throughput (server#8561): percentiles are the gateway's.",
+            "histogram, and its summaries cost a third of the throughput (server#8561): percentiles are the gateway's. "
+            "Of a language model it is only the way into its queue: its own panels have the rest.",
             "Where it grows, queue and run below say which of the two it is.",
             Need.traffic,
         ),

@@ -1,0 +1,73 @@
+"""A language model and its callers, for the provocations of `tritonkit diagnose`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.python_backends.llm_network import WORDS
+from tests.server.test_llm import write_served
+from tritonkit.client import Client
+from tritonkit.errors import ClientError
+from tritonkit.serve import Endpoint, serve
+
+__all__ = ["Speaker", "language_model", "speakers"]
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A caller who reads whole answers of so many tokens, to prompts of so many."""
+
+    tokens: int
+    prompt: int = 1
+
+
+@contextlib.contextmanager
+def language_model(repository: Path, project: Path, **parameters: str) -> Iterator[Endpoint]:
+    """A server of one, called `m`; by default with room for many, and nothing kept for equal beginnings."""
+    told = {
+        "context": "4096",
+        "cache_mib": "8",
+        "threads": "1",
+        "prefix_cache": "false",
+    } | parameters
+    write_served(repository / "m", **told)
+    with serve(repository, grpc_port=0, metrics_port=0, root=project) as endpoint:
+        yield endpoint
+
+
+@contextlib.contextmanager
+def speakers(address: str, *callers: Speaker) -> Iterator[None]:
+    """These callers, each of whom asks again when the answer is over; they leave at the end of the block."""
+    ended = threading.Event()
+
+    def call(number: int, caller: Speaker) -> None:
+        words = [WORDS[10 + (number + place) % 150] for place in range(caller.prompt)]
+        asked: dict[str, Any] = {
+            "text": " ".join(words),
+            "max_tokens": caller.tokens,
+            "ignore_eos": True,
+        }
+        with Client(address, retry=None, breaker=None) as client:
+            while not ended.is_set():
+                with (
+                    contextlib.suppress(ClientError),
+                    client.model("m").stream(inputs=asked, timeout_s=600) as replies,
+                ):
+                    for _ in replies:
+                        if ended.is_set():
+                            break
+
+    threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in enumerate(callers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
