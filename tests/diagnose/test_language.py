@@ -46,7 +46,7 @@ def test_counters_are_rates_and_gauges_are_means() -> None:
     assert found.prompt_tokens_per_s == pytest.approx(1000)
     assert found.prompt_tokens_per_step == pytest.approx(50)
     assert (found.decode_ms, found.prefill_ms) == (pytest.approx(5), pytest.approx(10))
-    assert found.prefill_share == pytest.approx(0.2)
+    assert found.prefill_share == pytest.approx(1 / 3)
     assert found.busy == pytest.approx(0.6)
     assert (found.paused, found.refused, found.ended) == (2, 4, 24)
     assert found.first_ms == pytest.approx(200)

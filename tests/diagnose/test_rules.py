@@ -64,7 +64,7 @@ ALONE: dict[str, list[ServerEvidence]] = {
     "static-batching": [server(language(static=True, running=1.0, waiting=4.0))],
     "kv-cache-full": [server(language(running=8.0, stalled=4.0, cache=0.9, paused=10))],
     "places-taken": [server(language(running=8.0, waiting=6.0, cache=0.4, refused=2))],
-    "large-prefills": [server(language(prefill_ms=300.0, prefill_share=0.2, prompt_tokens_per_step=500.0))],
+    "large-prefills": [server(language(prefill_ms=300.0, prefill_share=0.5, prompt_tokens_per_step=500.0))],
     "slow-decode": [server(language(decode_ms=80.0, between_ms=85.0, prefill_ms=90.0))],
     "decoding": [part("before")],
     "model-execution": [part("network")],
@@ -195,22 +195,22 @@ def test_a_language_model_that_runs_well_is_healthy() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"static": True, "running": 7.5, "waiting": 4.0, "cache": 0.9},  # no place is free
+        {"static": True, "running": 1.0, "waiting": 0.2},
         {"running": 3.0, "waiting": 4.0},  # places are, and nobody says that batches are static
         {"running": 8.0, "waiting": 0.2},
         {"cache": 0.97},  # full, and nobody waits for it
         {"running": 8.0, "stalled": 3.0, "cache": 0.3},  # left out for want of tokens in a step
-        {"prefill_ms": 300.0, "prefill_share": 0.01, "prompt_tokens_per_step": 500.0},
+        {"prefill_ms": 300.0, "prefill_share": 0.1, "prompt_tokens_per_step": 500.0},
         {
             "prefill_ms": 300.0,
-            "prefill_share": 0.2,
+            "prefill_share": 0.5,
             "prompt_tokens_per_step": 500.0,
             "running": 1.0,
         },
         {
             "prefill_ms": 45.0,
             "decode_ms": 10.0,
-            "prefill_share": 0.2,
+            "prefill_share": 0.5,
         },  # within what a token may take
         {"decode_ms": 80.0, "between_ms": 85.0, "prefill_ms": 90.0, "busy": 0.4},
     ],
@@ -222,8 +222,23 @@ def test_rules_of_language_models_do_not_fire_close_by(changed: dict[str, Any]) 
 
 def test_a_full_cache_wants_no_more_sequences() -> None:
     """Requests wait for a place, and the cache is what is short."""
-    full = language(running=8.0, waiting=6.0, stalled=3.0, cache=0.95, paused=30)
-    assert [each.cause for each in found(server(full)).findings] == ["kv-cache-full"]
+    for more in ({"stalled": 3.0, "paused": 30}, {}):
+        full = language(running=8.0, waiting=6.0, cache=0.95, **more)
+        assert [each.cause for each in found(server(full)).findings] == ["kv-cache-full"]
+        full = language(static=True, running=8.0, waiting=6.0, cache=0.3, **more)
+        assert "static-batching" not in {each.cause for each in found(server(full)).findings}
+
+
+def test_prompts_in_every_step_hold_up_tokens_too() -> None:
+    """Nothing to compare with: longer than a token may take is enough."""
+    always = language(
+        prefill_ms=300.0, prefill_share=1.0, decode_ms=None, prompt_tokens_per_step=500.0
+    )
+    assert found(server(always)).verdict == "large-prefills"
+    assert (
+        found(server(replace(always, language=replace(always.language, between_ms=None)))).verdict
+        == "healthy"
+    )
 
 
 def test_more_sequences_are_as_many_as_the_cache_has_room_for() -> None:
@@ -239,6 +254,12 @@ def test_threads_of_an_engine_that_wait_for_cores() -> None:
     crowded = machine(server_cores=0.5, runnable=2.0, other_runnable=8.0, psi_cpu=0.99)
     causes = [each.cause for each in found(server(slow, machine=crowded)).findings]
     assert causes == ["oversubscribed-cores", "slow-decode"]
+
+
+def test_the_way_to_a_language_model_is_held_against_its_first_token() -> None:
+    """Of Triton's times of it nothing counts."""
+    assert found(server(language(first_ms=60.0), trip_ms=20.0)).verdict == "healthy"
+    assert found(server(language(first_ms=15.0), trip_ms=20.0)).verdict == "network-or-client"
 
 
 def test_a_language_model_without_metrics_says_so() -> None:

@@ -390,10 +390,10 @@ CASES: tuple[Case, ...] = (
     Case("places-taken", "twelve callers of four places, and a cache that is nearly empty",
          "running and waiting sequences, the cache's use", spoken(*[Speaker(600)] * 12, max_sequences="4"),
          of_model=True),
-    Case("large-prefills", "three callers of long answers beside five of long prompts, with steps of 4096 tokens; a"
-         " token may take 5 ms", "time of steps with and without prompts",
-         spoken(*[Speaker(2000)] * 3, *[Speaker(2, prompt=4000)] * 5, max_batched_tokens="4096", context="8192",
-                cache_mib="8"), target_ms=5.0, of_model=True),
+    Case("large-prefills", "three callers of long answers beside two of prompts of 8000 tokens, with steps of as"
+         " many; a token may take 5 ms", "time of steps with and without prompts",
+         spoken(*[Speaker(2000)] * 3, *[Speaker(1, prompt=8000)] * 2, max_batched_tokens="8192", context="8192"),
+         target_ms=5.0, of_model=True),
     Case("slow-decode", "two callers of long answers, where a token may take 0.1 ms",
          "the engine's time, steps, time between tokens", spoken(*[Speaker(2000)] * 2), target_ms=0.1, of_model=True),
     Case("cache-misses", "the response cache is on, and no two requests are the same", "lookups and hits",

@@ -113,6 +113,12 @@ class ServerEvidence:
         return sum(rate * ms for rate, ms in times) / whole if whole else None
 
     @property
+    def first_token_ms(self) -> float | None:
+        """The mean time to the first token of its slowest language model."""
+        seen = [part.language for part in self.parts if part.language is not None]
+        return max((each.first_ms for each in seen if each.first_ms is not None), default=None)
+
+    @property
     def compute_ms(self) -> float:
         """What all runs for a mean request take, one after the other."""
         known = [e for e in self.parts if e.facts.language is None]

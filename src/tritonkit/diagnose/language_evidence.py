@@ -26,7 +26,7 @@ class LanguageEvidence:
         ended, refused: requests, and those of them for which there was no room to wait.
         busy: the part of the time in which the engine made steps.
         decode_ms, prefill_ms: of a step with one token for each sequence; of one that computed prompts too; means,
-            None where there was none. prefill_share: the part of the steps that were of the second kind.
+            None where there was none. prefill_share: the part of their time that went to the second kind.
         prompt_tokens_per_step: of such a step; what was in the prefix cache counts too.
         first_ms: from a request to its first token, the mean.
         between_ms, between_p95_ms: between two tokens of a sequence, the median and the 95th percentile, interpolated
@@ -79,7 +79,7 @@ def language_evidence(looks: Sequence[tuple[float, LanguageLook]]) -> LanguageEv
         busy=min(1.0, (prefill_s + decode_s) / seconds),
         decode_ms=1e3 * decode_s / decode if decode else None,
         prefill_ms=1e3 * prefill_s / prefill if prefill else None,
-        prefill_share=prefill / (prefill + decode) if prefill + decode else 0.0,
+        prefill_share=prefill_s / (prefill_s + decode_s) if prefill_s + decode_s else 0.0,
         prompt_tokens_per_step=prompt_tokens / prefill if prefill else None,
         first_ms=1e3 * rise("first_token_seconds_sum") / begun if begun else None,
         between_ms=_quantile(between, 0.5), between_p95_ms=_quantile(between, 0.95),

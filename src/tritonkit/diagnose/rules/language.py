@@ -9,13 +9,14 @@ from tritonkit.diagnose.evidence import Evidence
 from tritonkit.diagnose.finding import Finding
 from tritonkit.diagnose.language_evidence import LanguageEvidence
 from tritonkit.diagnose.rules.common import FULL, languages
+from tritonkit.diagnose.snapshot import LanguageFacts
 
 __all__ = ["kv_cache_full", "large_prefills", "places_taken", "slow_decode", "static_batching"]
 
 _WAITING = 0.5
 _FREE_PLACES, _TAKEN = 0.8, 0.8
-_CACHE_FULL, _CACHE_ROOM = 0.8, 0.75
-_PREFILL_SHARE, _PREFILL_TIMES = 0.05, 3.0
+_CACHE_FULL, _PAUSES_PER_S = 0.75, 0.2
+_PREFILL_SHARE, _PREFILL_TIMES = 0.2, 3.0
 _LEAST_BATCHED = 32
 
 
@@ -44,19 +45,21 @@ def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A language model's cache of keys and values is full, and sequences have to wait for it: they pause in the middle
     of their answers, or steps leave them out.
 
-    "Full" is 80 % on average, for a sequence that gives way leaves its blocks free for a moment; steps leave out half a
-    sequence on average, or one pauses at least once a second.
+    "Full" is 75 % on average, for a sequence that ends or gives way leaves its blocks free for a moment; steps leave
+    out half a sequence on average, or one pauses in five seconds, or requests wait for a place, and more places would
+    find no room.
     """
-    for server, model, _, seen in languages(evidence):
+    for server, model, facts, seen in languages(evidence):
         paused_per_s = seen.paused / max(server.seconds, 1e-9)
-        if seen.cache < _CACHE_FULL or (seen.stalled < _WAITING and paused_per_s < 1):
+        held_up = seen.stalled >= _WAITING or paused_per_s >= _PAUSES_PER_S
+        if seen.cache < _CACHE_FULL or not (held_up or _queues(facts, seen)):
             continue
         served = max(1.0, seen.running - seen.stalled)
         times = (seen.running + seen.waiting) / served
         yield Finding(
-            "kv-cache-full", model.name, max(seen.stalled, 0.5) / max(seen.running, 1.0),
+            "kv-cache-full", model.name, _held_share(seen),
             (f"its cache is {seen.cache:.0%} full, and of {seen.running:.1f} running sequences a step leaves out"
-             f" {seen.stalled:.1f}",
+             f" {seen.stalled:.1f}; {seen.waiting:.1f} requests wait for a place",
              f"sequences that had begun to answer paused {seen.paused} times ({paused_per_s:.1f} a second)",
              *_queue(seen)),
             "a larger serving.generation.cache_mib; or keys and values as u8 (serving.parameters:"
@@ -70,12 +73,11 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Requests wait for a place in a language model's running batch, which has `max_sequences` already, and the cache
     has room.
 
-    "Wait" is half a request on average, "has" 80 % of the places, and there is room where at most three quarters of the
-    cache are used.
+    "Wait" is half a request on average, "has" 80 % of the places, and there is room where less than three quarters of
+    the cache are used.
     """
     for _, model, facts, seen in languages(evidence):
-        taken = seen.running >= _TAKEN * facts.max_sequences
-        if not taken or seen.waiting < _WAITING or seen.cache > _CACHE_ROOM:
+        if not _queues(facts, seen) or seen.cache >= _CACHE_FULL:
             continue
         room = math.floor(0.9 * seen.running / max(seen.cache, 1e-3))
         wanted = max(facts.max_sequences + 1, min(math.ceil(seen.running + seen.waiting), room))
@@ -91,13 +93,14 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Prompts hold up the tokens of others: a step that computes prompts takes three times as long as one that does
-    not, longer than a token may, and one step in twenty is of that kind.
+    not, longer than a token may, and such steps are a fifth of the engine's time.
 
-    It fires where two sequences or more run, on average 1.5: for one alone nobody waits.
+    It fires where two sequences or more run, on average 1.5: for one alone nobody waits. Where every step computes
+    prompts there is nothing to compare with, and longer than a token may is enough.
     """
     for _, model, facts, seen in languages(evidence):
-        prefill, decode = seen.prefill_ms, seen.decode_ms
-        if prefill is None or decode is None or seen.running < 1.5:
+        prefill, decode = seen.prefill_ms, seen.decode_ms or 0.0
+        if prefill is None or seen.between_ms is None or seen.running < 1.5:
             continue
         if seen.prefill_share < _PREFILL_SHARE or prefill < max(_PREFILL_TIMES * decode, target_ms):
             continue
@@ -108,8 +111,8 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         yield Finding(
             "large-prefills", model.name, 1 - decode / prefill,
-            (f"a step that computes prompts takes {prefill:.0f} ms, others {decode:.1f} ms;"
-             f" {seen.prefill_share:.0%} of the steps do",
+            (f"a step that computes prompts takes {prefill:.0f} ms" + (f", others {decode:.1f} ms" if decode else ""),
+             f"{seen.prefill_share:.0%} of the engine's time are such steps, in which others get one token each",
              f"such a step has about {tokens:.0f} tokens of prompts; max_batched_tokens is {facts.max_batched_tokens}",
              *_pace(seen)),
             f"serving.generation.max_batched_tokens {wanted}: a prompt takes more steps, and others go on between them",
@@ -145,6 +148,17 @@ def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             f"twice as fast, a token would come after {between - decode / 2:.1f} ms in place of {between:.1f} ms (half"
             " of a step)",
         )  # fmt: skip
+
+
+def _queues(facts: LanguageFacts, seen: LanguageEvidence) -> bool:
+    """Whether requests wait because all places are taken."""
+    return seen.waiting >= _WAITING and seen.running >= _TAKEN * facts.max_sequences
+
+
+def _held_share(seen: LanguageEvidence) -> float:
+    """Of all that is in the model, what waits for the cache; at least what the rule asks for."""
+    every = max(seen.running + seen.waiting, 1.0)
+    return min(1.0, max(_WAITING, seen.stalled + seen.waiting) / every)
 
 
 def _waiting_share(seen: LanguageEvidence) -> float:

@@ -70,7 +70,7 @@ def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]
     On one machine such a call takes under 1 ms, within a data center about as much.
     """
     for server in evidence.servers:
-        trip, inside = server.trip_ms, server.server_ms or 0.0
+        trip, inside = server.trip_ms, server.server_ms or server.first_token_ms or 0.0
         if trip is not None and trip >= _WAY_MS and trip >= _WAY_SHARE * (trip + inside):
             yield Finding(
                 "network-or-client", server.address, trip / (trip + inside),
