@@ -62,7 +62,7 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
 
     slo = parse_slo(options.slo) if options.slo else Slo({})
     load = open_load(options, slo)
-    search: RateSearch | None = None
+    search: RateSearch[OpenReport] | None = None
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
     with Generator(project, options.models, addresses) as generator:
         if options.find:
@@ -111,7 +111,7 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
     )  # fmt: skip
 
 
-def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch:
+def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[OpenReport]:
     from tritonkit.measure.openloop import find_rate
 
     load = open_load(options, slo)
@@ -129,7 +129,7 @@ def _say(trial: Trial) -> None:
     note(f"  {trial.rate_per_s:9.1f}/s: {tail}: {verdict}{late}")
 
 
-def _end(report: OpenReport | None, search: RateSearch | None, slo: Slo) -> None:
+def _end(report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: Slo) -> None:
     """Say what was missed, and the exit code."""
     from tritonkit.measure.openloop import INTERRUPTED
 
@@ -185,7 +185,7 @@ def _cells(times: Times | None) -> list[str]:
 
 
 def _write(
-    folder: Path, report: OpenReport | None, search: RateSearch | None, slo: Slo,
+    folder: Path, report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: Slo,
     options: OpenOptions, addresses: Sequence[str],
 ) -> None:  # fmt: skip
     """report.html, report.json, seconds.csv and counters.csv."""

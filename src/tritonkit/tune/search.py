@@ -342,7 +342,7 @@ class Search:
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        trial = Trial.of(report, rate, self.slo.tightest[0])
+        trial = Trial.of(report, rate, self.slo)
         self._saw(point, trial)
         if trial.holds:
             self._reports[point] = report

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from tritonkit.errors import ClientError
 from tritonkit.machine import cores
 from tritonkit.measure.openloop.arrivals import Arrivals
-from tritonkit.measure.openloop.results import OpenReport
-from tritonkit.measure.openloop.run import Generator, OpenLoad
+from tritonkit.measure.openloop.run import OpenLoad
 from tritonkit.measure.openloop.sender import INTERRUPTED
 from tritonkit.measure.openloop.slo import Slo
 
-__all__ = ["RateSearch", "Trial", "find_rate"]
+__all__ = ["RateSearch", "Trial", "TrialReport", "Trials", "find_rate"]
 
 _PROBE_PER_S, _PROBE_S = 10.0, 2.0
 _LEAST_PER_S = 0.5
@@ -24,6 +23,57 @@ _FEWEST = 10
 _TAIL = 5
 """Answers above the target's percentile that a trial should see, at its rate."""
 _MOST_TRIALS = 40
+
+
+class TrialReport(Protocol):
+    """What the search reads of a run's report."""
+
+    @property
+    def duration_s(self) -> float:
+        """That was counted."""
+
+    @property
+    def cpu_shares(self) -> tuple[float, ...]:
+        """Processor time of each of the generator's processes, of one core."""
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """A line for each target that was missed."""
+
+    @property
+    def invalid(self) -> tuple[str, ...]:
+        """Why its figures say more of the generator than of the server."""
+
+    @property
+    def ended(self) -> str:
+        """Why it ended early, if so."""
+
+    @property
+    def error_rate(self) -> float:
+        """Of the worst model, 0 to 1."""
+
+    def tail_ms(self, slo: Slo) -> float | None:
+        """At the target's highest percentile, of the slowest model; None without a right answer."""
+
+    def mean_ms(self) -> float | None:
+        """Of a request from when it was sent, all models alike; None without a right answer."""
+
+    def failures(self) -> Iterable[str]:
+        """What failures said."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+
+
+R = TypeVar("R", bound=TrialReport)
+R_co = TypeVar("R_co", bound=TrialReport, covariant=True)
+
+
+class Trials(Protocol[R_co]):
+    """What can run a load: the `Generator`, and that of language models."""
+
+    def run(self, load: OpenLoad) -> R_co:
+        """Send for the run's time, and wait for the answers."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +90,16 @@ class Trial:
     missed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, report: OpenReport, rate_per_s: float, percent: float) -> Trial:
-        """Of a run that was judged."""
-        tails = [s.latency.at(percent) for s in report.series if s.latency]
+    def of(cls, report: TrialReport, rate_per_s: float, slo: Slo) -> Trial:
+        """Of a run that was judged by this target."""
         return cls(
-            rate_per_s, report.duration_s, not report.missed, max(tails, default=None),
-            max(s.error_rate for s in report.series), not report.invalid, report.missed,
+            rate_per_s, report.duration_s, not report.missed, report.tail_ms(slo), report.error_rate,
+            not report.invalid, report.missed,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class RateSearch:
+class RateSearch(Generic[R]):
     """What the search found.
 
     Args:
@@ -69,7 +118,7 @@ class RateSearch:
     limited_by: str
     trials: tuple[Trial, ...]
     ended: str = ""
-    report: OpenReport | None = None
+    report: R | None = None
 
     @property
     def summary(self) -> str:
@@ -106,12 +155,12 @@ class _Ended(Exception):
     """The search is over before its end; its text says why."""
 
 
-class _Search:
+class _Search(Generic[R]):
     """Trials so far, and how the next is run."""
 
     def __init__(
         self,
-        generator: Generator,
+        generator: Trials[R],
         slo: Slo,
         load: OpenLoad,
         longest_s: float,
@@ -122,7 +171,7 @@ class _Search:
         self.least_per_s = max(_LEAST_PER_S, _FEWEST / longest_s)
         self.load = replace(load, slo=slo, give_up=True)
         self.trials: list[Trial] = []
-        self.reports: dict[float, OpenReport] = {}
+        self.reports: dict[float, R] = {}
 
     def holds(self, rate: float) -> bool:
         """Run one trial, at one more process where the generator was what limited."""
@@ -137,7 +186,7 @@ class _Search:
             report = self._run(rate)
         return not report.missed
 
-    def _run(self, rate: float) -> OpenReport:
+    def _run(self, rate: float) -> R:
         percent = self.slo.tightest[0]
         wanted_s = _TAIL / (1 - percent / 100) / rate
         duration_s = min(max(self.load.duration_s, wanted_s), self.longest_s)
@@ -146,7 +195,7 @@ class _Search:
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise _Ended(INTERRUPTED)
-        trial = Trial.of(report, rate, percent)
+        trial = Trial.of(report, rate, self.slo)
         self.trials.append(trial)
         self.say(trial)
         if trial.holds:
@@ -155,7 +204,7 @@ class _Search:
 
 
 def find_rate(
-    generator: Generator,
+    generator: Trials[R],
     slo: Slo,
     *,
     start_per_s: float | None = None,
@@ -166,7 +215,7 @@ def find_rate(
     arrivals: Arrivals | None = None,
     processes: int | None = None,
     say: Callable[[Trial], None] = lambda _: None,
-) -> RateSearch:
+) -> RateSearch[R]:
     """Double or halve until the target is met once and missed once, halve that range until it is as narrow as
     `precision`, then repeat at its lower end, and go down by `precision` while most repeats miss.
 
@@ -183,7 +232,7 @@ def find_rate(
         ClientError: the server does not answer, or the target is missed at any rate.
     """
     load = OpenLoad(1.0, trial_s, arrivals=arrivals or Arrivals(), processes=processes)
-    search = _Search(generator, slo, load, longest_s or 6 * trial_s, say)
+    search: _Search[R] = _Search(generator, slo, load, longest_s or 6 * trial_s, say)
     low, high, ended = 0.0, None, ""
     try:
         low, high = _bracket(search, start_per_s or _start(search), precision)
@@ -196,7 +245,7 @@ def find_rate(
     return _result(search, ended)
 
 
-def _start(search: _Search) -> float:
+def _start(search: _Search[R]) -> float:
     """Half of the rate of one caller."""
     load = replace(
         search.load, rate_per_s=_PROBE_PER_S, duration_s=_PROBE_S, give_up=False,
@@ -205,14 +254,14 @@ def _start(search: _Search) -> float:
     report = search.generator.run(load)
     if report.ended:
         raise _Ended(report.ended)
-    means = [s.service.mean for s in report.series if s.service]
-    if not means:
-        words = next((word for s in report.series for word in s.words), "no answer")
+    mean_ms = report.mean_ms()
+    if mean_ms is None:
+        words = next(iter(report.failures()), "no answer")
         raise ClientError("the first requests", found=words, wanted="a right answer")
-    return max(search.least_per_s, 500.0 / (sum(means) / len(means)))
+    return max(search.least_per_s, 500.0 / mean_ms)
 
 
-def _bracket(search: _Search, rate: float, precision: float) -> tuple[float, float | None]:
+def _bracket(search: _Search[R], rate: float, precision: float) -> tuple[float, float | None]:
     """A rate that held the target and one that missed it, close to each other; 0 where none held."""
     low, high = 0.0, None
     while high is None or not low:
@@ -232,7 +281,7 @@ def _bracket(search: _Search, rate: float, precision: float) -> tuple[float, flo
 
 
 def _confirmed(
-    search: _Search, low: float, high: float | None, repeats: int, precision: float
+    search: _Search[R], low: float, high: float | None, repeats: int, precision: float
 ) -> tuple[float, float | None]:
     """The first rate from `low` down at which most runs hold."""
     while low >= search.least_per_s:
@@ -245,7 +294,7 @@ def _confirmed(
     return 0.0, high
 
 
-def _result(search: _Search, ended: str) -> RateSearch:
+def _result(search: _Search[R], ended: str) -> RateSearch[R]:
     """The interval, of all trials that there were."""
     by_rate: dict[float, list[bool]] = {}
     for trial in search.trials:

@@ -26,7 +26,7 @@ _COLUMNS = 60
 
 def page(
     report: OpenReport, machine: Machine, written: str, *, title: str, slo: Slo | None = None,
-    search: RateSearch | None = None, command: str = "", local: bool = True,
+    search: RateSearch[Any] | None = None, command: str = "", local: bool = True,
 ) -> str:  # fmt: skip
     """The page: text that needs no other file and no address to be shown.
 
@@ -163,7 +163,7 @@ def _distribution(series: OpenSeries, limits: list[tuple[float, str]]) -> Column
     return columns(found_at, "ms", width=_WIDTH, limits=limits)
 
 
-def _search(search: RateSearch) -> dict[str, Any]:
+def _search(search: RateSearch[Any]) -> dict[str, Any]:
     percent, ms = search.slo.tightest
     points = sorted((t.rate_per_s, t.tail_ms) for t in search.trials if t.tail_ms is not None)
     return {

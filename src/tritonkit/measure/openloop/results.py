@@ -118,6 +118,25 @@ class OpenReport:
     counters: tuple[Mapping[str, Any], ...] = ()
     """The server's, second by second: see `counters.py`."""
 
+    @property
+    def error_rate(self) -> float:
+        """Of the worst model, 0 to 1."""
+        return max(each.error_rate for each in self.series)
+
+    def tail_ms(self, slo: Slo) -> float | None:
+        """At the target's highest percentile, of the slowest model; None without a right answer."""
+        percent = slo.tightest[0]
+        return max((s.latency.at(percent) for s in self.series if s.latency), default=None)
+
+    def mean_ms(self) -> float | None:
+        """Of a request from when it was sent, all models alike; None without a right answer."""
+        means = [each.service.mean for each in self.series if each.service]
+        return sum(means) / len(means) if means else None
+
+    def failures(self) -> list[str]:
+        """What failures said."""
+        return [word for each in self.series for word in each.words]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
