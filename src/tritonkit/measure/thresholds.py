@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from tritonkit.errors import SpecError, UsageError
+from tritonkit.measure.openloop.slo import Slo
 from tritonkit.spec.base import Strict
 from tritonkit.spec.document import nearest, read_document
 
@@ -20,6 +21,8 @@ __all__ = ["Limits", "ModelLimits", "Thresholds", "judge", "limits_for", "read_t
 
 _SHIPPED = ("digits", "sentences")
 """Models that the shipped file names, whether or not a project has them."""
+
+_POINTS = (50.0, 95.0, 99.0)
 
 Milliseconds = Annotated[float, Field(gt=0, strict=True)]
 
@@ -35,6 +38,24 @@ class Limits(Strict):
     """The most requests that may fail or be answered wrong, 0 to 1."""
     min_rate: Annotated[float, Field(ge=0, strict=True)] | None = None
     """Right answers per second, at least."""
+    ttft_p50_ms: Milliseconds | None = None
+    """Of a language model: half of the right answers begin within."""
+    ttft_p95_ms: Milliseconds | None = None
+    ttft_p99_ms: Milliseconds | None = None
+    itl_p50_ms: Milliseconds | None = None
+    """Of a language model: half of the pieces of its answers come within, after the one before."""
+    itl_p95_ms: Milliseconds | None = None
+    itl_p99_ms: Milliseconds | None = None
+
+    @property
+    def slo(self) -> Slo:
+        """The same as a target, without `min_rate`."""
+
+        def points(prefix: str) -> dict[float, float]:
+            found = {p: getattr(self, f"{prefix}p{p:g}_ms") for p in _POINTS}
+            return {percent: ms for percent, ms in found.items() if ms is not None}
+
+        return Slo(points(""), self.error_rate, points("ttft_"), points("itl_"))
 
 
 class ModelLimits(Limits):
@@ -91,14 +112,29 @@ def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
     return thresholds
 
 
-def limits_for(thresholds: Thresholds, model: str, tier: str | None = None) -> Limits:
+def limits_for(
+    thresholds: Thresholds, model: str, tier: str | None = None, *, language: bool = False
+) -> Limits:
     """The limits of a model: of the tier if one is named here, else those the file gives.
 
     A model the file does not name must answer without errors, in whatever time.
 
+    Args:
+        language: whether it is a language model, whose tokens can have limits.
+
     Raises:
-        UsageError: the file has no such tier.
+        UsageError: the file has no such tier, or limits of tokens for a model that has none.
     """
+    limits = _limits(thresholds, model, tier)
+    if not language and (limits.slo.ttft or limits.slo.itl):
+        raise UsageError(
+            f"the thresholds of model {model}", found="limits of its tokens, ttft or itl",
+            wanted="p50_ms, p95_ms, p99_ms, error_rate and min_rate, as it is no language model",
+        )  # fmt: skip
+    return limits
+
+
+def _limits(thresholds: Thresholds, model: str, tier: str | None) -> Limits:
     if tier is not None:
         if tier not in thresholds.tiers:
             raise UsageError(

@@ -58,7 +58,7 @@ class TrialReport(Protocol):
     def mean_ms(self) -> float | None:
         """Of a request from when it was sent, all models alike; None without a right answer."""
 
-    def failures(self) -> Iterable[str]:
+    def failed_words(self) -> Iterable[str]:
         """What failures said."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,9 +181,11 @@ class _Search(Generic[R]):
             )
         report = self._run(rate)
         while report.missed and report.invalid and len(report.cpu_shares) < cores():
-            more = len(report.cpu_shares) + 1
-            self.load = replace(self.load, processes=max(more, self.load.processes or 0))
+            used = len(report.cpu_shares)
+            self.load = replace(self.load, processes=max(used + 1, self.load.processes or 0))
             report = self._run(rate)
+            if len(report.cpu_shares) <= used:  # a generator that has one process
+                break
         return not report.missed
 
     def _run(self, rate: float) -> R:
@@ -256,7 +258,7 @@ def _start(search: _Search[R]) -> float:
         raise _Ended(report.ended)
     mean_ms = report.mean_ms()
     if mean_ms is None:
-        words = next(iter(report.failures()), "no answer")
+        words = next(iter(report.failed_words()), "no answer")
         raise ClientError("the first requests", found=words, wanted="a right answer")
     return max(search.least_per_s, 500.0 / mean_ms)
 

@@ -31,7 +31,7 @@ from tritonkit.measure.workloads import prepare
 from tritonkit.wire.request import Prepared as Encoder
 from tritonkit.wire.signature import ModelSignature
 
-__all__ = ["load_record", "main"]
+__all__ = ["end_with_parent", "load_record", "main"]
 
 _AHEAD_S: Final = 0.25
 """Between the fork and the first request: connections are made meanwhile."""
@@ -47,7 +47,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with_parent(os.getppid())
+    end_with_parent(os.getppid())
     requests: list[Prepared] = []
     for line in sys.stdin:
         asked = json.loads(line)
@@ -140,7 +140,7 @@ def _reason(file: Path, code: int) -> dict[str, Any]:
     return TritonkitError("the load generator", found=f"a process ended with {code}").to_dict()
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """See to it that this process ends with the one that made it, however that ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before
@@ -160,7 +160,7 @@ def _fork(
         return pid
     code = _FAILED
     try:
-        _end_with_parent(parent)
+        end_with_parent(parent)
         code = _MISSED if _send(asked, requests, folder, k, start) == MISSED else 0
     except TritonkitError as error:
         (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))

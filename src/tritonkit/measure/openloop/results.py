@@ -14,7 +14,10 @@ from tritonkit.measure.histogram import Histogram
 from tritonkit.measure.openloop.sender import Record
 from tritonkit.measure.openloop.slo import Slo
 
-__all__ = ["Interval", "OpenReport", "OpenSeries", "Second", "Times", "judge_slo", "times_of"]
+__all__ = [
+    "Interval", "OpenReport", "OpenSeries", "Second", "Times", "judge_slo", "series_of", "times_dict",
+    "times_of", "why_invalid",
+]  # fmt: skip
 
 POINTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 _SURE = 1.96
@@ -133,7 +136,7 @@ class OpenReport:
         means = [each.service.mean for each in self.series if each.service]
         return sum(means) / len(means) if means else None
 
-    def failures(self) -> list[str]:
+    def failed_words(self) -> list[str]:
         """What failures said."""
         return [word for each in self.series for word in each.words]
 
@@ -146,7 +149,7 @@ class OpenReport:
             "holds": not self.missed,
             "missed": list(self.missed),
             "ended": self.ended,
-            "generator": {"lag_ms": _plain(self.lag), "cpu_shares": list(self.cpu_shares)},
+            "generator": {"lag_ms": times_dict(self.lag), "cpu_shares": list(self.cpu_shares)},
             "series": [_series_dict(each) for each in self.series],
             "counters": [dict(each) for each in self.counters],
         }
@@ -161,8 +164,8 @@ def _series_dict(series: OpenSeries) -> dict[str, Any]:
         "error_rate": series.error_rate,
         "offered_per_s": series.offered_per_s,
         "rate_per_s": series.rate_per_s,
-        "latency_ms": _plain(series.latency),
-        "service_ms": _plain(series.service),
+        "latency_ms": times_dict(series.latency),
+        "service_ms": times_dict(series.service),
         "words": dict(series.words),
         "histogram": {
             "counts": series.histogram.counts(),
@@ -172,7 +175,8 @@ def _series_dict(series: OpenSeries) -> dict[str, Any]:
     }
 
 
-def _plain(times: Times | None) -> dict[str, Any] | None:
+def times_dict(times: Times | None) -> dict[str, Any] | None:
+    """Plain values for JSON."""
     if times is None:
         return None
     points = {f"p{percent:g}": asdict(each) for percent, each in times.percentiles.items()}
@@ -284,11 +288,17 @@ def judge_slo(series: OpenSeries, slo: Slo) -> list[str]:
 
 
 def why_invalid(
-    lag: Times, latency_p99_ms: float | None, cpu_shares: Sequence[float]
-) -> tuple[str, ...]:
-    """Whether the generator itself was what limited, and why that is said."""
+    lag: Times | None, latency_p99_ms: float | None, cpu_shares: Sequence[float],
+    todo: str = "give it more --processes",
+) -> tuple[str, ...]:  # fmt: skip
+    """Whether the generator itself was what limited, and why that is said.
+
+    Args:
+        lag: None in a closed loop, where nothing is due.
+        todo: what helps a process that is busy.
+    """
     reasons = []
-    late = lag.at(99.0)
+    late = lag.at(99.0) if lag else 0.0
     allowed = max(_LATE_MS, _LATE_SHARE * (latency_p99_ms or 0.0))
     if late > allowed:
         reasons.append(
@@ -297,7 +307,5 @@ def why_invalid(
         )
     for number, share in enumerate(cpu_shares, 1):
         if share > _BUSY:
-            reasons.append(
-                f"process {number} of the generator used {share:.0%} of a core: give it more --processes"
-            )
+            reasons.append(f"process {number} of the generator used {share:.0%} of a core: {todo}")
     return tuple(reasons)

@@ -34,7 +34,7 @@ from tritonkit.measure.openloop.results import (
 from tritonkit.measure.openloop.sender import INTERRUPTED, Record, Stop
 from tritonkit.measure.openloop.slo import Slo
 
-__all__ = ["Generator", "OpenLoad", "moments_of"]
+__all__ = ["Generator", "OpenLoad", "moments_of", "remote_error"]
 
 PER_PROCESS = 4000
 """Requests a second that one process of the generator is given: about half of what it can send."""
@@ -292,7 +292,7 @@ class Generator:
             )
         said: dict[str, Any] = json.loads(line)
         if "error" in said:
-            raise _error(said["error"])
+            raise remote_error(said["error"])
         return said
 
 
@@ -364,7 +364,7 @@ def _joined(records: Sequence[Record]) -> Record:
     )
 
 
-def _error(facts: dict[str, str]) -> TritonkitError:
+def remote_error(facts: dict[str, str]) -> TritonkitError:
     """An error of the generator's process, as one of this."""
     kind = getattr(errors, facts["error"], TritonkitError)
     made: TritonkitError = kind(
