@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.load_generation import (
+    GenerationOptions,
+    has_language_model,
+    load_language_model,
+)
 from tritonkit.cli.load_open import OpenOptions, open_load, run_open
-from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder, rate_per_s, seconds
+from tritonkit.cli.options import (
+    AnyServer,
+    AsJson,
+    Root,
+    project_folder,
+    rate_per_s,
+    refuse,
+    seconds,
+)
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
@@ -50,7 +62,9 @@ def command(
     slo: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="p99=20ms", help="Open loop: the target; percentiles, and errors=0.1%."
+            metavar="p99=20ms",
+            help="Open loop, and language models: the target; percentiles, errors=0.1%, of a language model "
+            "ttft_p99=500ms and itl_p99=50ms too.",
         ),
     ] = None,
     duration: Annotated[
@@ -114,6 +128,42 @@ def command(
             "--rest", help="Closed loop: half of the users call over HTTP/REST, for comparison."
         ),
     ] = False,
+    prompt_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTHS",
+            help="Language models: tokens of a prompt: N, A-B, lognormal:MEAN,SIGMA, or sharegpt (default).",
+        ),
+    ] = None,
+    output_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTHS", help="Language models: tokens of an answer, in the same way."
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Language models: a CSV file with prompt_tokens, output_tokens and, if known, seconds of each "
+            "request.",
+        ),
+    ] = None,
+    shared_prefix: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Language models: so many tokens, always the same, before each prompt.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Language models: an answer that takes longer has failed; 120s by default.",
+        ),
+    ] = None,
     address: AnyServer = None,
     http_address: Annotated[
         str | None,
@@ -133,10 +183,15 @@ def command(
 
     With --rate or --find-rate requests leave at their moments, as from callers who know nothing of each
     other, and latency counts from when each was due. Without, Locust's users each wait for an answer.
-    0 if all limits hold, 1 with a line for each that does not.
+    A language model gets streams of prompts and answers of drawn lengths, in either loop, and is judged by
+    its first tokens and the time between tokens too. 0 if all limits hold, 1 with a line for each that does not.
 
     Example: tritonkit load digits --rate 200 --duration 30s --slo p99=20ms
     """
+    of_language = {
+        "--prompt-tokens": prompt_tokens, "--output-tokens": output_tokens, "--trace": trace,
+        "--shared-prefix": shared_prefix, "--timeout": timeout,
+    }  # fmt: skip
     opened = {
         "--slo": slo, "--arrivals": arrivals, "--cv": cv, "--warm-up": warm_up,
         "--processes": processes, "--seed": seed,
@@ -147,22 +202,46 @@ def command(
     }  # fmt: skip
     project = project_folder(root)
     is_trace = arrivals is not None and arrivals not in _KINDS
+    steady = None if shape is ShapeName.steady else shape
+    if has_language_model(project, names, address):
+        refuse(
+            {
+                "--processes": processes, "--think-time": think_time, "--rest": rest or None,
+                "--http-address": http_address,
+            },
+            "a model that is no language model",
+        )  # fmt: skip
+        load_language_model(
+            project, address,
+            GenerationOptions(
+                model=names[0], rate_per_s=rate_per_s(rate), find=find, users=users,
+                duration_s=None if duration is None else seconds("--duration", duration, 0.001),
+                warm_s=None if warm_up is None else seconds("--warm-up", warm_up),
+                slo=tuple(slo or ()), arrivals=arrivals, cv=cv, shape=shape.value,
+                prompt_tokens=prompt_tokens, output_tokens=output_tokens, trace=trace,
+                shared_prefix=shared_prefix,
+                timeout_s=None if timeout is None else seconds("--timeout", timeout, 0.001),
+                tier=tier, thresholds=thresholds, seed=seed or 0,
+                report=None if report is None else report.resolve(), as_json=as_json,
+            ),
+        )  # fmt: skip
+        return
+    refuse(of_language, "a language model (docs/llm.md)")
     if rate is None and not find and not is_trace:
-        _refuse(opened, "--rate or --find-rate")
+        refuse(opened, "--rate or --find-rate")
         _closed_loop(
             project, names, users or 20, duration or "20s", tier, shape, think_time or "100ms",
             rest, address, http_address, thresholds, report, as_json,
         )  # fmt: skip
         return
-    _refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
+    refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
     if is_trace:
-        steady = None if shape is ShapeName.steady else shape
-        _refuse(
+        refuse(
             {"--cv": cv, "--warm-up": warm_up, "--shape": steady},
             "drawn arrivals, so not with a trace",
         )
     elif arrivals != "bursty":
-        _refuse({"--cv": cv}, "--arrivals bursty")
+        refuse({"--cv": cv}, "--arrivals bursty")
     _open_loop(
         project, address,
         OpenOptions(
@@ -224,13 +303,6 @@ def _closed_loop(
         note(f"reports: {report}")
     if outcome.missed:
         raise typer.Exit(1)
-
-
-def _refuse(given: Mapping[str, object], need: str) -> None:
-    """Refuse the first of these options that stands on the command line."""
-    for option, value in given.items():
-        if value is not None:
-            raise UsageError(option, found="it does not go with the other options", wanted=need)
 
 
 def _check(project: Path, names: list[str], file: Path, tier: str | None) -> None:

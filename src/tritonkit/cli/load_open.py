@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         Times,
         Trial,
     )
-    from tritonkit.measure.openloop.arrivals import Kind
+    from tritonkit.measure.openloop.arrivals import Kind, Moments
 
-__all__ = ["OpenOptions", "run_open"]
+__all__ = [
+    "INTERRUPTED_CODE", "OpenOptions", "is_local", "open_load", "run_open", "stretched", "write_reports",
+]  # fmt: skip
 
-_INTERRUPTED = 130
+INTERRUPTED_CODE = 130
 _DURATION_S, _TRIAL_S = 20.0, 5.0
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
@@ -97,11 +99,7 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
     trace, kind, duration_s = None, options.arrivals, options.duration_s
     if kind not in KINDS:
         trace, kind = read_trace(Path(options.arrivals)), "poisson"
-        if options.rate_per_s is not None:
-            own_per_s = len(trace) / max(float(trace[-1]), 1e-3)
-            trace = trace * (own_per_s / options.rate_per_s)
-        whole_s = float(trace[-1]) + 1e-3
-        duration_s = whole_s if duration_s is None else min(duration_s, whole_s)
+        trace, duration_s = stretched(trace, options.rate_per_s, duration_s)
     cv = options.cv if kind == "bursty" else 1.0
     arrivals = Arrivals(cast("Kind", kind), cv, options.shape, options.seed)
     return OpenLoad(
@@ -109,6 +107,17 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
         options.warm_s if trace is None else 0.0, arrivals, trace,
         options.processes, slo=slo,
     )  # fmt: skip
+
+
+def stretched(
+    trace: Moments, rate_per_s: float | None, duration_s: float | None
+) -> tuple[Moments, float]:
+    """Recorded moments at another rate, where there is one, and how long they last, at most as long as is said."""
+    if rate_per_s is not None:
+        own_per_s = len(trace) / max(float(trace[-1]), 1e-3)
+        trace = trace * (own_per_s / rate_per_s)
+    whole_s = float(trace[-1]) + 1e-3
+    return trace, whole_s if duration_s is None else min(duration_s, whole_s)
 
 
 def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[OpenReport]:
@@ -135,7 +144,7 @@ def _end(report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: 
 
     if search:
         if search.ended == INTERRUPTED:
-            raise typer.Exit(_INTERRUPTED)
+            raise typer.Exit(INTERRUPTED_CODE)
         if search.ended:
             note(f"ended early: {search.ended}")
         raise typer.Exit(0 if search.rate_per_s and not search.ended else 1)
@@ -146,7 +155,7 @@ def _end(report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: 
         note(f"not valid: {line}")
     if report.ended == INTERRUPTED:
         note("interrupted: the figures are of what was sent")
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED_CODE)
     if report.ended:
         note(f"ended early: {report.ended}")
     if report.missed or report.invalid or report.ended:
@@ -200,12 +209,26 @@ def _write(
             report, this_machine(cores()), datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
             title=title, slo=slo if slo.percentiles else None, search=search,
             command=shlex.join(["tritonkit", *sys.argv[1:]]),
-            local=all(address.startswith(_LOOPBACK) for address in addresses),
+            local=is_local(addresses),
         ),
         "report.json": json.dumps(search.to_dict() if search else report.to_dict(), indent=1) + "\n",
         "seconds.csv": seconds_csv(report),
         "counters.csv": counters_csv(report),
     }  # fmt: skip
+    write_reports(folder, files)
+
+
+def is_local(addresses: Sequence[str]) -> bool:
+    """Whether all servers run on this machine."""
+    return all(address.startswith(_LOOPBACK) for address in addresses)
+
+
+def write_reports(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files by their names, and say where.
+
+    Raises:
+        UsageError: they cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

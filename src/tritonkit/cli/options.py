@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "project_or_here",
     "rate_per_s",
     "read_key",
+    "refuse",
     "seconds",
 ]
 
@@ -70,6 +72,13 @@ AllowPlaintext = Annotated[
 def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
     """The names of any number of models."""
     return typer.Argument(metavar="[MODEL]...", help=help)
+
+
+def refuse(given: Mapping[str, object], need: str) -> None:
+    """Refuse the first of these options that stands on the command line."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(option, found="it does not go with the other options", wanted=need)
 
 
 def seconds(option: str, text: str, least: float = 0.0) -> float:

@@ -18,10 +18,11 @@ from tritonkit.measure.openloop.slo import Slo
 from tritonkit.report.charts import Columns, Line, columns, lines
 from tritonkit.report.page import Machine, environment
 
-__all__ = ["counters_csv", "page", "seconds_csv"]
+__all__ = ["counters_csv", "page", "search_section", "seconds_csv"]
 
 _WIDTH = 900.0
 _COLUMNS = 60
+_HOW = "Requests were sent at their moments, whatever the server did; latency counts from the moment each was due."
 
 
 def page(
@@ -40,8 +41,8 @@ def page(
     return environment(folder).get_template("openloop.html.j2").render(
         report=report, machine=machine, written=written, title=title, slo=slo,
         sections=[_section(each, report, slo) for each in report.series],
-        search=None if search is None else _search(search), command=command, local=local,
-        version=tritonkit.__version__,
+        search=None if search is None else search_section(search), command=command, local=local,
+        version=tritonkit.__version__, how=_HOW,
     )  # fmt: skip
 
 
@@ -163,7 +164,8 @@ def _distribution(series: OpenSeries, limits: list[tuple[float, str]]) -> Column
     return columns(found_at, "ms", width=_WIDTH, limits=limits)
 
 
-def _search(search: RateSearch[Any]) -> dict[str, Any]:
+def search_section(search: RateSearch[Any]) -> dict[str, Any]:
+    """What the page says of a search."""
     percent, ms = search.slo.tightest
     points = sorted((t.rate_per_s, t.tail_ms) for t in search.trials if t.tail_ms is not None)
     return {
