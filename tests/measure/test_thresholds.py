@@ -89,6 +89,18 @@ def test_an_unknown_tier_is_a_usage_error(tmp_path: Path) -> None:
     assert "quick" in caught.value.wanted
 
 
+def test_limits_of_tokens_are_for_language_models_alone(tmp_path: Path) -> None:
+    """There they are a target; another model's are refused, from a tier too."""
+    text = "tiers: {chat: {ttft_p99_ms: 500}}\nmodels: {digits: {itl_p50_ms: 20, p99_ms: 900, error_rate: 0.01}}"
+    thresholds = read(tmp_path, text)
+    limits = limits_for(thresholds, "digits", language=True)
+    assert str(limits.slo) == "itl_p50=20ms,p99=900ms,errors=1.000%"
+    assert str(limits_for(thresholds, "digits", "chat", language=True).slo) == "ttft_p99=500ms"
+    for tier in (None, "chat"):
+        with pytest.raises(UsageError, match="it is no language model"):
+            limits_for(thresholds, "digits", tier)
+
+
 def test_limits_that_hold_say_nothing() -> None:
     """Times at the limit hold."""
     limits = Limits(p50_ms=10, p95_ms=10, p99_ms=10, error_rate=0.0, min_rate=3)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from tests.tune.test_search import NOW, SLO, Machine, truth
-from tritonkit.measure.openloop import Generator, Slo, find_rate
+from tritonkit.measure.openloop import Generator, OpenLoad, OpenReport, Slo, find_rate
 
 
 def test_the_rate_that_holds_is_found_with_its_interval() -> None:
@@ -29,3 +30,15 @@ def test_a_target_that_no_rate_holds_is_said_with_the_lowest_that_was_tried(tria
     least = min(trial.rate_per_s for trial in found.trials)
     assert least * 2 * trial_s >= 10
     assert found.summary == f"No rate from {least:.2g}/s on held p99=0.1ms."
+
+
+def test_a_generator_that_has_one_process_is_not_asked_for_more_for_ever() -> None:
+    """Where each trial is late and misses, the search ends as any other that finds no rate."""
+
+    class Late(Machine):
+        def run(self, load: OpenLoad) -> OpenReport:
+            return replace(super().run(load), invalid=("late",))
+
+    found = find_rate(cast("Generator", Late()), Slo({99.0: 0.1}), trial_s=2.0)
+    assert found.rate_per_s == 0.0
+    assert found.ended == ""
