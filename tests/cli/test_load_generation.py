@@ -48,6 +48,7 @@ RATE = ["--rate", "5", "--slo", "ttft_p99=1s"]
         (["--trace", "trace.csv", "--slo", "p99=1s", "--duration", "1s"], "no request in its first"),
         ([*RATE, "--trace", "trace.csv", "--prompt-tokens", "5"], "wanted: no --trace"),
         ([*RATE, "--trace", "none.csv"], "it cannot be read"),
+        (["--trace", "trace.csv", "--slo", "p99=1s", "--arrivals", "bursty"], "--arrivals: no --rate"),
         ([*RATE, "--prompt-tokens", "many"], "--prompt-tokens: 'many'"),
         ([*RATE, "--output-tokens", "9-3"], "--output-tokens: '9-3'"),
         ([*RATE, "--timeout", "5"], "--timeout"),

@@ -148,8 +148,7 @@ def test_a_server_that_refuses(server: Endpoint) -> None:
 
 def test_no_answer_in_time(server: Endpoint) -> None:
     """A failure that says so."""
-    with TextGenerator("tiny", (server.grpc,), traffic("5", "5"), timeout_s=20) as generator:
-        generator._timeout_s = 1e-6
+    with TextGenerator("tiny", (server.grpc,), traffic("5", "5"), timeout_s=1e-6) as generator:
         report = generator.run(OpenLoad(20.0, 1.0, warm_s=0.0))
     assert dict(report.words) == {
         "DeadlineExceeded: no end of the answer within 1e-06 s": report.requests
@@ -192,18 +191,19 @@ def test_limits_of_the_thresholds_file(server: Endpoint, tmp_path: Path) -> None
     assert "right answers/s, at least 1e+06" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_highest_rate(server: Endpoint) -> None:
-    """A target that nothing meets is met at no rate; one that anything meets at some, with a report."""
-    with TextGenerator("tiny", (server.grpc,), traffic("8", "4")) as generator:
+    """A target that nothing meets is met at no rate; refusals end another search, which has a report of what held."""
+    with TextGenerator("narrow", (server.grpc,), traffic("8", "4")) as generator:
         nothing = find_rate(
-            generator, parse_slo(["ttft_p50=1us"], language=True), start_per_s=8, trial_s=1, repeats=1
+            generator, parse_slo(["ttft_p50=1us"], language=True), start_per_s=2, trial_s=1, repeats=1
         )  # fmt: skip
         easy = find_rate(
-            generator, parse_slo(["ttft_p50=10s"], language=True), start_per_s=16, trial_s=1, repeats=1,
+            generator, parse_slo(["ttft_p50=1min,errors=50%"], language=True), start_per_s=4, trial_s=1, repeats=1,
             precision=3.0,
         )  # fmt: skip
     assert nothing.rate_per_s == 0
-    assert all(trial.tail_ms for trial in nothing.trials)
+    assert nothing.trials
     held = [trial.rate_per_s for trial in easy.trials if trial.holds]
     if held:  # hardly anything is, beside so much other load
         assert easy.rate_per_s in held

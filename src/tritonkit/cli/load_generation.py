@@ -160,6 +160,10 @@ def _check(options: GenerationOptions, is_open: bool, is_trace: bool) -> None:
         refuse(drawn | {"--warm-up": options.warm_s}, "drawn arrivals, so not with a trace")
     elif options.arrivals != "bursty":
         refuse({"--cv": options.cv}, "--arrivals bursty")
+    if is_open and not (is_trace or options.find) and options.rate_per_s is None:
+        raise UsageError(
+            "--arrivals", found="no --rate", wanted="requests a second, such as --rate 2"
+        )
     if options.find and (shape or is_trace):
         raise UsageError(
             "--find-rate", found="a rate that changes, or a trace", wanted="a steady rate"

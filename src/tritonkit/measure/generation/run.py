@@ -35,6 +35,8 @@ __all__ = ["ClosedLoad", "TextGenerator"]
 _PREPARED = 50_000
 """Requests of a closed loop, whose number is not known beforehand: more begin with the first again."""
 _END_S = 5.0
+_LOOK_S = 60.0
+"""For an answer of one token to a short text, before the run."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class TextGenerator:
         self._corpus = Corpus()
         targets = []
         for address in self.addresses:
-            with Client(address, timeout_s=self._timeout_s, retry=None, breaker=None) as client:
+            with Client(address, timeout_s=_LOOK_S, retry=None, breaker=None) as client:
                 targets.append(look_at(client, self.model))
                 if len(targets) == 1:
                     self._worth = words_of_tokens(client, targets[0], self._corpus)

@@ -70,9 +70,7 @@ class _Sender:
         sys.stdout.flush()
         async with contextlib.AsyncExitStack() as stack:
             clients = [
-                await stack.enter_async_context(
-                    AsyncClient(address, timeout_s=plan.timeout_s, retry=None, breaker=None)
-                )
+                await stack.enter_async_context(AsyncClient(address, retry=None, breaker=None))
                 for address in plan.addresses
             ]
             models = [await client.model(plan.model) for client in clients]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,9 +16,14 @@ from tritonkit.openai.catalog import tasks_of
 if TYPE_CHECKING:
     from tritonkit.client import Client, Model
 
+T = TypeVar("T")
+
 __all__ = ["Target", "is_language_model", "look_at", "words_of_tokens"]
 
 _REFUSED = ("INVALID_ARGUMENT", "[INVALID_ARGUMENT]")
+"""How the errors of a stream begin, which have no status."""
+_FULL = ("UNAVAILABLE", "[UNAVAILABLE]")
+_PATIENCE_S, _AGAIN_S = 30.0, 0.1
 _LARGEST = 1 << 20
 """Tokens: a larger window is not looked for."""
 _SHORT, _LONG = 4, 120
@@ -95,8 +101,20 @@ def words_of_tokens(client: Client, target: Target, corpus: Corpus) -> Fit:
     return fit(corpus, asked, counted)
 
 
+def _patiently(ask: Callable[[], T]) -> T:
+    """Ask again for some seconds where the server has no place: one that was left is free a moment later."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except InferenceError as error:
+            if not error.found.startswith(_FULL) or time.monotonic() > until:
+                raise
+            time.sleep(_AGAIN_S)
+
+
 def _count(model: Model, text: str) -> int:
-    replies = list(model.stream(text=text, max_tokens=1))
+    replies = _patiently(lambda: list(model.stream(text=text, max_tokens=1)))
     if not replies or "prompt_tokens" not in replies[-1].outputs:
         raise InferenceError(
             f"model {model.name}", found="a stream whose last reply has no prompt_tokens"
@@ -109,7 +127,7 @@ def _window(model: Model, context: int) -> int:
     prompt = _count(model, "a")
 
     def takes(tokens: int) -> bool:
-        return _takes(model, tokens)
+        return _patiently(lambda: _takes(model, tokens))
 
     if context > prompt + 1 and takes(context - prompt):
         return context
