@@ -1,7 +1,7 @@
 """Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/. A test holds them current.
 
 `python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
-`loadgen`, `tune`, `plan`, `gateway`, `lambda` and `container` the file is bench/results/BENCH.json, or one for each
+`loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one for each
 of its models.
 """
 
@@ -22,7 +22,7 @@ RESULTS = ROOT / "bench" / "results"
 PAGES = {ROOT / "README.md": short, ROOT / "docs" / "benchmarks.md": full}
 
 
-BENCHES = ("loadgen", "tune", "plan", "gateway", "lambda", "container")
+BENCHES = ("loadgen", "tune", "plan", "gateway", "lambda", "container", "generate")
 """With a table each in docs/bench.md, once there is a result."""
 
 

@@ -23,7 +23,7 @@ from tritonkit.export import Artifact, BuildCache
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
-from tritonkit.optimize.variants import PYTHON, for_target
+from tritonkit.optimize.variants import for_target, variant_of
 from tritonkit.publish.existing import recorded_cores
 from tritonkit.publish.publish import Change, Rendered, drift, publish
 from tritonkit.render.config import render_config
@@ -164,8 +164,8 @@ def _make_variants(
 
 def _cached_artifact(spec: Spec, results: Sequence[Result]) -> Artifact | None:
     """What a dry run can show of the artifact to be served: nothing, where it is not built yet."""
-    serving = spec.model.serving.variant
-    return next((r.artifact for r in results if r.variant in (serving, PYTHON)), None)
+    served = variant_of(spec).name
+    return next((r.artifact for r in results if r.variant == served), None)
 
 
 def render_models(

@@ -31,6 +31,8 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
         "serving: {generation: {cache_mib: 16}, parameters: {cache_precision: f16}}\n"
     )
     done = build_repository(tmp_path, cores=2)
+    again = build_repository(tmp_path, cores=2, dry_run=True)
+    assert [(each.model, each.action) for each in again.changes] == [("chat", "unchanged")]
     ids = torch.tensor([Tokenizer.from_file(str(checkpoint / "tokenizer.json")).encode(PROMPT).ids])
     wanted = read_checkpoint(checkpoint).load().generate(
         ids, max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0

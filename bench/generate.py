@@ -1,0 +1,241 @@
+"""Language models: Triton's streams over the engine in process, continuous over static batching, the prefix cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from bench.generation_network import CONTINUOUS, MAX_SEQUENCES, MAX_TOKENS, STATIC, built
+from bench.programs import ROOT
+from bench.report import Ratio, Report
+from tritonkit.client import AsyncClient, AsyncModel
+from tritonkit.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from bench.setting import Setting
+
+__all__ = ["run"]
+
+IN_FLIGHT = {1: None, 8: 0.9, 32: 0.9}
+"""Sequences at once, and the least that tokens a second through Triton are to be of the engine's."""
+PROMPT, NEW = 32, 48
+"""Tokens of a prompt and of an answer, where both are the same for all."""
+FIRST_CALLS = 8
+ADDED_MS = 5.0
+SKEWED, ASKED, MEAN, SIGMA = 384, 4, 24, 2.0
+"""Requests of the comparison with static batching, tokens of each prompt; lengths of answers are lognormal: most are
+short, a few long."""
+LEAST_THROUGHPUT, MOST_P99 = 2.0, 0.5
+SHARED, OWN = 500, 8
+"""Tokens that all prompts begin with, and tokens of each one's own."""
+MOST_CACHED = 0.3
+_VOCABULARY = 40_000
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds until the first token and the last of each of some requests that began together."""
+
+    first_s: Sequence[float]
+    done_s: Sequence[float]
+
+    @property
+    def whole_s(self) -> float:
+        """Until the last one ended."""
+        return max(self.done_s)
+
+
+Ask: TypeAlias = "Callable[[Sequence[Sequence[int]], Sequence[int]], Timed]"
+"""Sends prompts, as tokens, that are to be answered with so many tokens each."""
+Figures: TypeAlias = Mapping[str, float]
+"""Of one round, by what was measured."""
+
+
+def run(setting: Setting) -> Report:
+    """Tokens a second, the time to the first token, continuous against static batching, and the prefix cache."""
+    from tritonkit.serve import serve
+
+    if setting.address is not None:
+        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    repository = built()
+    with (
+        serve(repository, grpc_port=0, metrics_port=0) as endpoint,
+        _engine(setting, repository / CONTINUOUS) as engine,
+    ):
+        prompts = _Prompts()
+        served, batched = (_served(endpoint.grpc, name) for name in (CONTINUOUS, STATIC))
+        for ask in (engine, served, batched):
+            ask(prompts.some(2), [NEW] * 2)
+        rounds = [_round(prompts, engine, served, batched) for _ in range(setting.rounds)]
+    return Report(
+        "generate",
+        f"a network of SmolLM-135M's shape with random weights, INT8; prompts of {PROMPT} tokens, answers of {NEW},"
+        f" greedy; skewed: {SKEWED} requests of {ASKED} tokens at once, answers lognormal with mean {MEAN} and sigma {SIGMA}, at most"
+        f" {MAX_TOKENS} tokens, {MAX_SEQUENCES} sequences in a batch",
+        _ratios(rounds),
+    )
+
+
+class _Prompts:
+    """Prompts that nobody has seen: none begins like another."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(0)
+
+    def some(self, count: int, length: int = PROMPT) -> list[list[int]]:
+        drawn = self._random.integers(1, _VOCABULARY, (count, length))
+        return [[int(token) for token in row] for row in drawn]
+
+
+def _round(prompts: _Prompts, engine: Ask, served: Ask, static: Ask) -> Figures:
+    """One time each, the two sides of a comparison after each other."""
+    found: dict[str, float] = {}
+    for count in IN_FLIGHT:
+        for name, ask in (("engine", engine), ("served", served)):
+            timed = ask(prompts.some(count), [NEW] * count)
+            found[f"{name} {count}"] = count * NEW / timed.whole_s
+    found |= _first(prompts, {"engine": engine, "served": served})
+    lengths = _skewed()
+    for name, ask in (("continuous", served), ("static", static)):
+        timed = ask(prompts.some(len(lengths), ASKED), lengths)
+        found[f"{name} rate"] = sum(lengths) / timed.whole_s
+        found[f"{name} p99"] = float(np.percentile(timed.done_s, 99))
+        found[f"{name} p50"] = float(np.percentile(timed.done_s, 50))
+    return {**found, **_cached(prompts, served)}
+
+
+def _first(prompts: _Prompts, sides: Mapping[str, Ask]) -> Figures:
+    """Milliseconds to the first token of a request that is alone, in turns, at the median."""
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(FIRST_CALLS):
+        for name, ask in sides.items():
+            taken[name].append(1e3 * ask(prompts.some(1), [2]).first_s[0])
+    return {f"{name} first": statistics.median(each) for name, each in taken.items()}
+
+
+def _cached(prompts: _Prompts, served: Ask) -> Figures:
+    """Milliseconds to the first token of long prompts that begin alike, and of such that do not."""
+    (shared,) = prompts.some(1, SHARED)
+    served([shared], [2])
+    taken: dict[str, list[float]] = {"cold": [], "cached": []}
+    for _ in range(FIRST_CALLS):
+        for name, beginning in (("cold", prompts.some(1, SHARED)[0]), ("cached", shared)):
+            prompt = [*beginning, *prompts.some(1, OWN)[0]]
+            taken[name].append(1e3 * served([prompt], [2]).first_s[0])
+    return {name: statistics.median(each) for name, each in taken.items()}
+
+
+def _skewed() -> list[int]:
+    drawn = np.random.default_rng(1).lognormal(np.log(MEAN) - SIGMA**2 / 2, SIGMA, SKEWED)
+    return [int(length) for length in np.clip(np.rint(drawn), 1, MAX_TOKENS)]
+
+
+def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
+    def ratio(name: str, over: str, under: str, **more: Any) -> Ratio:
+        facts = {
+            key: round(statistics.median(each[key] for each in rounds), 1) for key in (over, under)
+        }
+        return Ratio(name, [each[over] / each[under] for each in rounds], facts=facts, **more)
+
+    rates = [
+        ratio(f"tokens/s, {count} at once: Triton / engine", f"served {count}", f"engine {count}", at_least=least)
+        for count, least in IN_FLIGHT.items()
+    ]  # fmt: skip
+    added = Ratio(
+        "first token, ms that Triton adds",
+        [each["served first"] - each["engine first"] for each in rounds],
+        at_most=ADDED_MS,
+    )
+    return [
+        *rates,
+        added,
+        ratio(
+            "skewed lengths, tokens/s: continuous / static", "continuous rate", "static rate", at_least=LEAST_THROUGHPUT
+        ),
+        ratio("skewed lengths, p99: continuous / static", "continuous p99", "static p99", at_most=MOST_P99),
+        ratio("skewed lengths, p50: continuous / static", "continuous p50", "static p50"),
+        ratio(f"first token, {SHARED} tokens shared: cached / cold", "cached", "cold", at_most=MOST_CACHED),
+    ]  # fmt: skip
+
+
+@contextmanager
+def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
+    """Asks the engine in a process of its own, for the block."""
+    from google.protobuf import json_format, text_format
+    from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+    parsed = text_format.Parse((model / "config.pbtxt").read_text(), ModelConfig())
+    config = json_format.MessageToJson(parsed, preserving_proto_field_name=True)
+    version = max(
+        (each for each in model.iterdir() if each.name.isdecimal()), key=lambda v: int(v.name)
+    )
+    process = subprocess.Popen(
+        [str(setting.engine_python), "-m", "bench.generation_engine", str(version), config],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        # OpenVINO sends nothing about its use where this is set.
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CI": "true"},
+    )  # fmt: skip
+    given, said = process.stdin, process.stdout
+    assert given is not None  # noqa: S101
+    assert said is not None  # noqa: S101
+
+    def line() -> dict[str, Any]:
+        if not (text := said.readline()):
+            raise ClientError("bench.generation_engine", found=f"it ended: {process.wait()}")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def ask(prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Timed:
+        given.write(json.dumps({"prompts": prompts, "lengths": lengths}) + "\n")
+        given.flush()
+        return Timed(**line())
+
+    line()
+    try:
+        yield ask
+    finally:
+        given.close()
+        process.wait()
+        said.close()
+
+
+def _served(address: str, model: str) -> Ask:
+    """Asks a model of the server: as many streams as prompts, over one connection."""
+
+    async def one(target: AsyncModel, prompt: Sequence[int], length: int) -> tuple[float, float]:
+        text = " ".join(f"w{token}" for token in prompt)
+        first = count = 0.0
+        async for reply in target.stream(
+            text=text, max_tokens=length, ignore_eos=True, temperature=0.0
+        ):
+            first = first or time.perf_counter()
+            count += len(reply["tokens"])
+        if count != length:
+            raise ClientError(model, found=f"{count:g} tokens", wanted=f"{length}")
+        return first, time.perf_counter()  # fmt: skip
+
+    async def every(prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Timed:
+        async with AsyncClient(address, timeout_s=_TIMEOUT_S) as client:
+            target = await client.model(model)
+            started = time.perf_counter()
+            moments = await asyncio.gather(
+                *(one(target, *each) for each in zip(prompts, lengths, strict=True))
+            )
+        first, done = zip(*moments, strict=True)
+        return Timed([at - started for at in first], [at - started for at in done])
+
+    return lambda prompts, lengths: asyncio.run(every(prompts, lengths))

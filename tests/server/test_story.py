@@ -1,0 +1,86 @@
+"""The language model that ships: trained at build, held to its bar, and it goes on as Python's documentation does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonkit.client import Client
+from tritonkit.export import load_hook
+from tritonkit.pipeline import Repository, build_repository
+from tritonkit.serve import serve
+from tritonkit.spec import load
+
+PROMPTS = ("Return the", "If the", "Create a new")
+NEW = 40
+
+
+@pytest.fixture(scope="module")
+def built(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """The model as `tritonkit build story` makes it."""
+    return build_repository(
+        project, ("story",), out=tmp_path_factory.mktemp("story") / "repository"
+    )
+
+
+@pytest.fixture(scope="module")
+def model(built: Repository) -> Iterator[Any]:
+    """The model, served."""
+    with (
+        serve(built.path, grpc_port=0, metrics_port=0) as endpoint,
+        Client(endpoint.grpc) as client,
+    ):
+        yield client.model("story")
+
+
+def test_the_held_out_texts_are_none_it_was_trained_on(project: Path) -> None:
+    """They are some of all texts, and training takes the others."""
+    spec = load(project / "models" / "story", project)
+    held, every = (load_hook(spec, f"texts:{name}", "test")() for name in ("held_out", "documents"))
+    is_held_out = load_hook(spec, "texts:is_held_out", "test")
+    assert set(held) < {text for text in every if is_held_out(text)} < set(every)
+
+
+def test_it_keeps_its_bar_with_fewer_bits(built: Repository) -> None:
+    """The log-likelihood of held-out texts, of the weights in INT8, is above the bar and near PyTorch's."""
+    [result] = built.results
+    assert (result.variant, built.served) == ("llm-int8", {"story": "llm-int8"})
+    assert result.artifact is not None
+    quality = result.artifact.quality
+    assert quality is not None
+    assert quality.metric == "log_likelihood"
+    assert quality.value > -5.0
+    assert abs(quality.value - quality.reference) < 0.03
+
+
+def test_it_goes_on_as_the_documentation_does(project: Path, model: Any) -> None:
+    """Most of its sequences of three words stand in the texts it was trained on."""
+    spec = load(project / "models" / "story", project)
+    known = set(triples(" ".join(load_hook(spec, "texts:documents", "test")())))
+    said = [triple for prompt in PROMPTS for triple in triples(prompt + answer(model, prompt))]
+    assert len(said) > 30
+    assert sum(triple in known for triple in said) > len(said) / 2, said
+
+
+def test_a_seed_gives_the_same_story_again(model: Any) -> None:
+    """And another one gives another."""
+    drawn = [answer(model, "The", temperature=0.9, seed=seed) for seed in (1, 2, 1)]
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+def answer(model: Any, prompt: str, **options: Any) -> str:
+    """What it says after a prompt."""
+    options = {"max_tokens": NEW, "ignore_eos": True} | options
+    replies = list(model.stream(text=prompt, **options))
+    assert replies[-1]["finish_reason"][0] == b"length"
+    return b"".join(reply["text"][0] for reply in replies).decode()
+
+
+def triples(text: str) -> list[tuple[str, ...]]:
+    """All runs of three words of a text, in lower case."""
+    words = re.findall(r"[a-z]+", text.lower())
+    return list(zip(words, words[1:], words[2:], strict=False))
