@@ -385,7 +385,7 @@ Send = Callable[..., Collected]
 
 @pytest.fixture
 def send(folder: Path) -> Iterator[Send]:
-    """Ask an engine whose answers go through a sending thread."""
+    """Ask an engine whose answers are sent as the backend sends them."""
     found = settings(folder, max_sequences="4")
     sending = Sending(lambda line: None)
     engine = Engine(found, pipeline_maker(found, str(folder)), sending.put, Counts())

@@ -189,6 +189,18 @@ def greedy(folder: Path, asked: list[tuple[str, int]]) -> list[list[int]]:
     return answers
 
 
+def test_tokens_leave_as_they_come(client: Client) -> None:
+    """One by one, also where many sequences run: none waits until the server gets round to it."""
+
+    def sizes(number: int) -> list[int]:
+        inputs = {"text": prompt(number), "max_tokens": 40, "ignore_eos": True}
+        replies = client.model("tiny").stream(inputs=inputs)
+        return [len(reply["tokens"]) for reply in replies]
+
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(sizes, range(16))) == [[1] * 40] * 16
+
+
 def test_sampling_is_repeatable(client: Client) -> None:
     """By its seed; another seed gives another text, and so does none."""
     given = {"text": prompt(2), "max_tokens": 30, "temperature": 2.0, "ignore_eos": True}

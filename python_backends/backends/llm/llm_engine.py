@@ -1,9 +1,10 @@
 """The loop around OpenVINO GenAI's continuous batching: sequences join and leave the running batch at every step.
 
-One thread has the pipeline. Others hand it commands through a queue, and it hands on what each step made as one
-list, so nobody waits for a lock while the network computes. Facts about the engine that this relies on:
+One thread has the pipeline. Others hand it commands through a queue, and it sends what a step made before it makes the
+next one. Facts about the engine that this relies on:
 
-- `step()` lets other Python threads run, and so do not `read()` and `can_read()`, which are short.
+- `step()` holds Python's global lock for as long as it takes (seen with 2026.4): other threads run between two steps
+  alone. What they were to send would leave a step later, and most of it many steps later.
 - A sequence that finds no free block waits, and is computed again later without giving a token twice.
 - A sequence larger than the whole cache is given up without an exception; its status says IGNORED.
 - The blocks of a stopped sequence are free after the next step.
@@ -81,7 +82,7 @@ class Engine:
     Args:
         settings: of the model.
         make: makes the pipeline; also anew after a step that failed.
-        deliver: gets the steps; called by the engine's thread, so it must be short.
+        deliver: sends what a step made; the next step waits for it.
         counts: what is counted for the metrics.
     """
 
@@ -217,6 +218,7 @@ class Engine:
     def _step(self) -> tuple[int, float]:
         """One step. Gives how many running sequences had no part in it, and the part of the cache that sequences hold,
         0 to 1; what is kept for equal beginnings can be had back, and is not in it."""
+        time.sleep(0)  # whoever waited for the lock has it now: new requests, callers who leave
         running, began = len(self._running), time.monotonic()
         self._pipeline.step()
         now = time.monotonic()

@@ -1,12 +1,13 @@
-"""Hands answers on from a thread of its own: a response costs a message to Triton, for which the engine need not wait.
+"""Sends what a step made, before the next step is made.
 
-Where this thread is behind, the steps that a sequence made meanwhile leave as one response.
+`step()` of the engine holds Python's global lock, so a thread that sends beside it would get on between two steps alone.
+A response is a message that Triton confirms; while one thread waits for that, another one makes the next response.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,8 +37,12 @@ class Reply(Protocol):
         """Whether nobody waits for the answer any more."""
 
 
+THREADS = 4
+"""That send; more than one of them works only where others wait for Triton."""
+
+
 class Sending:
-    """Gives steps to the replies of their sequences, in order.
+    """Gives steps to the replies of their sequences.
 
     Args:
         log: takes a line about what failed.
@@ -45,45 +50,44 @@ class Sending:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._queue: SimpleQueue[list[Step] | None] = SimpleQueue()
         self._closed: set[Sequence] = set()
         """Sequences that were answered before the engine has let go of them."""
         self._engine: Engine | None = None
-        self._thread = Thread(target=self._run, name="llm-sending", daemon=True)
+        self._parts: SimpleQueue[list[Step] | None] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._run, name=f"llm-sending-{number}", daemon=True)
+            for number in range(1, THREADS)
+        ]
 
     def start(self, engine: Engine) -> None:
         """Begin, with the engine that is told of answers that ended before it."""
         self._engine = engine
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def put(self, steps: list[Step]) -> None:
-        """Take the steps of some sequences."""
-        self._queue.put(steps)
+        """Send the steps of some sequences, one of each, and return when all are sent. For one thread at a time."""
+        parts = [part for first in range(THREADS) if (part := steps[first::THREADS])]
+        for part in parts[1:]:
+            self._parts.put(part)
+        for step in parts[0] if parts else ():
+            self._guarded(step)
+        for _ in parts[1:]:
+            self._done.get()
 
     def close(self) -> None:
-        """Send what is left, and end the thread."""
-        self._queue.put(None)
-        self._thread.join()
+        """End the threads."""
+        for _ in self._threads:
+            self._parts.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
-        alive = True
-        while alive:
-            steps, alive = self._next()
-            for step in steps:
+        while (part := self._parts.get()) is not None:
+            for step in part:
                 self._guarded(step)
-
-    def _next(self) -> tuple[list[Step], bool]:
-        """What came, one step for each sequence; False: no more will come."""
-        found: dict[Sequence, Step] = {}
-        batch = self._queue.get()
-        try:
-            while batch is not None:
-                for step in batch:
-                    _merge(found, step)
-                batch = self._queue.get_nowait()
-        except Empty:
-            return list(found.values()), True
-        return list(found.values()), False
+            self._done.put(None)
 
     def _guarded(self, step: Step) -> None:
         """Answer one sequence; what fails there is no other's trouble."""
@@ -122,13 +126,3 @@ class Sending:
             self._closed.add(sequence)
             self._engine.drop(sequence, end)
 
-
-def _merge(found: dict[Any, Step], step: Step) -> None:
-    """Add a step to what waits of the same sequence."""
-    before = found.get(step.sequence)
-    if before is None:
-        found[step.sequence] = step
-        return
-    before.tokens += step.tokens
-    before.logprobs += step.logprobs
-    before.end = step.end
