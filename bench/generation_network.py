@@ -17,10 +17,10 @@ CONTINUOUS, STATIC = "continuous", "static"
 MAX_SEQUENCES, MAX_TOKENS, CACHE_MIB = 32, 256, 1024
 _CONTEXT = 2048
 _SHAPE: Mapping[str, int] = {
-    "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
-    "num_key_value_heads": 3, "max_position_embeddings": _CONTEXT,
+    "hidden_size": 960, "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15,
+    "num_key_value_heads": 5, "max_position_embeddings": _CONTEXT,
 }  # fmt: skip
-"""Of SmolLM-135M, which also has a vocabulary of 49,152 (config.json of HuggingFaceTB/SmolLM-135M)."""
+"""Of SmolLM2-360M, which also has a vocabulary of 49,152 (config.json of HuggingFaceTB/SmolLM2-360M)."""
 _VOCABULARY = 49_152
 _TEXTS = '''"""Texts for the gate: with random weights it can only say that INT8 changes little."""
 
@@ -45,7 +45,8 @@ def built() -> Path:
     for name in (CONTINUOUS, STATIC):
         folder = project / "models" / name
         if not (folder / "model.yaml").exists():
-            _write_checkpoint(folder / "checkpoint")
+            if not (folder / "checkpoint" / "tokenizer.json").exists():
+                _write_checkpoint(folder / "checkpoint")
             (folder / "texts.py").write_text(_TEXTS)
             (folder / "model.yaml").write_text(
                 _SPEC.format(

@@ -13,7 +13,7 @@ END = "<|end|>"
 CHAT = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 """It answers nobody: it goes on with what was said."""
 VOCABULARY, CONTEXT = 2048, 256
-STEPS, ROWS = 250, 8
+STEPS, ROWS = 400, 4
 MATRIX_RATE, OTHER_RATE, MOMENTUM = 0.02, 8e-3, 0.95
 WARM, STEADY = 10, 0.3
 """Steps in which the rates rise, and the part of all steps after which they fall."""
