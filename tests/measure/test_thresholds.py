@@ -138,8 +138,8 @@ def test_http_is_judged_where_grpc_did_not_run() -> None:
 
 
 def test_the_projects_own_file_names_its_tiers_and_models(project: Path) -> None:
-    """Four tiers in order; both shipped models have limits."""
+    """Four tiers in order; the shipped models have limits."""
     thresholds = read_thresholds(project / "loadtest" / "thresholds.yaml", ["digits", "sentences"])
     assert list(thresholds.tiers) == ["interactive", "standard", "relaxed", "batch"]
     assert [tier.p95_ms for tier in thresholds.tiers.values()] == [10, 100, 500, None]
-    assert set(thresholds.models) == {"digits", "sentences"}
+    assert set(thresholds.models) == {"digits", "sentences", "story"}

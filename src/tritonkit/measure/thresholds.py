@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ModelLimits", "Thresholds", "judge", "limits_for", "read_thresholds"]
 
-_SHIPPED = ("digits", "sentences")
+_SHIPPED = ("digits", "sentences", "story")
 """Models that the shipped file names, whether or not a project has them."""
 
 _POINTS = (50.0, 95.0, 99.0)
