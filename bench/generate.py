@@ -86,8 +86,8 @@ def run(setting: Setting) -> Report:
     return Report(
         "generate",
         f"a network of SmolLM2-360M's shape with random weights, INT8; prompts of {PROMPT} tokens, answers of {NEW},"
-        f" greedy; skewed: {SKEWED} requests of {ASKED} tokens at once, answers lognormal with mean {MEAN} and sigma {SIGMA}, at most"
-        f" {MAX_TOKENS} tokens, {MAX_SEQUENCES} sequences in a batch",
+        f" greedy; skewed: {SKEWED} requests of {ASKED} tokens at once, answers lognormal with mean {MEAN} and sigma"
+        f" {SIGMA}, at most {MAX_TOKENS} tokens, {MAX_SEQUENCES} sequences in a batch",
         _ratios(rounds),
     )
 

@@ -1,8 +1,8 @@
 """Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/. A test holds them current.
 
 `python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
-`loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one for each
-of its models.
+`loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one
+for each of its models.
 """
 
 from __future__ import annotations

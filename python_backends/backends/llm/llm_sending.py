@@ -1,7 +1,7 @@
 """Sends what a step made, before the next step is made.
 
-`step()` of the engine holds Python's global lock, so a thread that sends beside it would get on between two steps alone.
-A response is a message that Triton confirms; while one thread waits for that, another one makes the next response.
+`step()` of the engine holds Python's global lock, so a thread that sends beside it would get on between two steps
+alone. A response is a message that Triton confirms; while one thread waits for that, another one makes the next response.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from llm_engine import STOP, Failure
 
@@ -125,4 +125,3 @@ class Sending:
         if not ended and self._engine:
             self._closed.add(sequence)
             self._engine.drop(sequence, end)
-
