@@ -1,7 +1,7 @@
 """Sends what a step made, before the next step is made.
 
 `step()` of the engine holds Python's global lock, so a thread that sends beside it would get on between two steps
-alone. A response is a message that Triton confirms; while one thread waits for that, another one makes the next response.
+alone. A response is a message that Triton confirms; while one thread waits for that, another one makes the next.
 """
 
 from __future__ import annotations
