@@ -7,10 +7,10 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 # Bytecode is kept whatever the environment says: the tests start Python a hundred times.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of servers mostly wait for one; beside them run those that build models, wheels and images. All others run
-# in three processes, because many of them wait, too.
-WITH_SERVER = $(addprefix tests/,server hostile loadtest)
-WITH_BUILDS = $(addprefix tests/,variants packaging deploy)
+# Tests of servers mostly wait for one; beside them run those that build models, wheels and images, and some servers'
+# too, so that both take as long. All others run in three processes, because many of them wait, too.
+WITH_SERVER = tests/server
+WITH_BUILDS = $(addprefix tests/,variants packaging deploy hostile loadtest)
 WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER) $(WITH_BUILDS))
 # Servers that others wrote, and the fuzzer: no unit tests.
 OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
