@@ -29,6 +29,7 @@ from tests.server.diagnose_load import (
     vector,
 )
 from tests.server.models import ModelText, ensemble, write_repository
+from tests.server.test_llm import gauge
 from tests.waiting import eventually
 from tritonkit.client import Client, Limit
 from tritonkit.diagnose import TARGET_MS, CallLog
@@ -160,15 +161,19 @@ def opened(rate_per_s: float, **models: ModelText) -> Provoke:
     return provoke
 
 
-def spoken(*callers: Speaker, **parameters: str) -> Provoke:
+def spoken(*callers: Speaker, wide: int = 0, **parameters: str) -> Provoke:
     """Callers of one language model."""
 
     @contextlib.contextmanager
     def provoke(bench: Bench) -> Iterator[Situation]:
         with (
-            language_model(bench.folder / "language", bench.project, **parameters) as endpoint,
+            language_model(
+                bench.folder / "language", bench.project, wide, **parameters
+            ) as endpoint,
             speakers(endpoint.grpc, *callers),
         ):
+            # The metrics are brought up to date twice a second: the first look is to see some of the load.
+            eventually(lambda: gauge(endpoint, "tokens_total", "m") > 5, "the callers get tokens")
             yield situation(endpoint, inputs=None)
 
     return provoke
@@ -384,9 +389,9 @@ CASES: tuple[Case, ...] = (
     Case("static-batching", "static batches: one caller of long answers, four of short ones",
          "running and waiting sequences, the configuration",
          spoken(Speaker(3000), *[Speaker(20)] * 4, batching="static", max_sequences="8", cache_mib="2"), of_model=True),
-    Case("kv-cache-full", "eight callers whose answers take half of the cache each",
+    Case("kv-cache-full", "eight callers whose answers take half of the cache each, and whose prompts fill it",
          "the cache's use, pauses, sequences that steps leave out",
-         spoken(*[Speaker(2000)] * 8, max_sequences="8", cache_mib="1"), of_model=True),
+         spoken(*[Speaker(2000, prompt=450)] * 8, max_sequences="8", cache_mib="1"), of_model=True),
     Case("places-taken", "twelve callers of four places, and a cache that is nearly empty",
          "running and waiting sequences, the cache's use", spoken(*[Speaker(600)] * 12, max_sequences="4"),
          of_model=True),
@@ -394,8 +399,9 @@ CASES: tuple[Case, ...] = (
          " many; a token may take 5 ms", "time of steps with and without prompts",
          spoken(*[Speaker(2000)] * 3, *[Speaker(1, prompt=8000)] * 2, max_batched_tokens="8192", context="8192"),
          target_ms=5.0, of_model=True),
-    Case("slow-decode", "two callers of long answers, where a token may take 0.1 ms",
-         "the engine's time, steps, time between tokens", spoken(*[Speaker(2000)] * 2), target_ms=0.1, of_model=True),
+    Case("slow-decode", "two callers of long answers of a network with a large matrix, where a token may take 1 ms",
+         "the engine's time, steps, time between tokens", spoken(*[Speaker(2000)] * 2, wide=2_000_000), target_ms=1.0,
+         of_model=True),
     Case("cache-misses", "the response cache is on, and no two requests are the same", "lookups and hits",
          closed(1, model(slept(0.02), more="response_cache { enable: true }\n"),
                 inputs=lambda caller, number: vector(float(number)))),

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.python_backends.llm_network import WORDS
+import openvino
+
+from tests.python_backends.llm_network import WORDS, network
 from tests.server.test_llm import write_served
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
@@ -27,8 +29,13 @@ class Speaker:
 
 
 @contextlib.contextmanager
-def language_model(repository: Path, project: Path, **parameters: str) -> Iterator[Endpoint]:
-    """A server of one, called `m`; by default with room for many, and nothing kept for equal beginnings."""
+def language_model(
+    repository: Path, project: Path, wide: int = 0, **parameters: str
+) -> Iterator[Endpoint]:
+    """A server of one, called `m`; by default with room for many, and nothing kept for equal beginnings.
+
+    With a matrix of so many columns a step takes longer than the answers it makes take to send.
+    """
     told = {
         "context": "4096",
         "cache_mib": "8",
@@ -36,6 +43,10 @@ def language_model(repository: Path, project: Path, **parameters: str) -> Iterat
         "prefix_cache": "false",
     } | parameters
     write_served(repository / "m", **told)
+    if wide:
+        slow = network(int(told["context"]), wide=wide)
+        file = repository / "m" / "1" / "openvino_model.xml"
+        openvino.save_model(slow, file, compress_to_fp16=False)
     with serve(repository, grpc_port=0, metrics_port=0, root=project) as endpoint:
         yield endpoint
 
