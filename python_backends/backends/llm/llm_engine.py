@@ -18,7 +18,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from llm_metrics import DECODE, PREFILL
@@ -101,6 +101,8 @@ class Engine:
         self._running: dict[Sequence, None] = {}
         self._number = 0
         self._most_open = settings.max_sequences + settings.max_waiting
+        self.between_steps = Lock()
+        """Whoever has it is waited for before a step: through that it would wait for Python's lock."""
         self.open: set[Sequence] = set()
         """Sequences that were taken and have not ended. Sets change in one piece under Python's own lock."""
         self._thread = Thread(target=self._run, name="llm-engine", daemon=True)
@@ -218,7 +220,9 @@ class Engine:
     def _step(self) -> tuple[int, float]:
         """One step. Gives how many running sequences had no part in it, and the part of the cache that sequences hold,
         0 to 1; what is kept for equal beginnings can be had back, and is not in it."""
-        time.sleep(0)  # whoever waited for the lock has it now: new requests, callers who leave
+        time.sleep(0)  # whoever waited for Python's lock has it now, such as a new request
+        with self.between_steps:
+            pass
         running, began = len(self._running), time.monotonic()
         self._pipeline.step()
         now = time.monotonic()

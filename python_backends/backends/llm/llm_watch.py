@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from llm_sending import Reply
 
 _LOOK_S = 0.05
-"""Each request is asked for at most this often."""
+"""Each request is asked for at most this often,"""
+_LOOK_SHARE = 0.01
+"""and less often where that would take more of the engine's time, which waits for it."""
 _METRICS_S = 0.5
 
 
@@ -58,11 +60,14 @@ class Watch:
             self._woken.clear()
             now = time.monotonic()
             if now >= look_at:
-                look_at = now + _LOOK_S
-                self._look(now)
+                with self._engine.between_steps:
+                    self._look(now)
+                ended = time.monotonic()
+                look_at = now + max(_LOOK_S, (ended - now) / _LOOK_SHARE)
             if stale and now >= metrics_at:
                 metrics_at = now + _METRICS_S
-                stale = self._metrics()
+                with self._engine.between_steps:
+                    stale = self._metrics()
 
     def _look(self, now: float) -> None:
         for sequence in list(self._engine.open):
