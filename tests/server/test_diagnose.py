@@ -28,8 +28,6 @@ from tritonkit.serve import Endpoint
 
 pytestmark = pytest.mark.slow
 
-WINDOW_S = 5.0
-
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.cause}: {case.how}")
 def test_the_verdict_is_what_was_provoked(case: Case, tmp_path: Path, project: Path) -> None:
@@ -39,9 +37,9 @@ def test_the_verdict_is_what_was_provoked(case: Case, tmp_path: Path, project: P
             pytest.skip(there.lacks)
         with Watcher(
             there.addresses, there.model, inputs=there.inputs, metrics=there.metrics,
-            calls=there.calls, window_s=WINDOW_S
+            calls=there.calls, window_s=case.window_s
         ) as observer:  # fmt: skip
-            observer.wait(WINDOW_S)
+            observer.wait(case.window_s)
             seen = observer.observation()
     evidence = evidence_of(seen)
     found = diagnose(evidence, case.target_ms)
