@@ -41,18 +41,19 @@ serving:
 
 def built() -> Path:
     """The repository with the network twice: batched continuously, and statically; made where it is not there yet."""
-    project = ROOT / ".tritonkit" / "bench" / "generate"
+    shape = f"{_SHAPE['hidden_size']}x{_SHAPE['num_hidden_layers']}"
+    project = ROOT / ".tritonkit" / "bench" / f"generate-{shape}"
     for name in (CONTINUOUS, STATIC):
         folder = project / "models" / name
-        if not (folder / "model.yaml").exists():
-            if not (folder / "checkpoint" / "tokenizer.json").exists():
-                _write_checkpoint(folder / "checkpoint")
-            (folder / "texts.py").write_text(_TEXTS)
-            (folder / "model.yaml").write_text(
-                _SPEC.format(
-                    name=name, context=_CONTEXT, max_tokens=MAX_TOKENS, cache=CACHE_MIB, sequences=MAX_SEQUENCES
-                )
-            )  # fmt: skip
+        # Written last, so it is there where all is.
+        if not (folder / "checkpoint" / "tokenizer.json").exists():
+            _write_checkpoint(folder / "checkpoint")
+        (folder / "texts.py").write_text(_TEXTS)
+        (folder / "model.yaml").write_text(
+            _SPEC.format(
+                name=name, context=_CONTEXT, max_tokens=MAX_TOKENS, cache=CACHE_MIB, sequences=MAX_SEQUENCES
+            )
+        )  # fmt: skip
     return build_repository(project).path
 
 
