@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.server.at_once import at_once
 from tests.server.diagnose_language import Speaker, language_model, speakers
 from tests.server.diagnose_load import (
     Inputs,
@@ -330,25 +331,18 @@ IN_THREADS = "list(self.pool.map(lambda _: sum(k * k for k in range(400_000)), r
 @contextlib.contextmanager
 def narrow_client(bench: Bench) -> Iterator[Situation]:
     """Many threads share a client that lets one request out at a time."""
-    log, ended = CallLog(), threading.Event()
+    log = CallLog()
 
-    def call(client: Client) -> None:
+    def call(_: int, ended: threading.Event) -> None:
         while not ended.is_set():
             client.model("m").predict(inputs=vector())
 
     with (
         bench.serve(m=model(slept(0.01))) as endpoint,
         Client(endpoint.grpc, limit=Limit(1), observers=[log]) as client,
+        at_once(16, call),
     ):
-        threads = [threading.Thread(target=call, args=(client,)) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield Situation((endpoint.grpc,), inputs=None, calls=log)
-        finally:
-            ended.set()
-            for thread in threads:
-                thread.join()
+        yield Situation((endpoint.grpc,), inputs=None, calls=log)
 
 
 @contextlib.contextmanager

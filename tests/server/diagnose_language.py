@@ -12,6 +12,7 @@ from typing import Any
 import openvino
 
 from tests.python_backends.llm_network import WORDS, network
+from tests.server.at_once import at_once
 from tests.server.test_llm import write_served
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
@@ -54,9 +55,9 @@ def language_model(
 @contextlib.contextmanager
 def speakers(address: str, *callers: Speaker) -> Iterator[None]:
     """These callers, each of whom asks again when the answer is over; they leave at the end of the block."""
-    ended = threading.Event()
 
-    def call(number: int, caller: Speaker) -> None:
+    def call(number: int, ended: threading.Event) -> None:
+        caller = callers[number]
         words = [WORDS[10 + (number + place) % 150] for place in range(caller.prompt)]
         asked: dict[str, Any] = {
             "text": " ".join(words),
@@ -73,12 +74,5 @@ def speakers(address: str, *callers: Speaker) -> Iterator[None]:
                         if ended.is_set():
                             break
 
-    threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in enumerate(callers)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_once(len(callers), call):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()

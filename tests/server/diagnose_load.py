@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.server.at_once import at_once
 from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import ClientError
 
@@ -34,9 +35,8 @@ def callers(
     inputs: Callable[[int, int], Inputs] = lambda caller, number: vector(), pause_s: float = 0.0,
 ) -> Iterator[None]:  # fmt: skip
     """So many callers, each of which waits for its answer; `inputs` by caller and request."""
-    ended = threading.Event()
 
-    def call(caller: int) -> None:
+    def call(caller: int, ended: threading.Event) -> None:
         address = addresses[caller % len(addresses)]
         with Client(address, timeout_s=5, retry=None, breaker=None) as client:
             number = 0
@@ -46,15 +46,8 @@ def callers(
                 number += 1
                 ended.wait(pause_s)
 
-    threads = [threading.Thread(target=call, args=(k,), daemon=True) for k in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_once(count, call):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 @contextlib.contextmanager

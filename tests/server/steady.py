@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.server.at_once import at_once
+
 __all__ = ["Stream", "steady"]
 
 _CALLERS = 8
@@ -31,24 +33,17 @@ class Stream:
 def steady(call: Callable[[], str], per_s: float) -> Iterator[Stream]:
     """Call `per_s` times a second for the length of the block, from several threads, on a schedule that
     does not wait for answers (as long as no more than eight are under way)."""
-    stream, ended, lock = Stream(), threading.Event(), threading.Lock()
+    stream, lock = Stream(), threading.Lock()
     start = time.monotonic()
 
-    def caller(first: int) -> None:
+    def caller(first: int, ended: threading.Event) -> None:
         number = first
         while not ended.wait(max(0.0, start + number / per_s - time.monotonic())):
             _one(call, stream, lock)
             number += _CALLERS
 
-    threads = [threading.Thread(target=caller, args=(first,)) for first in range(_CALLERS)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_once(_CALLERS, caller):
         yield stream
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def _one(call: Callable[[], str], stream: Stream, lock: threading.Lock) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.server.at_once import at_once
 from tests.server.models import ModelText
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client, Hedge
@@ -62,9 +63,9 @@ def server(repository: Path, project: Path, port: int = 0, restarts: int = 0) ->
 def callers(count: int, call: Callable[[], Any]) -> Iterator[dict[str, Any]]:
     """Threads that call until the block ends; what came back."""
     seen: dict[str, Any] = {"endpoints": Counter(), "failures": [], "again": 0}
-    ended, lock = threading.Event(), threading.Lock()
+    lock = threading.Lock()
 
-    def caller() -> None:
+    def caller(_: int, ended: threading.Event) -> None:
         while not ended.is_set():
             try:
                 reply = call()
@@ -76,15 +77,8 @@ def callers(count: int, call: Callable[[], Any]) -> Iterator[dict[str, Any]]:
                     seen["endpoints"][reply.endpoint] += 1
                     seen["again"] += reply.attempts - 1
 
-    threads = [threading.Thread(target=caller) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_once(count, caller):
         yield seen
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join(60)
 
 
 def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> None:

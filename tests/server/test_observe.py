@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.cli.running import tritonkit_here as tritonkit
+from tests.server.at_once import at_once
 from tests.server.models import VECTOR, ModelText, write_repository
 from tests.waiting import eventually
 from tritonkit.client import Client
@@ -91,9 +92,8 @@ class Scene:
 @contextmanager
 def load(address: str) -> Iterator[None]:
     """Callers of every model until the block ends; some of what `broken` is asked fails."""
-    ended = threading.Event()
 
-    def caller(number: int) -> None:
+    def caller(number: int, ended: threading.Event) -> None:
         with Client(address, retry=None, breaker=None) as client:
             turn = 0
             while not ended.wait(0.01):
@@ -104,15 +104,8 @@ def load(address: str) -> Iterator[None]:
                     with suppress(ClientError):  # asked for, or the server was killed
                         client.model(model).predict(x=x)
 
-    threads = [threading.Thread(target=caller, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_once(3, caller):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.python_backends.llm_network import WORDS
+from tests.server.at_once import at_once
 from tests.server.test_llm import write_served
 from tests.waiting import eventually
 from tritonkit.client import Client
@@ -63,9 +64,8 @@ class Scene:
 @contextmanager
 def load(scene: Scene, model: str, callers: int, tokens: int) -> Iterator[None]:
     """Callers who ask, read the whole answer and ask again, until the block ends; then they leave."""
-    ended = threading.Event()
 
-    def caller(number: int) -> None:
+    def caller(number: int, ended: threading.Event) -> None:
         asked: dict[str, Any] = {
             "text": WORDS[10 + number],
             "max_tokens": tokens,
@@ -81,15 +81,8 @@ def load(scene: Scene, model: str, callers: int, tokens: int) -> Iterator[None]:
                         if ended.is_set():
                             break
 
-    threads = [threading.Thread(target=caller, args=(number,)) for number in range(callers)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_once(callers, caller):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 @pytest.fixture(scope="module")
