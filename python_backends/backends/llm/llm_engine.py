@@ -226,12 +226,12 @@ class Engine:
         running, began = len(self._running), time.monotonic()
         self._pipeline.step()
         now = time.monotonic()
-        metrics = self._pipeline.get_metrics()
-        scheduled = metrics.scheduled_requests
         steps, decoded = self._read(now)
-        self._counts.step(PREFILL if scheduled > decoded else DECODE, now - began)
         if steps:
             self._deliver(steps)
+        metrics = self._pipeline.get_metrics()
+        scheduled = metrics.scheduled_requests
+        self._counts.step(PREFILL if scheduled > decoded else DECODE, now - began)
         return running - scheduled, metrics.cache_usage / 100 if self._running else 0.0
 
     def _read(self, now: float) -> tuple[list[Step], int]:
