@@ -57,6 +57,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "gateway",
         "lambda",
         "client",
+        "generate",
         "variants",
         "gpu",
         "peers",

@@ -56,7 +56,9 @@ def test_a_shared_prefix_stands_before_each_prompt() -> None:
     found = made(traffic("10", "5", prefix=30))
     texts = [found.text(CORPUS, k).split() for k in range(len(found))]
     assert {tuple(text[:30]) for text in texts} == {tuple(texts[0][:30])}
-    assert len({tuple(text[30:]) for text in texts}) == len(texts)
+    assert len(set(found.start.tolist())) == len(found)
+    # What Python's documentation says depends on the Python, and it says some things twice.
+    assert len({tuple(text[30:]) for text in texts}) > 0.95 * len(texts)
     assert [len(text) for text in texts] == found.prompt.tolist() == [40] * len(found)
 
 
