@@ -256,7 +256,10 @@ def listening(pids: list[int]) -> Iterator[str]:
 
 def stub_words(server: int) -> list[list[str]]:
     """The command lines of a server's Python stubs."""
-    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in children(server)]
+    lines = []
+    for pid in children(server):
+        with suppress(OSError):  # it has ended meanwhile
+            lines.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode())
     return [line.split("\0") for line in lines if "triton_python_backend_stub" in line]
 
 
