@@ -66,11 +66,22 @@ def answers(url: str) -> bool:
         return False
 
 
-def rows(url: str) -> dict[tuple[str, str], int]:
-    """Requests by protocol and model, as the page gets them."""
+def told(url: str) -> dict[str, Any]:
+    """What the page gets of the run."""
     with urllib.request.urlopen(f"{url}/stats/requests", timeout=PATIENCE_S) as response:
-        stats = json.load(response)["stats"]
-    return {(row["method"], row["name"]): row["num_requests"] for row in stats if row["method"]}
+        found: dict[str, Any] = json.load(response)
+    return found
+
+
+def state(url: str) -> str:
+    """Of the run: running, stopping, stopped."""
+    return str(told(url)["state"])
+
+
+def rows(url: str) -> dict[tuple[str, str], int]:
+    """Requests by protocol and model."""
+    rows = told(url)["stats"]
+    return {(row["method"], row["name"]): row["num_requests"] for row in rows if row["method"]}
 
 
 def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> None:
@@ -108,5 +119,8 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
     click("[role=tab]", "current ratio")
     eventually(lambda: "TritonUser" in text() and "RestUser" in text(), "both kinds of users")
     click("button", "stop")
-    eventually(lambda: "STOPPED" in text(), "the end")
+    eventually(lambda: state(page) == "stopped", "the end")
+    # Where an answer from before comes after the click, Locust's page goes on showing that.
+    browser.refresh()
+    eventually(lambda: "STOPPED" in text(), "the end on the page")
     assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
