@@ -20,7 +20,7 @@ OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 
 help:
 	@echo "make demo   build the models, start Triton, send it real input"
-	@echo "make test   lint, types, rendered files and tests, with a real Triton"
+	@echo "make test   lint, types and tests, with a real Triton"
 	@echo "make unit   the tests that start no server, without the slow ones"
 	@echo "make docker the compose stack, tested on a real Docker daemon"
 	@echo "make wheel  the wheel, installed and used in an empty folder"
@@ -72,7 +72,6 @@ unit: optimize
 test: optimize
 	@status=0; \
 	{ $(LINT); } || status=1; \
-	$(MAKE) --no-print-directory check || status=1; \
 	$(BIN)/python -m pytest $(WITHOUT_SERVER) || status=1; \
 	$(MAKE) --no-print-directory --keep-going --jobs 2 test-servers test-builds || status=1; \
 	exit $$status
