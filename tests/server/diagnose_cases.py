@@ -102,9 +102,10 @@ class Case:
     provoke: Provoke
     target_ms: float = TARGET_MS
     of_model: bool = False
-    window_s: float = 5.0
     """Whether only what is said of the model counts: it computes, and where others want the cores that may be said
     first, and truly."""
+    window_s: float = 5.0
+    """How long it is watched."""
 
 
 def model(
