@@ -131,8 +131,11 @@ def test_requests_that_are_refused_wake_somebody(scene: Scene) -> None:
 
 
 def test_answers_that_begin_late(scene: Scene) -> None:
-    """Sixteen callers of long answers for one place."""
-    with load(scene, "queued", callers=16, tokens=4000):
+    """A hundred callers for one place. An answer takes a tenth of a second here, so each waits for ten.
+
+    Where an answer takes longer than the alert's window of five seconds, no first token is in most windows.
+    """
+    with load(scene, "queued", callers=100, tokens=100):
         eventually(lambda: scene.about("FirstTokenSlow"), "the alert")
         assert scene.about("FirstTokenSlow") == {"queued"}
         assert not scene.about("KvCacheFull")
