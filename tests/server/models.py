@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.waiting import eventually
+
 VECTOR = """max_batch_size: 4
 input { name: "x" data_type: TYPE_FP32 dims: [4] }
 output { name: "y" data_type: TYPE_FP32 dims: [4] }
@@ -33,6 +35,19 @@ class ModelText:
     config: str = 'backend: "python"\n' + VECTOR
     code: str | None = ECHO
     files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def noting(file: Path, instances: int = 1) -> ModelText:
+    """An echo that adds a dot to a file when it begins with a request that takes its time."""
+    sleep = "            time.sleep("
+    note = f"            if x[0, 0] > 0:\n                open({str(file)!r}, 'a').write('.')\n"
+    group = f"instance_group {{ count: {instances} kind: KIND_CPU }}\n"
+    return ModelText(ModelText().config + group, ECHO.replace(sleep, note + sleep))
+
+
+def await_begun(file: Path, count: int = 1) -> None:
+    """Wait until such a model has begun with so many requests."""
+    eventually(lambda: file.exists() and file.stat().st_size >= count, f"{count} requests begun")
 
 
 def write_repository(folder: Path, models: Mapping[str, ModelText]) -> Path:

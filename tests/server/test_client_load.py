@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.models import VECTOR, ModelText
+from tests.server.models import VECTOR, ModelText, await_begun
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Adaptive, AsyncClient, Client, Limit, ModelStatistics
 from tritonkit.errors import DeadlineExceeded, ModelNotFound, Overloaded
@@ -25,7 +25,8 @@ CANCELLABLE = """import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
-    # Works for as many seconds as x says, unless nobody waits any more; y counts cancelled requests.
+    # Works for as many seconds as x says, unless nobody waits any more; y counts cancelled requests. A request that
+    # takes its time is noted in a file when it begins.
     def initialize(self, args):
         self.cancelled = 0
 
@@ -33,6 +34,8 @@ class TritonPythonModel:
         answers = []
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            if x[0, 0] > 0:
+                open("BEGUN", "a").write(".")
             end = time.monotonic() + float(x[0, 0])
             while time.monotonic() < end:
                 if request.is_cancelled():
@@ -54,11 +57,17 @@ NOTHING = np.zeros(4, np.float32)
 
 
 @pytest.fixture
-def served(write_server_models: Any, project: Path) -> Iterator[Endpoint]:
+def begun(tmp_path: Path) -> Path:
+    """The file in which the slow model notes what it begins."""
+    return tmp_path / "begun"
+
+
+@pytest.fixture
+def served(write_server_models: Any, project: Path, begun: Path) -> Iterator[Endpoint]:
     """Models that take as long as they are told; `small` has a queue for eight."""
     repository = write_server_models(
         echo=ModelText(),
-        slow=ModelText('backend: "python"\n' + VECTOR, CANCELLABLE),
+        slow=ModelText('backend: "python"\n' + VECTOR, CANCELLABLE.replace("BEGUN", str(begun))),
         small=ModelText(SMALL_QUEUE),
     )
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
@@ -119,21 +128,21 @@ def test_a_call_that_is_given_up_is_cancelled_at_the_server(served: Endpoint) ->
         slow = client.model("slow")
         before = answered(client, "slow", 0)
         with pytest.raises(DeadlineExceeded):
-            slow.predict(x=an_hour, timeout_s=0.5)
+            slow.predict(x=an_hour, timeout_s=2.0)
         assert slow.predict(x=NOTHING, timeout_s=PATIENCE_S)["y"][0, 0] == 1
         wanted = before.success_count + before.failure_count + 2
         counters = answered(client, "slow", wanted)
     assert counters.success_count + counters.failure_count == wanted
 
 
-def test_a_cancelled_task_cancels_at_the_server(served: Endpoint) -> None:
+def test_a_cancelled_task_cancels_at_the_server(served: Endpoint, begun: Path) -> None:
     """Like a deadline: the model sees it."""
 
     async def program() -> float:
         async with AsyncClient(served.grpc) as client:
             slow = await client.model("slow")
             task = slow.submit(x=np.array([3600, 0, 0, 0], np.float32))
-            await asyncio.sleep(0.5)
+            await asyncio.to_thread(await_begun, begun)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -90,7 +90,8 @@ def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> 
         client = stack.enter_context(Client(addresses, timeout_s=20, idempotent=True))
         model = client.model("echo")
         with callers(16, lambda: model.predict(x=ITEM)) as seen:
-            time.sleep(1.5)
+            eventually(lambda: len(seen["endpoints"]) == 3, "answers of all")
+            time.sleep(1)
             before = Counter(seen["endpoints"])
             os.kill(servers[0].pid, signal.SIGKILL)
             time.sleep(2)
@@ -114,9 +115,11 @@ def test_killed_under_load_no_work_is_done_twice(
         client = stack.enter_context(Client([each.grpc for each in servers], timeout_s=20))
         model = client.model("noted")
         with callers(8, lambda: model.predict(x=[0, next(numbers), 0, 0])) as seen:
-            time.sleep(1)
+            total = seen["endpoints"].total
+            eventually(lambda: total() > 100, "answers")
             os.kill(servers[0].pid, signal.SIGKILL)
-            time.sleep(1)
+            killed_at = total()
+            eventually(lambda: total() > killed_at + 50, "answers of the other")
     work = Counter(log.read_text().split())
     del work["0"]  # of warming up
     assert set(work.values()) == {1}

@@ -11,6 +11,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.server.models import ModelText, write_repository
+from tests.waiting import PATIENCE_S
 from tests.wire.interop.tap import Tap, tapped
 from tests.wire.kinds import HTTP2, Connect, connecting
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ModelNotFound
@@ -33,7 +34,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
-    # y is x; "wait" takes half a second, "fail" fails.
+    # y is x; "wait" takes half a second, "wait long" three times as long, "fail" fails.
     def execute(self, requests):
         answers = []
         for request in requests:
@@ -41,8 +42,8 @@ class TritonPythonModel:
             if x.dtype == np.uint8:
                 answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
                 continue
-            if x[0] == b"wait":
-                time.sleep(0.5)
+            if x[0].startswith(b"wait"):
+                time.sleep(1.5 if x[0] == b"wait long" else 0.5)
             if x[0] == b"fail":
                 error = pb_utils.TritonError('50 % of "x",\\nü 模型')
                 answers.append(pb_utils.InferenceResponse(error=error))
@@ -168,13 +169,14 @@ def asked(
 ) -> Tap:
     """What a server said that was asked so often in each of four calls that another could take over."""
     patch.setattr("tritonkit.wire.http2.keepalive.QUICK_AFTER_S", after_s)
+    patch.setattr("tritonkit.wire.http2.keepalive.QUICK_TIMEOUT_S", PATIENCE_S)
     patch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.02)
     patch.setattr("tritonkit.wire.http2.task_connection.SLICE_S", 0.02)
     with tapped(endpoint.grpc) as tap:
         transport = connect(tap.address)
         for _ in range(4):
             with suppress(ClientError):
-                transport.send("ModelInfer", body(b"wait"), 60.0, (), lambda _: False)
+                transport.send("ModelInfer", body(b"wait long"), 60.0, (), lambda _: False)
         return tap
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
@@ -76,7 +76,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(repository: Path) -> Iterator[Endpoint]:
     """A Triton with it."""
-    with serve(repository, **OPTIONS, triton_flags=FLAGS) as endpoint:
+    with serve(repository, **OPTIONS) as endpoint:
         yield endpoint
 
 
@@ -288,21 +288,41 @@ def send_streams(caller: socket.socket, count: int, tokens: int, **headers: str)
         caller.sendall(frame(DATA, END_STREAM, each, message(len(body), body)))
 
 
-def test_a_caller_that_stops_reading_is_left(server: Endpoint, client: Client) -> None:
-    """Its sixteen streams are cancelled long before their answers would have ended: places and pages are free, its
-    connection is closed, and another caller has its answer meanwhile."""
-    wanted = answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1]
-    before = gauge(server, "tokens_total")
-    host, _, port = server.grpc.rpartition(":")
-    with socket.create_connection((host, int(port)), PATIENCE_S) as caller:
-        send_streams(caller, 16, LONG)
-        eventually(lambda: gauge(server, "running") == 16, "they run")
-        assert answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1] == wanted
-        eventually(lambda: gauge(server, "running") == 0, "they are cancelled")
-        assert gauge(server, "tokens_total") < before + 16 * LONG
-        assert gauge(server, "cache_usage") == 0
-        with contextlib.suppress(ConnectionResetError):
-            list(iter(lambda: caller.recv(1 << 16), b""))
+def frames(caller: socket.socket) -> Generator[tuple[int, int]]:
+    """Kind and stream of what comes on a connection; settings and PINGs are answered."""
+    with caller.makefile("rb") as came:
+        while head := came.read(9):
+            payload = came.read(int.from_bytes(head[:3], "big"))
+            kind, flags = head[3], head[4]
+            if kind in (SETTINGS, PING) and not flags & ACK:
+                caller.sendall(frame(kind, ACK, 0, payload if kind == PING else b""))
+            yield kind, int.from_bytes(head[5:], "big")
+
+
+def test_a_caller_that_stops_reading_is_left(repository: Path) -> None:
+    """Once all have begun. Its sixteen streams are cancelled long before their answers would have ended: places and
+    pages are free, its connection is closed, and another caller has its answer meanwhile."""
+    with (
+        serve(repository, **OPTIONS, triton_flags=FLAGS) as server,
+        Client(server.grpc, timeout_s=PATIENCE_S) as client,
+    ):
+        wanted = answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1]
+        before = gauge(server, "tokens_total")
+        host, _, port = server.grpc.rpartition(":")
+        with socket.create_connection((host, int(port)), PATIENCE_S) as caller:
+            send_streams(caller, 16, LONG)
+            silent = set(range(1, 32, 2))
+            with contextlib.closing(frames(caller)) as came:
+                while silent:
+                    kind, stream = next(came)
+                    if kind == DATA:
+                        silent.discard(stream)
+            assert answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1] == wanted
+            eventually(lambda: gauge(server, "running") == 0, "they are cancelled")
+            assert gauge(server, "tokens_total") < before + 16 * LONG
+            eventually(lambda: gauge(server, "cache_usage") == 0, "all pages are free")
+            with contextlib.suppress(ConnectionResetError):
+                list(iter(lambda: caller.recv(1 << 16), b""))
 
 
 @pytest.mark.slow
@@ -322,13 +342,9 @@ def test_a_caller_of_the_gateway_that_stops_reading_is_left(
         with context.wrap_socket(plain, server_hostname=host) as caller:
             send_streams(caller, 2, 4000, **{"x-api-key": stack.key})
             reset: set[int] = set()
-            with caller.makefile("rb") as came:
+            with contextlib.closing(frames(caller)) as came:
                 while len(reset) < 2:
-                    head = came.read(9)
-                    payload = came.read(int.from_bytes(head[:3], "big"))
-                    kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
-                    if kind in (SETTINGS, PING) and not flags & ACK:
-                        caller.sendall(frame(kind, ACK, 0, payload if kind == PING else b""))
+                    kind, stream = next(came)
                     if kind == RST_STREAM:
                         reset.add(stream)
             assert reset == {1, 3}

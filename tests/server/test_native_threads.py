@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +41,8 @@ ALONE = CORES + 1
 RUNS = 10
 SHARE = 0.25
 """Of the busiest thread's time: what makes another one part of a run."""
-MOMENT_S, BUSY_NS = 0.05, 10_000_000
-"""A thread that computes has a core for so long within a moment, even beside other load."""
+BUSY_NS = 100_000_000
+"""A thread that has had a core for so long since before a loop began is the loop's."""
 
 
 def product(folder: Path, more: str) -> None:
@@ -135,10 +134,10 @@ def sharing(triton: Running, call: Callable[[], object], without: Set[str] = fro
     return sum(each_ns >= SHARE * max(counted) for each_ns in counted)
 
 
-def computing(triton: Running) -> set[str]:
-    """Threads of the server that do nothing but compute."""
-    taken = taken_ns(triton, lambda: time.sleep(MOMENT_S))
-    return {name for name, each_ns in taken.items() if each_ns > BUSY_NS}
+def busy_since(triton: Running, before: Mapping[str, int]) -> set[str]:
+    """Threads of the server that have computed for long since then."""
+    now = times_ns(triton.process.pid)
+    return {name for name, each_ns in now.items() if each_ns - before.get(name, 0) > BUSY_NS}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -156,8 +155,9 @@ def test_a_run_is_spread_over_threads_while_no_other_goes_on(triton: Running, en
 
         multiply()
         eventually(is_spread, "a run that is alone on several threads")
+        before = times_ns(triton.process.pid)
         with going_on(client, f"{engine}_loop", ROUNDS[engine]) as goes_on:
-            loops = eventually(lambda: computing(triton), "the loop to begin")
+            loops = eventually(lambda: busy_since(triton, before), "the loop to begin")
             beside = [sharing(triton, multiply, loops) for _ in range(RUNS)]
             assert goes_on()
         assert beside == [1] * RUNS

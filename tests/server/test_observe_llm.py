@@ -67,7 +67,7 @@ def load(scene: Scene, model: str, callers: int, tokens: int) -> Iterator[None]:
 
     def caller(number: int, ended: threading.Event) -> None:
         asked: dict[str, Any] = {
-            "text": WORDS[10 + number],
+            "text": WORDS[10 + number % 150],
             "max_tokens": tokens,
             "ignore_eos": True,
         }
@@ -131,11 +131,11 @@ def test_requests_that_are_refused_wake_somebody(scene: Scene) -> None:
 
 
 def test_answers_that_begin_late(scene: Scene) -> None:
-    """A hundred callers for one place. An answer takes a tenth of a second here, so each waits for ten.
+    """Two hundred callers for one place. An answer takes a tenth of a second here, so each waits for twenty.
 
     Where an answer takes longer than the alert's window of five seconds, no first token is in most windows.
     """
-    with load(scene, "queued", callers=100, tokens=100):
+    with load(scene, "queued", callers=200, tokens=100):
         eventually(lambda: scene.about("FirstTokenSlow"), "the alert")
         assert scene.about("FirstTokenSlow") == {"queued"}
         assert not scene.about("KvCacheFull")

@@ -27,6 +27,8 @@ from tests.server.test_python_backends import (
 from tests.waiting import eventually
 
 PAD = {"x": {"axis": 0, "value": 7}, "mask": {"axis": 0, "value": 0}, "both": {"axis": 1}}
+COMPLETE = MERGING.replace("300000", "20000000")
+"""A batch leaves when it is complete, however late its requests come."""
 Client = grpc.InferenceServerClient
 Arrays = dict[str, np.ndarray]
 
@@ -66,7 +68,7 @@ def write_lengths(folder: Path, asked: object) -> None:
             ("total", TensorProto.FLOAT, ["n", 1]),
             ("width", TensorProto.FLOAT, ["n", 1]),
         ],
-        f"max_batch_size: {BATCH}\n{MERGING}\n{ragged}"
+        f"max_batch_size: {BATCH}\n{COMPLETE}\n{ragged}"
         + tensors("output", both="FP32 [2, -1]", total="FP32 [1]", width="FP32 [1]")
         + parameter(asked),
     )

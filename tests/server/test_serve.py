@@ -21,12 +21,20 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.server.models import VECTOR, ModelText, ensemble, write_repository
+from tests.server.models import (
+    VECTOR,
+    ModelText,
+    await_begun,
+    ensemble,
+    noting,
+    write_repository,
+)
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.publish import replace_models
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
+from tritonkit.serve.core import stub_watch
 from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
 
 FREE = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
@@ -63,6 +71,15 @@ class TritonPythonModel:
             x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+DYING = """
+import os, threading
+
+def die():
+    while not os.path.exists("MAY"):
+        time.sleep(0.05)
+    time.sleep(0.3)
+    os._exit(1)
 """
 TEXT_ENSEMBLE = (
     'platform: "ensemble"\n' + TEXT + 'ensemble_scheduling { step { model_name: "hello"'
@@ -148,6 +165,12 @@ def echo(write_server_models: Any) -> Path:
     """A repository with one echo model."""
     folder: Path = write_server_models(echo=ModelText())
     return folder
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """The file in which a model notes what it begins."""
+    return tmp_path / "begun"
 
 
 def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> None:
@@ -284,17 +307,22 @@ def test_a_dead_stub_is_noticed_and_answers_again(write_server_models: Any) -> N
     assert traces.left() == 0
 
 
-def test_a_model_that_keeps_dying_is_given_up(write_server_models: Any) -> None:
-    """Its stub ends itself after each first answer: five times, then it is left alone, and the server
-    and its other model go on."""
-    code = (ModelText().code or "").replace("import time", "import os, threading, time")
+def test_a_model_that_keeps_dying_is_given_up(
+    write_server_models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stub ends itself after each first answer, once somebody looks: five times, then it is left alone, and the
+    server and its other model go on."""
+    monkeypatch.setattr(stub_watch, "_PERIOD_S", 3600.0)
+    may = tmp_path / "may"
+    code = (ModelText().code or "") + DYING.replace("MAY", str(may))
     code = code.replace(
         "        return answers",
-        "        threading.Timer(0.3, os._exit, [1]).start()\n        return answers",
+        "        threading.Thread(target=die).start()\n        return answers",
     )
     events = Events()
     repository = write_server_models(fatal=ModelText(code=code), echo=ModelText())
     with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
+        may.touch()
         (lost,) = eventually(lambda: events.of("stub_lost"))
         assert (lost.model, "5 times" in lost.message) == ("fatal", True)
         assert len(events.of("stub_died")) == 5
@@ -499,33 +527,36 @@ def test_what_is_left_of_a_run_that_was_killed_whole_goes_at_the_next_start(echo
         eventually(lambda: traces.left() == 0)
 
 
-def test_ctrl_c_drains(echo: Path) -> None:
+def test_ctrl_c_drains(write_server_models: Any, begun: Path) -> None:
     """SIGINT while a request is in flight: it is answered, the exit code is 0, nothing is left."""
-    with program(echo) as (process, address, traces), ThreadPoolExecutor() as pool:
+    with (
+        program(write_server_models(echo=noting(begun))) as (process, address, traces),
+        ThreadPoolExecutor() as pool,
+    ):
         answer = pool.submit(ask, address, "echo", 1.5)
-        time.sleep(0.5)
+        await_begun(begun)
         process.send_signal(signal.SIGINT)
         assert struct.unpack("<4f", answer.result(PATIENCE_S)) == (1.5, 1, 2, 3)
         assert process.wait(PATIENCE_S) == 0
         assert traces.left() == 0
 
 
-def nested(write_server_models: Any) -> Path:
+def nested(write_server_models: Any, begun: Path) -> Path:
     """Two ensembles, one of which calls the other: `whole` takes its time in both of its parts."""
     return write_server_models(
-        first=ModelText(), second=ModelText(), inner=ensemble("first", "second"),
+        first=noting(begun, instances=6), second=ModelText(), inner=ensemble("first", "second"),
         whole=ensemble("inner", "second"),
     )  # fmt: skip
 
 
-def test_ctrl_c_lets_ensembles_finish(write_server_models: Any) -> None:
+def test_ctrl_c_lets_ensembles_finish(write_server_models: Any, begun: Path) -> None:
     """SIGINT while requests are at the first steps of ensembles: the later steps still answer them."""
     with (
-        program(nested(write_server_models)) as (process, address, traces),
-        ThreadPoolExecutor() as pool,
+        program(nested(write_server_models, begun)) as (process, address, traces),
+        ThreadPoolExecutor(6) as pool,
     ):
         answers = [pool.submit(ask, address, name, 0.5) for name in ("inner", "whole") * 3]
-        time.sleep(0.3)
+        await_begun(begun, 6)
         process.send_signal(signal.SIGINT)
         for answer in answers:
             assert struct.unpack("<4f", answer.result(PATIENCE_S)) == (0.5, 1, 2, 3)
@@ -533,22 +564,26 @@ def test_ctrl_c_lets_ensembles_finish(write_server_models: Any) -> None:
         assert traces.left() == 0
 
 
-def test_stop_lets_ensembles_finish(write_server_models: Any) -> None:
+def test_stop_lets_ensembles_finish(write_server_models: Any, begun: Path) -> None:
     """The same for `stop()`, here the end of a block; what comes after it is refused."""
     with ThreadPoolExecutor() as pool:
-        with serve(nested(write_server_models), **FREE, finalize_timeout_s=0) as endpoint:
+        repository = nested(write_server_models, begun)
+        with serve(repository, **FREE, finalize_timeout_s=0) as endpoint:
             answer = pool.submit(ask, endpoint.grpc, "whole", 0.5)
-            time.sleep(0.3)
+            await_begun(begun)
         assert struct.unpack("<4f", answer.result(PATIENCE_S)) == (0.5, 1, 2, 3)
         with pytest.raises(grpc.RpcError):
             ask(endpoint.grpc, "whole")
 
 
-def test_a_second_ctrl_c_does_not_wait(echo: Path) -> None:
+def test_a_second_ctrl_c_does_not_wait(write_server_models: Any, begun: Path) -> None:
     """Two SIGINT end a server whose model takes a minute, and nothing is left."""
-    with program(echo) as (process, address, traces), ThreadPoolExecutor() as pool:
+    with (
+        program(write_server_models(echo=noting(begun))) as (process, address, traces),
+        ThreadPoolExecutor() as pool,
+    ):
         answer = pool.submit(ask, address, "echo", 60)
-        time.sleep(0.5)
+        await_begun(begun)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         assert process.poll() is None

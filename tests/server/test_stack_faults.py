@@ -40,6 +40,10 @@ DECLARED = 'parameters { key: "tritonkit.idempotent" value { string_value: "true
 MODELS = {"echo": ModelText(f'backend: "python"\n{VECTOR}{DECLARED}dynamic_batching {{ }}\n')}
 
 
+SPEC = "limits: {header_s: 60}\n"
+"""Time for headers to come: for all of a test whose callers never send the rest of theirs."""
+
+
 def echo(client: Client) -> None:
     """One call, of an item of its own."""
     x = np.array([[0, *np.random.default_rng().random(3)]], np.float32)
@@ -50,7 +54,7 @@ def echo(client: Client) -> None:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """Three replicas of a model in Python behind a gateway, with Prometheus and Redis where they are."""
     root = tmp_path_factory.mktemp("faults")
-    made = Watched(root, write_repository(root / "model_repository", MODELS), replicas=3)
+    made = Watched(root, write_repository(root / "model_repository", MODELS), SPEC, replicas=3)
     yield made
     made.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.server.models import ModelText, ensemble, write_repository
+from tests.server.models import await_begun, ensemble, noting, write_repository
 from tests.server.steady import steady
 from tests.server.test_serve import FREE
 from tests.waiting import PATIENCE_S, eventually
@@ -22,11 +21,17 @@ REFUSED = "UNAVAILABLE: Server is stopping, scheduler for model has stopped acce
 """Triton's own words for a request that it has not begun with."""
 
 
-@pytest.fixture(scope="session")
-def stopping(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """The file in which the model notes what it begins."""
+    return tmp_path / "begun"
+
+
+@pytest.fixture
+def stopping(tmp_path: Path, begun: Path) -> Path:
     """A model, and an ensemble that calls it twice."""
-    models = {"one": ModelText(), "both": ensemble("one", "one")}
-    return write_repository(tmp_path_factory.mktemp("stopping"), models)
+    models = {"one": noting(begun), "both": ensemble("one", "one")}
+    return write_repository(tmp_path / "stopping", models)
 
 
 def infer(model: str, seconds: float = 0.0) -> Any:
@@ -55,7 +60,9 @@ KINDS = {
 
 @pytest.mark.parametrize("what", KINDS)
 @pytest.mark.parametrize("model", ["one", "both"])
-def test_a_server_that_ends_is_unavailable(stopping: Path, what: str, model: str) -> None:
+def test_a_server_that_ends_is_unavailable(
+    stopping: Path, begun: Path, what: str, model: str
+) -> None:
     """200 calls a second on one connection all the while: each is answered or UNAVAILABLE, in the words that say that
     the server has not begun, and what was in flight is answered."""
     server = Server(stopping, **FREE)
@@ -66,7 +73,7 @@ def test_a_server_that_ends_is_unavailable(stopping: Path, what: str, model: str
             eventually(lambda: stream.answers["OK"] > 0)
             # Two steps that take their time: the server cannot end before calls came that it refuses.
             slow = stub.ModelInfer.future(infer("both", 0.5))
-            time.sleep(0.2)
+            await_begun(begun)
             server.stop()
         assert struct.unpack("<4f", slow.result().raw_output_contents[0]) == (0.5, 1, 2, 3)
     assert stream.answers[REFUSED] > 0
