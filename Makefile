@@ -58,7 +58,7 @@ demo: setup
 	@$(BIN)/tritonkit demo
 
 # What runs inside tritonserver, and the ceiling of the benches.
-NATIVE = $(shell find python_backends/native bench/ceiling -name '*.cpp' -o -name '*.[ch]')
+NATIVE = $(shell find python_backends/native bench/ceiling tests/native -name '*.cpp' -o -name '*.[ch]')
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy \
 	&& $(BIN)/clang-format --dry-run --Werror $(NATIVE)
 

@@ -36,6 +36,8 @@ REAL(ssize_t, recvmsg, (int descriptor, struct msghdr *message, int flags),
      (descriptor, message, flags))
 REAL(ssize_t, sendmsg, (int descriptor, const struct msghdr *message, int flags),
      (descriptor, message, flags))
+REAL(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex))
+REAL(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), (mutex))
 REAL(int, fchmod, (int descriptor, mode_t mode), (descriptor, mode))
 REAL(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode))
 REAL(uint32_t, TRITONSERVER_DataTypeByteSize, (unsigned datatype), (datatype))

@@ -2,6 +2,7 @@
 #ifndef TRITONKIT_GUARD_REAL_H
 #define TRITONKIT_GUARD_REAL_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -14,6 +15,8 @@ int real_accept4(int listener, struct sockaddr *address, socklen_t *length, int 
 int real_close(int descriptor);
 ssize_t real_recvmsg(int descriptor, struct msghdr *message, int flags);
 ssize_t real_sendmsg(int descriptor, const struct msghdr *message, int flags);
+int real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int real_pthread_mutex_unlock(pthread_mutex_t *mutex);
 int real_fchmod(int descriptor, mode_t mode);
 uint32_t real_TRITONSERVER_DataTypeByteSize(unsigned datatype);
 void *real_TRITONSERVER_InferenceRequestAddInput(void *request, const char *name, unsigned datatype,
