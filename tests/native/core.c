@@ -1,6 +1,4 @@
 /* What stands for libtritonserver: the program's own function is called from here. */
-void send_answer(void *(*answer)(void *));
+void send_answer(void* (*answer)(void*));
 
-void send_answer(void *(*answer)(void *)) {
-    answer((void *)0);
-}
+void send_answer(void* (*answer)(void*)) { answer((void*)0); }

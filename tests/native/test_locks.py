@@ -13,35 +13,37 @@ from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
-def circle(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deadlock(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, compiled, beside its libtritonserver.so."""
     native = build_module(project)
-    folder, sources = tmp_path_factory.mktemp("circle"), Path(__file__).parent
+    folder, sources = tmp_path_factory.mktemp("deadlock"), Path(__file__).parent
     command, _ = next(iter(native._compilers(native.C, "", True)))
-    core, program = folder / "libtritonserver.so", folder / "circle"
+    core, program = folder / "libtritonserver.so", folder / "deadlock"
     common = [*command, "-D_GNU_SOURCE", "-fPIC", "-pthread"]
     native._run([*common, "-shared", "-o", str(core), str(sources / "core.c")], folder)
-    native._run([*common, "-o", str(program), str(sources / "circle.c"), str(core)], folder)
+    native._run([*common, "-o", str(program), str(sources / "deadlock.c"), str(core)], folder)
     return program
 
 
-def run(circle: Path, timeout_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(deadlock: Path, timeout_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
     """Until it ends."""
     return subprocess.run(
-        [str(circle)], capture_output=True, text=True, check=False, timeout=timeout_s,
-        env=os.environ | {"LD_LIBRARY_PATH": str(circle.parent)} | environment,
+        [str(deadlock)], capture_output=True, text=True, check=False, timeout=timeout_s,
+        env=os.environ | {"LD_LIBRARY_PATH": str(deadlock.parent)} | environment,
     )  # fmt: skip
 
 
-def test_who_hears_of_a_caller_gives_way_to_who_writes_an_answer(guard: Path, circle: Path) -> None:
+def test_who_hears_of_a_caller_gives_way_to_who_writes_an_answer(
+    guard: Path, deadlock: Path
+) -> None:
     """Both come to have both locks, in this order; all is given back, and the log says it."""
-    done = run(circle, PATIENCE_S, LD_PRELOAD=str(guard))
+    done = run(deadlock, PATIENCE_S, LD_PRELOAD=str(guard))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["answer", "left"]
     assert done.stderr == "tritonkit guard: a deadlock of Triton's gRPC streams was undone\n"
 
 
-def test_without_the_guard_they_wait_for_ever(circle: Path) -> None:
+def test_without_the_guard_they_wait_for_ever(deadlock: Path) -> None:
     """Or for a second: nothing ends it."""
     with pytest.raises(subprocess.TimeoutExpired):
-        run(circle, 1.0)
+        run(deadlock, 1.0)

@@ -29,6 +29,12 @@ def write_server_models(tmp_path: Path) -> WriteServerModels:
     return write
 
 
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """The file in which a model notes what it begins (`models.noting`)."""
+    return tmp_path / "begun"
+
+
 @pytest.fixture(scope="session")
 def shipped_repository(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped models, really built."""

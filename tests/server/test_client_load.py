@@ -57,12 +57,6 @@ NOTHING = np.zeros(4, np.float32)
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    """The file in which the slow model notes what it begins."""
-    return tmp_path / "begun"
-
-
-@pytest.fixture
 def served(write_server_models: Any, project: Path, begun: Path) -> Iterator[Endpoint]:
     """Models that take as long as they are told; `small` has a queue for eight."""
     repository = write_server_models(

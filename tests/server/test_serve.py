@@ -34,7 +34,6 @@ from tritonkit.client import Client
 from tritonkit.errors import ServerDied, ServerStartError, UsageError
 from tritonkit.publish import replace_models
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
-from tritonkit.serve.core import stub_watch
 from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
 
 FREE = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
@@ -165,12 +164,6 @@ def echo(write_server_models: Any) -> Path:
     """A repository with one echo model."""
     folder: Path = write_server_models(echo=ModelText())
     return folder
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    """The file in which a model notes what it begins."""
-    return tmp_path / "begun"
 
 
 def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> None:
@@ -307,12 +300,9 @@ def test_a_dead_stub_is_noticed_and_answers_again(write_server_models: Any) -> N
     assert traces.left() == 0
 
 
-def test_a_model_that_keeps_dying_is_given_up(
-    write_server_models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_keeps_dying_is_given_up(write_server_models: Any, tmp_path: Path) -> None:
     """Its stub ends itself after each first answer, once somebody looks: five times, then it is left alone, and the
     server and its other model go on."""
-    monkeypatch.setattr(stub_watch, "_PERIOD_S", 3600.0)
     may = tmp_path / "may"
     code = (ModelText().code or "") + DYING.replace("MAY", str(may))
     code = code.replace(

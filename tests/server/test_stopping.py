@@ -22,12 +22,6 @@ REFUSED = "UNAVAILABLE: Server is stopping, scheduler for model has stopped acce
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    """The file in which the model notes what it begins."""
-    return tmp_path / "begun"
-
-
-@pytest.fixture
 def stopping(tmp_path: Path, begun: Path) -> Path:
     """A model, and an ensemble that calls it twice."""
     models = {"one": noting(begun), "both": ensemble("one", "one")}

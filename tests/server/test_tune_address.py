@@ -145,10 +145,9 @@ def test_an_interrupt_restores_too(
 
 
 def test_a_server_that_comes_back_is_tuned_on(
-    served: Path, server: Endpoint, as_before: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+    served: Path, server: Endpoint, as_before: Callable[[], bool]
 ) -> None:
     """It is killed after the first run under load, and `serve` starts it again; a run later the search is ended."""
-    monkeypatch.setattr(remote, "_BACK_S", PATIENCE_S)
 
     class Killing(Listener):
         killed = after = 0

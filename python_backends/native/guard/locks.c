@@ -53,7 +53,7 @@ static struct held *find(const pthread_mutex_t *mutex) {
     return NULL;
 }
 
-static void taken(pthread_mutex_t *mutex) {
+static void note_locked(pthread_mutex_t *mutex) {
     struct held *const known = find(mutex);
     if (known != NULL) {
         known->times++;
@@ -62,7 +62,7 @@ static void taken(pthread_mutex_t *mutex) {
     }
 }
 
-static void given_back(const pthread_mutex_t *mutex) {
+static void note_unlocked(const pthread_mutex_t *mutex) {
     struct held *const known = find(mutex);
     if (known != NULL && --known->times == 0) {
         *known = held[--held_count];
@@ -88,7 +88,7 @@ static void withdraw(struct waiting *place) {
 }
 
 /* Whether who has the lock waits for one of this thread's. */
-static bool in_a_circle(const pthread_mutex_t *mutex) {
+static bool is_deadlock(const pthread_mutex_t *mutex) {
     const int owner = *(const volatile int *)&mutex->__data.__owner;
     for (size_t at = 0; at < MOST_WAITING; at++) {
         if (atomic_load(&waiting[at].thread) == owner &&
@@ -112,7 +112,7 @@ static bool writes_an_answer(void) {
     return false;
 }
 
-static void give_back(size_t count) {
+static void unlock_held(size_t count) {
     for (size_t at = 0; at < count; at++) {
         for (unsigned times = 0; times < held[at].times; times++) {
             real_pthread_mutex_unlock(held[at].mutex);
@@ -120,11 +120,11 @@ static void give_back(size_t count) {
     }
 }
 
-static bool take_back(void) {
+static bool try_held(void) {
     for (size_t at = 0; at < held_count; at++) {
         for (unsigned times = 0; times < held[at].times; times++) {
             if (pthread_mutex_trylock(held[at].mutex) != 0) { /* the first time, or never */
-                give_back(at);
+                unlock_held(at);
                 return false;
             }
         }
@@ -135,9 +135,9 @@ static bool take_back(void) {
 /* Take a lock without waiting for it or for those in hand with another one in hand. */
 static void give_way(pthread_mutex_t *mutex) {
     const struct timespec pause = {0, PAUSE_MS * NS_PER_MS};
-    give_back(held_count);
+    unlock_held(held_count);
     real_pthread_mutex_lock(mutex);
-    while (!take_back()) {
+    while (!try_held()) {
         real_pthread_mutex_unlock(mutex);
         nanosleep(&pause, NULL);
         real_pthread_mutex_lock(mutex);
@@ -146,7 +146,7 @@ static void give_way(pthread_mutex_t *mutex) {
     (void)written; /* a log that takes no more is no reason to stop */
 }
 
-static int lock_for_a_moment(pthread_mutex_t *mutex) {
+static int lock_for_some_ms(pthread_mutex_t *mutex) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += LOOK_MS * NS_PER_MS;
@@ -155,7 +155,7 @@ static int lock_for_a_moment(pthread_mutex_t *mutex) {
     return pthread_mutex_timedlock(mutex, &until);
 }
 
-static int lock_with_one_in_hand(pthread_mutex_t *mutex) {
+static int lock_while_holding(pthread_mutex_t *mutex) {
     if (pthread_mutex_trylock(mutex) == 0) {
         return 0;
     }
@@ -164,8 +164,8 @@ static int lock_with_one_in_hand(pthread_mutex_t *mutex) {
         return real_pthread_mutex_lock(mutex);
     }
     int error;
-    while ((error = lock_for_a_moment(mutex)) == ETIMEDOUT) {
-        if (in_a_circle(mutex) && !writes_an_answer()) {
+    while ((error = lock_for_some_ms(mutex)) == ETIMEDOUT) {
+        if (is_deadlock(mutex) && !writes_an_answer()) {
             give_way(mutex);
             error = 0;
             break;
@@ -179,17 +179,16 @@ EXPORTED int pthread_mutex_lock(pthread_mutex_t *mutex) {
     if (!is_followed(mutex, __builtin_return_address(0))) {
         return real_pthread_mutex_lock(mutex);
     }
-    const int error =
-        held_count == 0 ? real_pthread_mutex_lock(mutex) : lock_with_one_in_hand(mutex);
+    const int error = held_count == 0 ? real_pthread_mutex_lock(mutex) : lock_while_holding(mutex);
     if (error == 0) {
-        taken(mutex);
+        note_locked(mutex);
     }
     return error;
 }
 
 EXPORTED int pthread_mutex_unlock(pthread_mutex_t *mutex) {
     if (is_followed(mutex, __builtin_return_address(0))) {
-        given_back(mutex);
+        note_unlocked(mutex);
     }
     return real_pthread_mutex_unlock(mutex);
 }
