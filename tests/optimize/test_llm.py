@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import openvino
@@ -20,11 +22,13 @@ from tritonkit.export.checkpoint import read_checkpoint
 from tritonkit.inspection import inspect_model
 from tritonkit.optimize.llm import WEIGHTS, Weights, convert_checkpoint
 from tritonkit.optimize.llm.quality import served_log_likelihoods
+from tritonkit.optimize.variants import llm_checkpoint
 from tritonkit.pipeline import build_repository
 from tritonkit.render.language import generation_of
 from tritonkit.report import collect
 from tritonkit.spec import load_all
 
+PACKAGES = [("openvino", "fp32"), ("openvino_genai", "int4"), ("nncf", "int8")]
 IDS = np.random.default_rng(0).integers(5, VOCABULARY, (1, 12)).astype(np.int64)
 NEW = 24
 
@@ -42,6 +46,27 @@ def greedy(folder: Path) -> list[int]:
     while pipeline.has_non_finished_requests():
         pipeline.step()
     return [token for output in handle.read_all() for token in output.generated_ids]
+
+
+class Untrained:
+    """A job whose checkpoint would be trained now."""
+
+    @property
+    def checkpoint(self) -> None:
+        """Two minutes of work."""
+        pytest.fail("trained before the packages were looked for")
+
+
+@pytest.mark.parametrize(("package", "weights"), PACKAGES)
+def test_a_missing_package_is_said_before_the_checkpoint_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, weights: Weights
+) -> None:
+    """With what brings it; it is no fault of the architecture."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(BuildError) as caught:
+        llm_checkpoint.make(cast(Any, Untrained()), tmp_path, weights=weights)
+    assert caught.value.found == f"the package {package} is not installed"
+    assert caught.value.todo.startswith("make optimize, or: pip install 'tritonkit[")
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)

@@ -5,12 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonkit.export.job import Job
+from tritonkit.extras import need
 from tritonkit.optimize.llm.convert import Weights, convert_checkpoint
 from tritonkit.optimize.llm.quality import measure_language as measure
+from tritonkit.optimize.openvino_core import open_nncf
 
 __all__ = ["make", "measure"]
 
 
 def make(job: Job, folder: Path, *, weights: Weights) -> tuple[str, ...]:
-    """The network and what a server needs beside it."""
+    """The network and what a server needs beside it.
+
+    Raises:
+        BuildError: a package is missing, which is looked for before a checkpoint is trained for minutes; else as of
+            `convert_checkpoint`.
+    """
+    for module in ("openvino", "openvino_genai"):
+        need(module, "llm")
+    if weights != "fp32":
+        open_nncf()
     return convert_checkpoint(job.checkpoint, folder, weights)
