@@ -288,7 +288,7 @@ def send_streams(caller: socket.socket, count: int, tokens: int, **headers: str)
         caller.sendall(frame(DATA, END_STREAM, each, message(len(body), body)))
 
 
-def frames(caller: socket.socket) -> Generator[tuple[int, int]]:
+def read_frames(caller: socket.socket) -> Generator[tuple[int, int]]:
     """Kind and stream of what comes on a connection; settings and PINGs are answered."""
     with caller.makefile("rb") as came:
         while head := came.read(9):
@@ -312,7 +312,7 @@ def test_a_caller_that_stops_reading_is_left(repository: Path) -> None:
         with socket.create_connection((host, int(port)), PATIENCE_S) as caller:
             send_streams(caller, 16, LONG)
             silent = set(range(1, 32, 2))
-            with contextlib.closing(frames(caller)) as came:
+            with contextlib.closing(read_frames(caller)) as came:
                 while silent:
                     kind, stream = next(came)
                     if kind == DATA:
@@ -342,7 +342,7 @@ def test_a_caller_of_the_gateway_that_stops_reading_is_left(
         with context.wrap_socket(plain, server_hostname=host) as caller:
             send_streams(caller, 2, 4000, **{"x-api-key": stack.key})
             reset: set[int] = set()
-            with contextlib.closing(frames(caller)) as came:
+            with contextlib.closing(read_frames(caller)) as came:
                 while len(reset) < 2:
                     kind, stream = next(came)
                     if kind == RST_STREAM:
