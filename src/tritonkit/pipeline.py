@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonkit.disk import unwritable
-from tritonkit.errors import RenderError
+from tritonkit.errors import RenderError, TritonkitError
 from tritonkit.export import Artifact, BuildCache
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
@@ -29,7 +29,7 @@ from tritonkit.publish.publish import Change, Rendered, drift, publish
 from tritonkit.render.config import render_config
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import Target
-from tritonkit.spec import Spec, load_all, load_every
+from tritonkit.spec import Spec, kept_specs, load_all, load_readable
 
 __all__ = [
     "Repository",
@@ -51,6 +51,8 @@ class Repository:
     """Model -> the variant that was published."""
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
+    failed: Mapping[str, TritonkitError] = field(default_factory=dict)
+    """Model -> why it was not built; what it had published stays."""
 
 
 def build_repository(
@@ -65,11 +67,12 @@ def build_repository(
     dry_run: bool = False,
     progress: Progress | None = None,
     after: Mapping[str, int] | None = None,
+    keep_going: bool = False,
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
     Args:
-        names: folders of `models/`; by default all that are not marked `default: false`.
+        names: folders of `models/`; by default all that are not marked `default: false`. No other folder is read.
         cores: of the machine that will serve; this one's by default.
         variants: what to build beside the one that is served: names, `spec` or `all`. They are
             timed; one that cannot be made or loses too much is a result like the others.
@@ -77,34 +80,72 @@ def build_repository(
         dry_run: nothing is built and nothing written.
         after: Triton model -> a number that its new version's is to be above, as it is above those
             in `out`; a model that does not change keeps its version.
+        keep_going: build and publish the others where one fails; `Repository.failed` says which did.
 
     Raises:
         GateError: the variant to be served is not good enough; what was published stays.
+        TritonkitError: a model cannot be built; unless `keep_going`.
     """
     progress = progress or Progress()
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    specs = [for_target(spec, target) for spec in load_all(root, tuple(names))]
+    failed: dict[str, TritonkitError] = {}
+    specs = _read_specs(root, tuple(names), target, failed if keep_going else None)
     results: list[Result] = []
     served: dict[str, str] = {}
     rendered: list[Rendered] = []
+
+    def build(spec: Spec) -> None:
+        made = _make_variants(spec, root, variants, progress, force=force, dry_run=dry_run)
+        results.extend(made)
+        artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
+        if artifact is not None:
+            rendered.extend(render_models(spec, artifact, root, target, cores or machine_cores()))
+            served[spec.name] = artifact.variant
+
+    def fail(name: str, error: TritonkitError) -> None:
+        if not keep_going:
+            raise error
+        failed[name] = error
+        served.pop(name, None)
+
     with contextlib.nullcontext() if dry_run else _build_lock(root, progress):
         for spec in specs:
-            made = _make_variants(spec, root, variants, progress, force=force, dry_run=dry_run)
-            results += made
-            artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
-            if artifact is not None:
-                served[spec.name] = artifact.variant
-                rendered += render_models(spec, artifact, root, target, cores or machine_cores())
-        _refuse_duplicates(rendered)
-        if not dry_run:
-            progress.publishing()
-        changes = publish(
-            out, rendered, dry_run=dry_run, all_specs=not names and not dry_run,
-            keep=_not_default(root), after=after,
-        )  # fmt: skip
-    notes = tuple(note for model in rendered for note in model.plan.notes)
-    return Repository(out, tuple(results), served, tuple(changes), notes)
+            try:
+                build(spec)
+            except TritonkitError as error:
+                fail(spec.name, error)
+        for name, duplicate in _duplicates(rendered).items():
+            fail(name, duplicate)
+        fine = [model for model in rendered if model.artifact.model not in failed]
+        changes: list[Change] = []
+        if fine or not failed:
+            every = not names and not dry_run
+            if not dry_run:
+                progress.publishing()
+            changes = publish(
+                out, fine, dry_run=dry_run, all_specs=every,
+                keep=kept_specs(root) | set(failed) if every else frozenset(), after=after, on_failure=fail,
+            )  # fmt: skip
+    notes = tuple(note for model in fine for note in model.plan.notes)
+    return Repository(out, tuple(results), served, tuple(changes), notes, failed)
+
+
+def _read_specs(
+    root: Path, names: tuple[str, ...], target: Target, failed: dict[str, TritonkitError] | None
+) -> list[Spec]:
+    """The specs to build; those that cannot be read go into `failed`, and without it are raised."""
+    if failed is None:
+        return [for_target(spec, target) for spec in load_all(root, names)]
+    readable, unreadable = load_readable(root, names)
+    failed.update(unreadable)
+    specs = []
+    for spec in readable:
+        try:
+            specs.append(for_target(spec, target))
+        except TritonkitError as error:
+            failed[spec.name] = error
+    return specs
 
 
 def check_repository(
@@ -124,8 +165,10 @@ def check_repository(
             artifact = choose(spec, _make_variants(spec, root, (), progress))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             rendered += render_models(spec, artifact, root, target, count)
-    _refuse_duplicates(rendered)
-    return drift(out, rendered, all_specs=not names, keep=_not_default(root))
+    for duplicate in _duplicates(rendered).values():
+        raise duplicate
+    keep = frozenset() if names else kept_specs(root)
+    return drift(out, rendered, all_specs=not names, keep=keep)
 
 
 def build_artifact(root: Path, spec: Spec, progress: Progress | None = None) -> Artifact:
@@ -187,24 +230,24 @@ def render_models(
     ]
 
 
-def _refuse_duplicates(models: Sequence[Rendered]) -> None:
-    """Two Triton models of one name: `net` with a step `top_k` beside a spec called `net_top_k`."""
+def _duplicates(models: Sequence[Rendered]) -> dict[str, RenderError]:
+    """Specs with a Triton model of the same name, such as `net` with a step `top_k` and a spec `net_top_k`: neither
+    can be published."""
     owners: dict[str, str] = {}
+    found: dict[str, RenderError] = {}
     for model in models:
         name, spec = model.plan.name, model.artifact.model
-        if name in owners:
-            raise RenderError(
-                f"models/{spec}",
-                found=f"a Triton model called {name!r}, as models/{owners[name]} has one",
+        owner = owners.setdefault(name, spec)
+        if owner == spec:
+            continue
+        for one, other in ((spec, owner), (owner, spec)):
+            found[one] = RenderError(
+                f"models/{one}",
+                found=f"a Triton model called {name!r}, as models/{other} has one",
                 wanted="one model of a name",
                 todo="rename the spec, or give its step a `name`",
             )
-        owners[name] = spec
-
-
-def _not_default(root: Path) -> frozenset[str]:
-    """The specs that are built only when they are named; what they published stays."""
-    return frozenset(spec.name for spec in load_every(root) if not spec.model.default)
+    return found
 
 
 @contextlib.contextmanager

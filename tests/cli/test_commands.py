@@ -32,6 +32,15 @@ def relu(root: Path, tmp_path: Path) -> Path:
     return root
 
 
+BAD = {
+    "no_file": "name: no_file\nnetwork: {onnx: not-here.onnx}\n",
+    "no_key": "name: no_key\nnetwrk: {}\n",
+    "no_package": "name: no_package\nnetwork: {onnx: {package: no_such_package, file: a.onnx}}\n",
+    "no_yaml": "name: [\n",
+}
+"""Folders that cannot be built, and their model.yaml."""
+
+
 def test_build_publishes_and_then_has_nothing_to_do(relu: Path) -> None:
     """The first build writes a version, the second writes nothing, --check agrees."""
     done = tritonkit("build", "--root", str(relu))
@@ -135,6 +144,53 @@ def test_two_specs_with_a_model_of_one_name_are_refused(relu: Path) -> None:
     )
     assert "one model of a name" in failed(tritonkit("build", "--root", str(relu)), 3)
     assert not (relu / "model_repository").exists()
+
+
+def test_a_build_reads_only_what_is_named(relu: Path) -> None:
+    """Whatever stands in other folders: keys nobody knows, no YAML, files and packages that are missing."""
+    for name, text in BAD.items():
+        (relu / "models" / name).mkdir()
+        (relu / "models" / name / "model.yaml").write_text(text)
+    done = tritonkit("build", "relu", "--json", "--root", str(relu))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["changes"] == [
+        {"model": "relu", "action": "new version", "version": 1}
+    ]
+    assert tritonkit("build", "relu", "--check", "--root", str(relu)).returncode == 0
+    assert tritonkit("report", "relu", "--root", str(relu)).returncode == 0
+    every = tritonkit("inspect", "--root", str(relu), "--json")
+    assert [found["model"] for found in json.loads(every.stdout)["models"]] == ["relu"]
+    assert "warning: no_yaml is left out: " in every.stderr
+
+
+def test_a_build_of_all_publishes_the_models_that_can_be_built(relu: Path) -> None:
+    """Each that fails is named, what it had published stays, and the exit code is not 0."""
+    models, published = relu / "models", relu / "model_repository"
+    shutil.copytree(models / "relu", models / "early")
+    (models / "early" / "model.yaml").write_text("name: early\nnetwork: {onnx: relu.onnx}\n")
+    assert tritonkit("build", "--root", str(relu)).returncode == 0
+    (models / "early" / "model.yaml").write_text("name: early\nnetwork: {onnx: gone.onnx}\n")
+    (models / "relu" / "model.yaml").write_text(
+        "name: relu\nnetwork: {onnx: relu.onnx}\nserving: {max_batch_size: 2}\n"
+    )
+    done = tritonkit("build", "--root", str(relu))
+    assert "there is no file 'gone.onnx'" in failed(done, 2)
+    assert "published: relu: new configuration" in done.stderr
+    assert "max_batch_size: 2" in (published / "relu" / "config.pbtxt").read_text()
+    assert (published / "early" / "1" / "model.onnx").is_file()
+    for name, text in BAD.items():
+        (models / name).mkdir()
+        (models / name / "model.yaml").write_text(text)
+    done = tritonkit("build", "--json", "--root", str(relu))
+    error = json.loads(failed(done, 3))
+    assert error["found"] == "5 models could not be built"
+    facts = json.loads(done.stdout)
+    assert sorted(facts["failed"]) == ["early", *sorted(BAD)]
+    assert facts["failed"]["no_package"]["do"] == "pip install no-such-package"
+    # A model that is built only when named may lack its files.
+    (models / "no_file" / "model.yaml").write_text(BAD["no_file"] + "default: false\n")
+    done = tritonkit("build", "--json", "--root", str(relu))
+    assert "no_file" not in json.loads(done.stdout)["failed"]
 
 
 def test_an_empty_array_file_and_a_name_given_twice_are_exit_code_2(tmp_path: Path) -> None:

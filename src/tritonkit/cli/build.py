@@ -15,7 +15,7 @@ import typer
 from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.variants import COLUMNS, build_row, print_variants
-from tritonkit.errors import RenderError, TritonkitError, UsageError
+from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
 
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
@@ -73,6 +73,8 @@ def command(
 ) -> None:
     """Build models into a Triton repository: export, check, configure, publish.
 
+    A model that cannot be built keeps no other from being published; then the exit code is not 0.
+
     Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
     from tritonkit.cli.progress import Announcing
@@ -93,9 +95,24 @@ def command(
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
             folder, names or (), target=target.value, out=out, cores=cores, variants=chosen,
-            force=force, dry_run=dry_run, progress=shown, after=_used_numbers(folder),
+            force=force, dry_run=dry_run, progress=shown, after=_used_numbers(folder), keep_going=True,
         )  # fmt: skip
-    _print_built(folder, repository, dry_run, as_json)
+    if as_json or repository.results:
+        _print_built(folder, repository, dry_run, as_json)
+    _raise_failed(repository)
+
+
+def _raise_failed(repository: Repository) -> None:
+    """The error of the model that was not built; of several, one that names them all."""
+    failed = repository.failed
+    if len(failed) == 1:
+        raise next(iter(failed.values()))
+    if failed:
+        raise BuildError(
+            f"models {', '.join(failed)}", found=f"{len(failed)} models could not be built",
+            wanted="the others, which were built" if repository.served else "",
+            details="\n".join(str(error) for error in failed.values()),
+        )  # fmt: skip
 
 
 def _used_numbers(root: Path) -> dict[str, int]:
@@ -215,6 +232,7 @@ def _facts(repository: Repository, dry_run: bool) -> dict[str, Any]:
         ],
         "changes": [vars(change) for change in repository.changes],
         "notes": repository.notes,
+        "failed": {name: error.to_dict() for name, error in repository.failed.items()},
     }
 
 

@@ -49,10 +49,15 @@ def command(
 
 def _specs(project: Path, names: list[str]) -> list[Spec]:
     """Of models/ by name, of anywhere else by path."""
-    from tritonkit.spec import load, load_all, load_every
+    from tritonkit.spec import load, load_all, load_readable
 
     if not names:
-        return load_every(project)
+        specs, failed = load_readable(project, every=True)
+        if failed and not specs:
+            raise next(iter(failed.values()))
+        for name, error in failed.items():
+            note(f"warning: {name} is left out: {error.in_a_line()}")
+        return specs
     return [
         load(Path(name).resolve(), project) if "/" in name else load_all(project, (name,))[0]
         for name in names

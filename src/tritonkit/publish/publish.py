@@ -6,11 +6,12 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -103,6 +104,7 @@ class _Update:
 def publish(
     out: Path, models: Sequence[Rendered], *, dry_run: bool = False, all_specs: bool = False,
     keep: Set[str] = frozenset(), after: Mapping[str, int] | None = None,
+    on_failure: Callable[[str, PublishError], None] | None = None,
 ) -> list[Change]:  # fmt: skip
     """Bring `out` to the state of `models`, steps before the ensembles that use them.
 
@@ -110,15 +112,20 @@ def publish(
     removed, with `all_specs` also those of specs that are gone; those of the specs `keep` stay.
     A new version's number is above those that are there and above `after`, model -> number.
     PublishError, with everything as it was, when the disk is full or not writable.
+    With `on_failure`, a spec whose models have no room there is left out and reported to it.
     """
+
+    def decide() -> tuple[list[_Update], list[str]]:
+        return _plan(out, models, all_specs, keep, after or {}, on_failure)
+
     with disk_errors(out):
         if dry_run:
-            updates, stale = _plan(out, models, all_specs, keep, after or {})
+            updates, stale = decide()
         else:
             out.mkdir(parents=True, exist_ok=True)
             with locked(out):
                 staging.recover(out)
-                updates, stale = _plan(out, models, all_specs, keep, after or {})
+                updates, stale = decide()
                 _write(out, [update for update in updates if update.change.action != "unchanged"])
                 _remove(out, stale)
     return [*(update.change for update in updates), *(Change(name, "removed", 0) for name in stale)]
@@ -156,14 +163,23 @@ def drift(
 
 
 def _plan(
-    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str], after: Mapping[str, int]
-) -> tuple[list[_Update], list[str]]:
+    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str], after: Mapping[str, int],
+    on_failure: Callable[[str, PublishError], None] | None,
+) -> tuple[list[_Update], list[str]]:  # fmt: skip
     """What is to be published, and which models are to go; nothing is written."""
-    stale = _stale(out, models, all_specs, keep)
-    for rendered in models:
-        refuse_foreign(out / rendered.plan.name, rendered.artifact.model, all_specs)
-    planned = [_plan_model(out, rendered, after.get(rendered.plan.name, 0)) for rendered in models]
-    return planned, stale
+    planned: list[_Update] = []
+    for spec, group in groupby(models, key=lambda rendered: rendered.artifact.model):
+        try:
+            own = list(group)
+            for rendered in own:
+                refuse_foreign(out / rendered.plan.name, spec, all_specs)
+            planned += [_plan_model(out, each, after.get(each.plan.name, 0)) for each in own]
+        except PublishError as error:
+            if on_failure is None:
+                raise
+            on_failure(spec, error)
+            keep = keep | {spec}
+    return planned, _stale(out, models, all_specs, keep)
 
 
 def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str]) -> list[str]:

@@ -24,7 +24,7 @@ from tritonkit.optimize.variants import (
     variant_of,
 )
 from tritonkit.report.operators import Operators, profile_variant, slowest
-from tritonkit.spec import Spec, load_all, load_every
+from tritonkit.spec import Spec, load_all, load_readable
 
 __all__ = ["ModelReport", "collect", "pareto"]
 
@@ -84,7 +84,7 @@ def collect(
         UsageError: nothing is built, of all models or of a named one.
     """
     cache = BuildCache.of_project(root, say)
-    specs = load_all(root, tuple(names)) if names else load_every(root)
+    specs = load_all(root, tuple(names)) if names else _readable(root, say)
     reports = []
     for spec in specs:
         say(f"{spec.name}: reading the cache")
@@ -96,6 +96,14 @@ def collect(
     if not reports:
         raise _not_built(str(cache.folder), " ".join(spec.name for spec in specs), {})
     return tuple(reports)
+
+
+def _readable(root: Path, say: Callable[[str], None]) -> list[Spec]:
+    """Every spec of the project but those that cannot be read, which `say` is told of."""
+    specs, failed = load_readable(root, every=True)
+    for name, error in failed.items():
+        say(f"{name}: left out: {error.in_a_line()}")
+    return specs
 
 
 def pareto(results: Iterable[Result]) -> tuple[str, ...]:

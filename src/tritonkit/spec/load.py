@@ -14,7 +14,16 @@ from tritonkit.spec.document import nearest, read_document
 from tritonkit.spec.model import ModelFile, PipelineStep
 from tritonkit.spec.step import ResolvedStep, StepContract, StepParameter, to_text
 
-__all__ = ["Spec", "find_root", "load", "load_all", "load_every", "read_example", "resolve_file"]
+__all__ = [
+    "Spec",
+    "find_root",
+    "kept_specs",
+    "load",
+    "load_all",
+    "load_readable",
+    "read_example",
+    "resolve_file",
+]
 
 FILE_NAME = "model.yaml"
 
@@ -65,7 +74,55 @@ def find_root(start: Path | None = None) -> Path:
 
 def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
     """The named specs, or every one below `models/` that is built by default, in the order of their
-    names."""
+    names. Nothing is read of the folders of others.
+
+    Raises:
+        UsageError: there is no such folder. SpecError: one of them cannot be built.
+    """
+    specs, failed = load_readable(root, names)
+    for error in failed.values():
+        raise error
+    return specs
+
+
+def load_readable(
+    root: Path, names: tuple[str, ...] = (), *, every: bool = False
+) -> tuple[list[Spec], dict[str, SpecError]]:
+    """The same, where a folder that cannot be built does not hide the others: folder -> what is wrong with it.
+
+    Args:
+        every: without names, also the specs that are built only when they are named.
+    """
+    folders = _chosen_folders(root, names)
+    specs: list[Spec] = []
+    failed: dict[str, SpecError] = {}
+    for name, folder in folders.items():
+        try:
+            model = _read(folder)
+            # The files of a model that is not built may be missing.
+            if names or every or model.default:
+                specs.append(resolve(folder, model, root))
+        except SpecError as error:
+            failed[name] = error
+    return specs, failed
+
+
+def kept_specs(root: Path) -> frozenset[str]:
+    """The specs whose published models a build of all others leaves alone: those that are built only when they
+    are named, and those whose `model.yaml` cannot be read."""
+    kept = set()
+    for name, folder in _folders(root).items():
+        try:
+            built = _read(folder).default
+        except SpecError:
+            built = False
+        if not built:
+            kept.add(name)
+    return frozenset(kept)
+
+
+def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:
+    """The named folders, or all, in the order of their names."""
     folders = _folders(root)
     if not folders:
         raise UsageError(
@@ -78,13 +135,7 @@ def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
                 found=f"there is no models/{name}/{FILE_NAME}",
                 wanted=nearest(name, list(folders)),
             )
-    specs = [load(folders[name], root) for name in sorted(set(names or folders))]
-    return [spec for spec in specs if names or spec.model.default]
-
-
-def load_every(root: Path) -> list[Spec]:
-    """Every spec below `models/`, also those that are built only when named."""
-    return [load(folder, root) for folder in _folders(root).values()]
+    return {name: folders[name] for name in sorted(set(names or folders))}
 
 
 def _folders(root: Path) -> dict[str, Path]:
@@ -97,6 +148,11 @@ def _folders(root: Path) -> dict[str, Path]:
 
 def load(folder: Path, root: Path) -> Spec:
     """Read one model folder; SpecError for anything in it that cannot be built."""
+    return resolve(folder, _read(folder), root)
+
+
+def _read(folder: Path) -> ModelFile:
+    """A folder's `model.yaml`, which names the folder."""
     model = read_document(folder / FILE_NAME, ModelFile)
     if model.name != folder.name:
         raise SpecError(
@@ -104,7 +160,7 @@ def load(folder: Path, root: Path) -> Spec:
             found=model.name,
             wanted=f"the folder's name, {folder.name!r}",
         )
-    return resolve(folder, model, root)
+    return model
 
 
 def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:

@@ -24,7 +24,7 @@ from tritonkit.publish.integrity import MANIFEST
 from tritonkit.publish.publish import Rendered
 from tritonkit.render.message import parse_text
 from tritonkit.resources import shipped
-from tritonkit.spec import Spec, load_all, load_every, resolve, resolve_file
+from tritonkit.spec import Spec, load_all, load_readable, resolve, resolve_file
 
 __all__ = ["FUNCTION", "Bundle", "bundle", "chosen_variant", "only_model"]
 
@@ -65,7 +65,8 @@ def only_model(root: Path) -> str:
     Raises:
         UsageError: it has several, or none.
     """
-    names = [spec.name for spec in load_every(root)]
+    specs, failed = load_readable(root, every=True)
+    names = sorted([*(spec.name for spec in specs), *failed])
     if len(names) != 1:
         raise UsageError(
             "--model",
