@@ -58,6 +58,20 @@ class TritonPythonModel:
         given = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x[:1])]) for x in given]
 """
+# Nothing waits long in any of these queues, so none of their bounds is ever met.
+QUEUES = {
+    "queue_free": "",
+    "queue_bounded": "default_queue_policy { max_queue_size: 100 }",
+    "queue_timed": "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 30000000 }",
+    "queue_ranked": "priority_levels: 2 default_priority_level: 1",
+}
+
+
+def queued(bounds: str) -> ModelText:
+    """A model that takes 5 ms for each request, one at a time."""
+    config = CONFIG.replace("max_batch_size: 0", "max_batch_size: 1")
+    code = CODE.replace("        return", "        time.sleep(0.005)\n        return")
+    return ModelText(f"{config}dynamic_batching {{ {bounds} }}\n", f"import time\n{code}")
 
 
 @dataclass
@@ -96,12 +110,16 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     backends = prepare_backends(
         installation, project / "python_backends" / "backends", folder / "backends"
     )
-    repository = write_repository(folder / "models", {"first": ModelText(CONFIG, CODE)})
+    repository = write_repository(
+        folder / "models",
+        {"first": ModelText(CONFIG, CODE)} | {name: queued(b) for name, b in QUEUES.items()},
+    )
     port, key, log = free_port(), new_key(), folder / "log"
     argv = [
         str(installation.binary), "--disable-auto-complete-config", "--model-control-mode=explicit",
         "--exit-on-error=false", "--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0",
-        f"--model-repository={repository}", f"--backend-directory={backends}", "--load-model=first",
+        f"--model-repository={repository}", f"--backend-directory={backends}",
+        *(f"--load-model={name}" for name in ("first", *QUEUES)),
         f"--backend-config=python,shm-region-prefix-name={PREFIX}", *closed_flags("127.0.0.1", port),
     ]  # fmt: skip
     with log.open("wb") as output:
@@ -289,7 +307,26 @@ def test_the_key_is_nowhere_to_be_seen_and_works(server: Guarded) -> None:
         assert (
             "restricted" in status(lambda given=wrong: index(asked, metadata=given, timeout=9))[1]
         )
-    assert index(asked, metadata=[(name, server.key)], timeout=30).models[0].name == "first"
+    models = index(asked, metadata=[(name, server.key)], timeout=30).models
+    assert {model.name for model in models} == {"first", *QUEUES}
+
+
+def test_a_bounded_queue_gives_as_many_answers_as_a_free_one(server: Guarded) -> None:
+    """Triton's batcher misses that an instance became free, and then sleeps for half a second: of three callers to
+    each model, who all share the machine, those of a bounded queue got a third of the answers."""
+    counts = dict.fromkeys(QUEUES, 0)
+    until = time.monotonic() + 3
+
+    def ask(name: str) -> None:
+        asked = service_pb2.ModelInferRequest(model_name=name, raw_input_contents=[b"\0"])
+        asked.inputs.add(name="x", datatype="UINT8").shape.extend([1, 1])
+        while time.monotonic() < until:
+            server.service.ModelInfer(asked, timeout=30)
+            counts[name] += 1
+
+    with ThreadPoolExecutor(3 * len(QUEUES)) as pool:
+        list(pool.map(ask, [*QUEUES] * 3))
+    assert min(counts.values()) > 0.6 * counts["queue_free"], counts
 
 
 def hostile(rng: random.Random) -> bytes:

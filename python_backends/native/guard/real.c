@@ -38,6 +38,10 @@ REAL(ssize_t, sendmsg, (int descriptor, const struct msghdr *message, int flags)
      (descriptor, message, flags))
 REAL(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex))
 REAL(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), (mutex))
+REAL(int, pthread_cond_clockwait,
+     (pthread_cond_t * condition, pthread_mutex_t *mutex, clockid_t clock,
+      const struct timespec *until),
+     (condition, mutex, clock, until))
 REAL(int, fchmod, (int descriptor, mode_t mode), (descriptor, mode))
 REAL(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode))
 REAL(uint32_t, TRITONSERVER_DataTypeByteSize, (unsigned datatype), (datatype))

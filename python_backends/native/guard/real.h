@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -17,6 +18,8 @@ ssize_t real_recvmsg(int descriptor, struct msghdr *message, int flags);
 ssize_t real_sendmsg(int descriptor, const struct msghdr *message, int flags);
 int real_pthread_mutex_lock(pthread_mutex_t *mutex);
 int real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int real_pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock,
+                                const struct timespec *until);
 int real_fchmod(int descriptor, mode_t mode);
 uint32_t real_TRITONSERVER_DataTypeByteSize(unsigned datatype);
 void *real_TRITONSERVER_InferenceRequestAddInput(void *request, const char *name, unsigned datatype,

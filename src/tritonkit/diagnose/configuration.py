@@ -34,9 +34,17 @@ def facts_of(config: Any) -> ModelFacts:
             if any(size < 0 for size in tensor.dims) and not tensor.allow_ragged_batch
         ),
         caches=config.response_cache.enable,
+        bounded=_is_bounded(config.dynamic_batching),
         steps=tuple(dict.fromkeys(s.model_name for s in config.ensemble_scheduling.step)),
         language=_language(config) if config.backend == "llm" else None,
     )
+
+
+def _is_bounded(batching: Any) -> bool:
+    """Where Triton fetches no batch ahead (`PriorityQueue`, core's src/scheduler_utils.cc)."""
+    policy = batching.default_queue_policy
+    bounds = (policy.max_queue_size, policy.default_timeout_microseconds, batching.priority_levels)
+    return any(bounds) or bool(policy.allow_timeout_override)
 
 
 def _language(config: Any) -> LanguageFacts:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonkit.client import Client, ModelStatistics
 from tritonkit.datatypes import DATATYPES
+from tritonkit.diagnose.bounds import stall_note
 from tritonkit.diagnose.calls import CallLog
 from tritonkit.diagnose.configuration import facts_of
 from tritonkit.diagnose.machine import (
@@ -160,6 +161,7 @@ class Watcher:
             try:
                 for name in self._names(client):
                     self._learn_model(client, name)
+                self._note_stalls()
                 return
             except ModelNotFound:
                 raise
@@ -167,6 +169,14 @@ class Watcher:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def _note_stalls(self) -> None:
+        """Bounded queues that may stand still, on each server that answers."""
+        for address, client in self._clients.items():
+            with contextlib.suppress(ClientError):
+                version = client.server_metadata().version
+                note = stall_note(self._facts.values(), version, self._pids.get(address))
+                self._notes |= {note: None} if note else {}
 
     def _names(self, client: Client) -> list[str]:
         if self._model:

@@ -46,6 +46,7 @@ class ModelFacts:
         delay_ms: `max_queue_delay_microseconds`.
         open_axes: names of inputs whose shape may differ from request to request.
         caches: whether it uses the response cache.
+        bounded: whether its queue has a bound: a size, a timeout or priorities.
         steps: of an ensemble, in order.
         language: of a language model.
     """
@@ -59,6 +60,7 @@ class ModelFacts:
     delay_ms: float = 0.0
     open_axes: tuple[str, ...] = ()
     caches: bool = False
+    bounded: bool = False
     steps: tuple[str, ...] = ()
     language: LanguageFacts | None = None
 

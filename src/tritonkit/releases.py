@@ -1,0 +1,54 @@
+"""Triton's releases: the number of a container (24.10), that of the server in it (2.51), and what each can."""
+
+from __future__ import annotations
+
+import re
+
+from tritonkit.errors import UsageError
+
+__all__ = [
+    "BOUNDED_QUEUES_WAKE",
+    "EMBEDDED",
+    "Release",
+    "release_of_server",
+    "to_release",
+]
+
+Release = tuple[int, int]
+"""Year and month of a container: (24, 10)."""
+
+EMBEDDED: Release = (24, 10)
+"""The release of the embedded server, and of the images that `deploy/docker` builds on."""
+
+BOUNDED_QUEUES_WAKE: Release = (26, 8)
+"""From here on the batcher of a bounded queue always notices an instance that becomes free."""
+
+# A server's minor version a month from 2.30 in 23.01 on; 25.07 has 2.59.1 and no minor of its own (TRITON_VERSION in
+# the branches of triton-inference-server/server).
+_FIRST_MONTH, _FIRST_MINOR = 23 * 12, 30
+_WITHOUT_A_MINOR = 25 * 12 + 6
+
+
+def to_release(text: str) -> Release:
+    """`24.10` as a value; UsageError for what is not such a number."""
+    found = re.fullmatch(r"([2-9]\d)\.(0[1-9]|1[0-2])", text)
+    if found is None:
+        raise UsageError(
+            "triton",
+            found=text,
+            wanted="a release of Triton as NVIDIA numbers its containers, such as 24.10",
+        )
+    return int(found[1]), int(found[2])
+
+
+def release_of_server(version: str) -> Release | None:
+    """The container in which a server of this version (`2.51.0`) came; None for what has no such number.
+
+    Servers older than 2.30 are taken for 23.01: nothing here asks for the difference.
+    """
+    found = re.match(r"2\.(\d+)", version)
+    if found is None:
+        return None
+    month = _FIRST_MONTH + max(0, int(found[1]) - _FIRST_MINOR)
+    month += month >= _WITHOUT_A_MINOR or version.startswith("2.59.1")
+    return month // 12, month % 12 + 1
