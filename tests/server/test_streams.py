@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,6 +105,36 @@ def adding(control: str, more: str = "") -> ModelText:
     return ModelText('backend: "python"\n' + SUM + more + CONTROLS % control, ADDING)
 
 
+SHOWS = ModelText(
+    """backend: "python"
+max_batch_size: 2
+input { name: "x" data_type: TYPE_FP32 dims: [3] }
+output [
+  { name: "score", data_type: TYPE_FP32 dims: [3] label_filename: "labels.txt" },
+  { name: "seen", data_type: TYPE_STRING dims: [1] }
+]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+""",
+    """import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # The scores are x; seen is what the request says next to its tensors.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            seen = json.dumps([json.loads(request.parameters()), request.request_id()])
+            cells = np.array([[seen]] * len(x), object)
+            tensors = [pb_utils.Tensor("score", x), pb_utils.Tensor("seen", cells)]
+            answers.append(pb_utils.InferenceResponse(tensors))
+        return answers
+""",
+    {"labels.txt": b"ant\nbee\ncat\n"},
+)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A Triton with the models of this file."""
@@ -113,6 +144,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         # Triton 2.51 fails where CORRID is a text. A model with an input of text gets no first request
         # of `serve`, which would go by a number.
         "adding_text": adding("", NOTE),
+        "shows": SHOWS,
     }
     repository = write_repository(tmp_path_factory.mktemp("streams") / "repository", models)
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
@@ -259,6 +291,31 @@ def test_a_call_that_fails_leaves_the_sequence(client: Client) -> None:
         with pytest.raises(InferenceError, match="no negative numbers"):
             sequence.predict(x=[-1])
         assert sequence.predict(x=[2], last=True)["sum"].item() == 3
+
+
+def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
+    """Parameters of every type, an id that comes back, and the best classes with their labels."""
+    model = client.model("shows")
+    asked = {"level": -(2**63), "share": 0.5, "name": "ä", "fast": True}
+    reply = model.predict(x=[0.25, 2.0, 1.0], parameters=asked, request_id="mine")
+    assert json.loads(reply["seen"].item()) == [asked, "mine"]
+    assert reply.request_id == "mine"
+    reply = model.predict(x=[[0.25, 2.0, 1.0], [3.0, 0.0, 1.0]], classification={"score": 2})
+    assert reply["score"].tolist() == [
+        [b"2.000000:1:bee", b"1.000000:2:cat"],
+        [b"3.000000:0:ant", b"1.000000:2:cat"],
+    ]
+    assert reply["seen"].shape == (2, 1)
+    done = tritonkit_here(
+        *("call", "shows", "--address", client.address, "--input", "x=[0.25, 2.0, 1.0]", "--json"),
+        *("--parameter", "level=3", "--parameter", "mode=fast", "--request-id", "mine"),
+        *("--classes", "score=1"),
+    )
+    shown = json.loads(done.stdout)["outputs"]
+    assert shown["score"] == [["2.000000:1:bee"]]
+    assert json.loads(shown["seen"][0][0]) == [{"level": 3, "mode": "fast"}, "mine"]
+    replies = list(model.stream(x=[0.25, 2.0, 1.0], parameters={"level": 1}, request_id="stream"))
+    assert json.loads(replies[0]["seen"].item()) == [{"level": 1}, "stream"]
 
 
 def test_a_sequence_named_by_text(server: Endpoint) -> None:

@@ -38,6 +38,25 @@ def command(
             help="An input: text, @FILE for a file's bytes, @FILE.npy for an array, or JSON numbers.",
         ),
     ],
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            metavar="NAME=VALUE",
+            help="A value for the model that is not a tensor: a number, true, false, or text.",
+        ),
+    ] = None,
+    request_id: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="An id of the request, for the server's trace and log."),
+    ] = "",
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N|OUTPUT=N",
+            help="Show the N best classes in place of values, of every output or of the one named.",
+        ),
+    ] = None,
     version: Annotated[
         int | None, typer.Option(help="Model version; the server's choice by default.")
     ] = None,
@@ -76,11 +95,16 @@ def command(
     with Client(address, **options) as client:
         handle = client.model(model, version)
         values = {name: _value(name, given[name], handle.signature) for name in given}
+        more: dict[str, Any] = {
+            "parameters": _parameters(parameters or []),
+            "request_id": request_id,
+            "classification": _classes(classes or []),
+        }
         if stream:
-            with handle.stream(inputs=values) as replies:
+            with handle.stream(inputs=values, **more) as replies:
                 print_stream(replies, handle.signature, as_json)
             return
-        reply = handle.predict(inputs=values)
+        reply = handle.predict(inputs=values, **more)
     if as_json:
         print_json(_facts(reply))
     else:
@@ -95,6 +119,36 @@ def _split(text: str) -> tuple[str, Any]:
             f"--input {text}", found="no name", wanted="NAME=VALUE, such as image=@seven.png"
         )
     return name, _read_file(name, Path(value[1:])) if value.startswith("@") else value
+
+
+def _parameters(texts: list[str]) -> dict[str, Any]:
+    """The values of --parameter: JSON's numbers, booleans and texts, and all else as the text it is."""
+    named: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--parameter {text}", found="no name", wanted="NAME=VALUE")
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        named[name] = read if isinstance(read, (str, int, float)) else value
+    return named
+
+
+def _classes(texts: list[str]) -> int | dict[str, int] | None:
+    """The values of --classes: one number for all outputs, or one for each output named."""
+    named: dict[str, int] = {}
+    for text in texts:
+        name, _, count = text.rpartition("=")
+        if not count.isdecimal() or (not name and len(texts) > 1):
+            raise UsageError(
+                f"--classes {text}", found="no number", wanted="N, or OUTPUT=N of each"
+            )
+        if not name:
+            return int(count)
+        named[name] = int(count)
+    return named or None
 
 
 def _value(name: str, text: Any, signature: ModelSignature) -> Any:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tritonkit.client.reply import Reply
     from tritonkit.client.streams import AsyncSequence, AsyncStream
     from tritonkit.errors import ClientError
+    from tritonkit.wire.parameters import Parameter
     from tritonkit.wire.transport import AsyncTransport
 
 __all__ = ["AsyncClient", "AsyncModel"]
@@ -134,13 +135,19 @@ class AsyncModel(ModelShell):
         timeout_s: float | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> Reply:
         """Send one item or one batch and wait for the answer; see `Model.predict`.
 
         Cancelling the task ends the work at the server as well.
         """
-        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        request = self._request(
+            inputs, named, outputs, timeout_s, priority, idempotent,
+            parameters, request_id, classification,
+        )  # fmt: skip
         return await run_async(self._core.predict(request))
 
     __call__ = predict
@@ -153,10 +160,16 @@ class AsyncModel(ModelShell):
         timeout_s: float | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> asyncio.Task[Reply]:
         """`predict` as a task that has started; keep a reference to it."""
-        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        request = self._request(
+            inputs, named, outputs, timeout_s, priority, idempotent,
+            parameters, request_id, classification,
+        )  # fmt: skip
         return asyncio.ensure_future(run_async(self._core.predict(request)))
 
     def predict_many(
@@ -181,12 +194,19 @@ class AsyncModel(ModelShell):
         inputs: Mapping[str, Any] | None = None,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> AsyncStream:
         """Call a decoupled model: an asynchronous iterator of its replies; see `Model.stream`."""
         from tritonkit.client.streams import AsyncStream
 
-        return AsyncStream(self._core, self._request(inputs, named, outputs, timeout_s))
+        request = self._request(
+            inputs, named, outputs, timeout_s,
+            parameters=parameters, request_id=request_id, classification=classification,
+        )  # fmt: skip
+        return AsyncStream(self._core, request)
 
     def sequence(self, correlation_id: int | str | None = None) -> AsyncSequence:
         """A sequence of calls that share state in the server; see `Model.sequence`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.admin import AdminCalls, unconfigured
@@ -135,24 +135,17 @@ class Core(AdminCalls):
             self.forget_stale(request.key, error)
             raise
 
-    def predict_item(
-        self,
-        key: ModelKey,
-        item: Any,
-        outputs: Sequence[str] | None,
-        timeout_s: float | None,
-        idempotent: bool | None = None,
-    ) -> Steps[Reply]:
-        """One item of many: a value alone if the model has one input, and in parts if it is too large."""
+    def predict_item(self, like: InferRequest, item: Any) -> Steps[Reply]:
+        """One item of many: a value alone if the model has one input, and in parts if it is too large.
+
+        `like` is the request without its inputs.
+        """
         started = time.perf_counter()
 
         def part(inputs: Mapping[str, Any]) -> Steps[Reply]:
-            return self.predict(
-                InferRequest(key, inputs, outputs, timeout_s, idempotent=idempotent)
-            )
+            return self.predict(like.with_inputs(inputs))
 
-        deadline = self.deadline(InferRequest(key, {}, timeout_s=timeout_s))
-        model = yield from self._model(key, deadline)
+        model = yield from self._model(like.key, self.deadline(like))
         signature = model.signature
         given = item if isinstance(item, Mapping) else {_only_input(signature): item}
         if model.undeclared:

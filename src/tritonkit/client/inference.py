@@ -77,7 +77,9 @@ class Inference:
         return made
 
     def _served(self, request: InferRequest) -> Steps[Reply]:
-        if self._batching is not None and request.items == 1 and request.model.joinable:
+        # A request carries one id: a call that has an id of its own is sent by itself.
+        joins = request.items == 1 and request.model.joinable and not request.request_id
+        if self._batching is not None and joins:
             return self._batched(request, self._batching)
         return self._alone(request)
 
@@ -85,7 +87,7 @@ class Inference:
         entered = time.perf_counter()
         model, arrays = request.model, request.arrays
         shape = model.fixed or layout(arrays)
-        kind = (request.key[1], request.outputs, request.priority, request.idempotent, shape)
+        kind = (*request.shared_kind(), shape)
         batcher = model.batchers.get(kind, lambda: self._new_batcher(request, batching))
         reply: Reply = yield from batcher.join(Item(arrays, request.deadline))
         timing = reply.timing
@@ -120,8 +122,7 @@ class Inference:
 
     def _in_message(self, request: InferRequest) -> Steps[Reply]:
         sent = yield from self._sent(request, request.encode())
-        answer = decode(sent.body)
-        return server_reply(request, answer.version, answer.outputs, sent)
+        return server_reply(request, decode(sent.body), sent)
 
     def _sent(self, request: InferRequest, body: Body | MakeBody) -> Steps[Sent]:
         return self._policy.call(
@@ -153,7 +154,7 @@ class Inference:
             described = {name: output[:2] for name, output in answer.in_region.items()}
             outputs = answer.outputs | regions.read(endpoint, described)
             outputs = {name: outputs[name] for name in asked}
-            return server_reply(request, answer.version, outputs, sent)
+            return server_reply(request, answer._replace(outputs=outputs), sent)
         except BaseException as error:
             if not (regions.end(endpoint, error) and again):
                 raise
@@ -168,6 +169,8 @@ class Inference:
         if self._regions is None:
             return None
         signature = request.model.signature
-        names = request.outputs or tuple(signature.outputs)
+        classified = dict(request.classes)  # texts, of which nobody knows the size
+        asked = request.outputs or tuple(signature.outputs)
+        names = [name for name in asked if name not in classified]
         items = request.items if signature.max_batch_size else None
         return self._regions.for_call(request.typed(), output_sizes(signature, names, items))

@@ -38,6 +38,21 @@ MESSAGE_LIMIT = 2**31 - 2**20
 
 _DATATYPES = {dtype.name: name for name, dtype in FIXED.items()}
 
+_ARGUMENTS = frozenset(
+    [
+        "inputs",
+        "outputs",
+        "timeout_s",
+        "priority",
+        "idempotent",
+        "last",
+        "parameters",
+        "request_id",
+        "classification",
+    ]
+)
+"""Arguments of `predict`, which cannot name an input."""
+
 _KEPT_SHAPES = 1024
 """More shapes than a model is usually called with; the rest are checked each time."""
 
@@ -226,10 +241,14 @@ def _check_names(signature: ModelSignature, inputs: Mapping[str, Any]) -> None:
         name for name, spec in signature.inputs.items() if name not in inputs and not spec.optional
     ]
     if missing:
+        taken = [name for name in missing if name in _ARGUMENTS]
         raise InvalidInput(
             f"model {signature.name}",
             found=f"no value for input {', '.join(missing)}",
             wanted=f"values for {', '.join(signature.inputs)}",
+            todo=f'predict has an argument of that name: pass inputs={{"{taken[0]}": ...}}'
+            if taken
+            else "",
         )
 
 

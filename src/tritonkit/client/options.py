@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
     from tritonkit.client.shm import SharedMemory
     from tritonkit.wire.http2 import TLS, Secret
+    from tritonkit.wire.parameters import Parameter
 
 __all__ = ["ManyOptions", "Options"]
 
@@ -72,5 +73,9 @@ class ManyOptions(TypedDict, total=False):
     """Seconds for each item; the client's if None. None."""
     idempotent: bool | None
     """As in `predict`. None."""
+    parameters: Mapping[str, Parameter] | None
+    """The same for each item, as in `predict`. None."""
+    classification: int | Mapping[str, int] | None
+    """The same for each item, as in `predict`. None."""
     progress: Callable[[int], object] | None
     """Called with the number done, each time a reply is handed on. None."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tritonkit.client.cache.entry import Entry
     from tritonkit.client.policy import Sent
     from tritonkit.client.request import InferRequest
+    from tritonkit.wire.answer import Answer
+    from tritonkit.wire.parameters import Parameter
 
 __all__ = [
     "Origin",
@@ -66,6 +68,10 @@ class Reply:
     """The server that answered; empty for a cached answer."""
     attempts: int = 1
     """Requests sent for this call: 0 for a cached answer, 2 and more after retries or hedging."""
+    request_id: str = ""
+    """The call's `request_id`, as the server gave it back."""
+    parameters: Mapping[str, Parameter | None] = field(default_factory=dict)
+    """Values of the answer that are not tensors, as the server gave them; none in a cached answer."""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """One output; a `KeyError` names those there are."""
@@ -84,26 +90,31 @@ class Reply:
         return len(self.outputs)
 
 
-def server_reply(
-    request: InferRequest, version: str, outputs: Mapping[str, NDArray[Any]], sent: Sent
-) -> Reply:
+def server_reply(request: InferRequest, answer: Answer, sent: Sent) -> Reply:
     """What a server answered to a request."""
+    _, version, request_id, parameters, outputs, _ = answer
     _, endpoint, attempts, queue_s, wait_s = sent
-    timing, items = Timing(0.0, wait_s, queue_s), request.items
-    return Reply(outputs, request.key[0], version, timing, "server", items, endpoint, attempts)
+    timing, items, model = Timing(0.0, wait_s, queue_s), request.items, request.key[0]
+    return Reply(
+        outputs, model, version, timing, "server", items, endpoint, attempts, request_id, parameters
+    )
 
 
 def cached_reply(request: InferRequest, entry: Entry, origin: Origin) -> Reply:
     """A cached answer to a request."""
     model, timing, items = request.key[0], Timing(0.0), request.items
-    return Reply(entry.outputs, model, entry.version, timing, origin, items, "", 0)
+    outputs, version, asked = entry.outputs, entry.version, request.request_id
+    return Reply(outputs, model, version, timing, origin, items, "", 0, asked)
 
 
 def item_reply(batch: Reply, outputs: Mapping[str, NDArray[Any]]) -> Reply:
     """The reply for one item of a batch, with its own outputs."""
     timing = Timing(0.0, batch.timing.wait_s, batch.timing.queue_s)
     size, endpoint, attempts = batch.batch_size, batch.endpoint, batch.attempts
-    return Reply(outputs, batch.model, batch.version, timing, "server", size, endpoint, attempts)
+    model, version, parameters = batch.model, batch.version, batch.parameters
+    return Reply(
+        outputs, model, version, timing, "server", size, endpoint, attempts, "", parameters
+    )
 
 
 def joined_reply(replies: Sequence[Reply], total_s: float) -> Reply:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tritonkit.client.batching import BatcherPool
 from tritonkit.client.inputs import Inputs, assumed_specs, checked_outputs
+from tritonkit.client.parameters import checked_classes, checked_parameters, checked_request_id
 from tritonkit.errors import UsageError
 from tritonkit.wire.request import Prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tritonkit.wire.parameters import Parameter
     from tritonkit.wire.request import Region
     from tritonkit.wire.signature import ModelSignature
     from tritonkit.wire.transport import Body, Headers
@@ -28,6 +30,12 @@ _MOST_ASSUMED = 64
 """Kinds of inputs that are remembered of a model whose server declares none."""
 
 _NOTHING: Mapping[str, Any] = {}
+
+_MOST_PREPARED = 256
+"""Choices of version, outputs and classes of one model that are remembered."""
+
+Classes: TypeAlias = tuple[tuple[str, int], ...]
+"""The number of classes to give for each of these outputs."""
 
 
 class ModelState:
@@ -69,7 +77,7 @@ class ModelState:
         """Whether the arrays of all items have the same names, types and shapes."""
         self.batchers = BatcherPool()
         self.read_at = time.monotonic()
-        self._prepared: dict[tuple[str, tuple[str, ...] | None], Prepared] = {}
+        self._prepared: dict[tuple[str, tuple[str, ...] | None, Classes], Prepared] = {}
 
     def assuming(self, inputs: Mapping[str, Any]) -> ModelState:
         """The same model, with the inputs of a call as those it declares."""
@@ -83,12 +91,16 @@ class ModelState:
             self._assumed[key] = found
         return found
 
-    def prepared(self, version: str, outputs: tuple[str, ...] | None) -> Prepared:
+    def prepared(
+        self, version: str, outputs: tuple[str, ...] | None, classes: Classes = ()
+    ) -> Prepared:
         """What is the same in every request for these outputs."""
-        made = self._prepared.get((version, outputs))
+        made = self._prepared.get((version, outputs, classes))
         if made is None:
-            made = Prepared(self.signature, version, outputs)
-            made = self._prepared.setdefault((version, outputs), made)
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            made = Prepared(self.signature, version, outputs, dict(classes))
+            made = self._prepared.setdefault((version, outputs, classes), made)
         return made
 
 
@@ -103,6 +115,9 @@ class InferRequest:
         timeout_s: seconds for the whole call; None: the client's.
         priority: Triton's.
         idempotent: whether it may run twice; None: as the client or the model's configuration says.
+        parameters: values for the model that are not tensors, by name.
+        request_id: the server gives it back in the answer; empty for none.
+        classification: the number of best classes to give in place of values, of every output or by its name.
     """
 
     key: ModelKey
@@ -111,6 +126,9 @@ class InferRequest:
     timeout_s: float | None = None
     priority: int = 0
     idempotent: bool | None = None
+    parameters: Mapping[str, Parameter] | None = None
+    request_id: str = ""
+    classification: int | Mapping[str, int] | None = None
     headers: Headers = ()
     """Observers' metadata."""
     model: ModelState = field(init=False)
@@ -118,6 +136,7 @@ class InferRequest:
     """As they are sent: `items` of them."""
     items: int = field(init=False)
     outputs: tuple[str, ...] | None = field(init=False)
+    classes: Classes = field(init=False, default=())
     deadline: float = field(init=False)
     """A moment of the monotonic clock."""
 
@@ -139,6 +158,12 @@ class InferRequest:
         self.outputs = None if self.asked is None else checked_outputs(model.signature, self.asked)
         if self.idempotent is None:
             self.idempotent = model.idempotent
+        if self.parameters is not None:
+            self.parameters = checked_parameters(self.where, self.parameters)
+        if self.request_id:
+            checked_request_id(self.where, self.request_id)
+        if self.classification is not None:
+            self.classes = checked_classes(model.signature, self.outputs, self.classification)
 
     def typed(self) -> dict[str, tuple[str, NDArray[Any]]]:
         """Datatype and array by input name."""
@@ -150,14 +175,30 @@ class InferRequest:
         arrays = self.arrays
         if len(arrays) > 1:
             arrays = {name: arrays[name] for name in sorted(arrays)}
-        return self.model.prepared(self.key[1], self.outputs).encode(arrays)
+        prepared = self.model.prepared(self.key[1], self.outputs, self.classes)
+        return prepared.encode(arrays, parameters=self.parameters or _NOTHING)
+
+    def shared_kind(self) -> tuple[Any, ...]:
+        """All that must be equal in calls that share one request, next to the layout of their arrays."""
+        given = self.parameters
+        # Written out, because 1, 1.0 and True are equal, and different to a model.
+        named = tuple((name, repr(given[name])) for name in sorted(given)) if given else ()
+        return self.key[1], self.outputs, self.priority, self.idempotent, self.classes, named
+
+    def with_inputs(self, inputs: Mapping[str, Any]) -> InferRequest:
+        """The same call with other inputs, not checked yet."""
+        return InferRequest(
+            self.key, inputs, self.asked, self.timeout_s, self.priority, self.idempotent,
+            self.parameters, self.request_id, self.classification,
+        )  # fmt: skip
 
     def of_batch(
         self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float
     ) -> InferRequest:
         """The same for a batch of several callers' items, without headers."""
         batch = InferRequest(self.key, {}, None, None, self.priority, self.idempotent)
-        batch.model, batch.outputs = self.model, self.outputs
+        batch.model, batch.outputs, batch.classes = self.model, self.outputs, self.classes
+        batch.parameters = self.parameters
         batch.arrays, batch.items, batch.deadline = arrays, items, deadline
         return batch
 
@@ -169,11 +210,13 @@ class InferRequest:
         output_regions: Mapping[str, Region] = _NOTHING,
     ) -> Body:
         """The message; see `Prepared.encode`."""
-        return self.model.prepared(self.key[1], self.outputs).encode(
+        own = self.parameters
+        return self.model.prepared(self.key[1], self.outputs, self.classes).encode(
             self.arrays,
             timeout_s=self.deadline - time.monotonic(),
             priority=self.priority,
-            parameters=parameters,
+            request_id=self.request_id,
+            parameters={**own, **parameters} if own else parameters,
             regions=regions,
             output_regions=output_regions,
         )

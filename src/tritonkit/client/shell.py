@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tritonkit.client.core import Core
     from tritonkit.client.request import ModelKey
     from tritonkit.client.steps import Steps
+    from tritonkit.wire.parameters import Parameter
 
 __all__ = ["ModelShell"]
 
@@ -50,10 +51,16 @@ class ModelShell:
         timeout_s: float | None,
         priority: int = 0,
         idempotent: bool | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
     ) -> InferRequest:
         """A call with inputs given as a mapping, as arguments, or both."""
         given = named if inputs is None else merged_inputs(self._key[0], inputs, named)
-        return InferRequest(self._key, given, outputs, timeout_s, priority, idempotent)
+        return InferRequest(
+            self._key, given, outputs, timeout_s, priority, idempotent,
+            parameters, request_id, classification,
+        )  # fmt: skip
 
     def _many(
         self,
@@ -63,6 +70,8 @@ class ModelShell:
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
         idempotent: bool | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        classification: int | Mapping[str, int] | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> ManyArguments:
         """What `many` is given beside the items: the steps of a call for one, `concurrency` and `progress`."""
@@ -71,7 +80,10 @@ class ModelShell:
         check_concurrency(concurrency)
 
         def steps_of(item: Any) -> Steps[Any]:
-            steps = core.predict_item(key, item, outputs, timeout_s, idempotent)
+            request = InferRequest(
+                key, {}, outputs, timeout_s, 0, idempotent, parameters, "", classification
+            )
+            steps = core.predict_item(request, item)
             return with_errors(steps) if keep_errors else steps
 
         return steps_of, concurrency, progress

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tritonkit.client.streams import Sequence as ModelSequence
     from tritonkit.client.streams import Stream
     from tritonkit.errors import ClientError
+    from tritonkit.wire.parameters import Parameter
     from tritonkit.wire.transport import Transport
 
 __all__ = ["Client", "Model"]
@@ -177,6 +178,9 @@ class Model(ModelShell):
         timeout_s: float | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> Reply:
         """Send one item or one batch and wait for the answer.
@@ -194,6 +198,10 @@ class Model(ModelShell):
             idempotent: True: the call may run twice, so it is sent again also after the loss of a
                 server that may have begun with it, and may be hedged. False: it is not. None: as the
                 client, or else the model's configuration says; False if neither does.
+            parameters: values for the model that are not tensors, by name: str, int, float, bool.
+            request_id: comes back as `Reply.request_id`, and stands in the server's log and trace.
+            classification: the number of best classes to give in place of an output's values, for all
+                outputs or by name: texts `VALUE:INDEX:LABEL`, best first (without LABEL if the model has none).
             **named: values by input name.
 
         Returns:
@@ -207,7 +215,10 @@ class Model(ModelShell):
             ServerUnavailable: no server answers; `CircuitOpen` if nothing was sent for that reason.
             UsageError: the client is closed, or the timeout is not a positive number.
         """
-        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        request = self._request(
+            inputs, named, outputs, timeout_s, priority, idempotent,
+            parameters, request_id, classification,
+        )  # fmt: skip
         return run_blocking(self._core.predict(request))
 
     __call__ = predict
@@ -220,6 +231,9 @@ class Model(ModelShell):
         timeout_s: float | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> Future[Reply]:
         """`predict` in another thread: a future of its reply.
@@ -227,7 +241,10 @@ class Model(ModelShell):
         At most 32 calls of a client are under way this way, more wait their turn; their time starts
         when they do.
         """
-        request = self._request(inputs, named, outputs, timeout_s, priority, idempotent)
+        request = self._request(
+            inputs, named, outputs, timeout_s, priority, idempotent,
+            parameters, request_id, classification,
+        )  # fmt: skip
         return self._client._submit(self._core.predict(request))
 
     def predict_many(
@@ -261,6 +278,9 @@ class Model(ModelShell):
         inputs: Mapping[str, Any] | None = None,
         outputs: Sequence[str] | None = None,
         timeout_s: float | None = None,
+        parameters: Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> Stream:
         """Call a decoupled model: an iterator of its replies, as many as it sends.
@@ -269,7 +289,11 @@ class Model(ModelShell):
         """
         from tritonkit.client.streams import Stream
 
-        return Stream(self._core, self._request(inputs, named, outputs, timeout_s))
+        request = self._request(
+            inputs, named, outputs, timeout_s,
+            parameters=parameters, request_id=request_id, classification=classification,
+        )  # fmt: skip
+        return Stream(self._core, request)
 
     def sequence(self, correlation_id: int | str | None = None) -> ModelSequence:
         """A sequence of calls that share state in the server: a context manager.

@@ -7,7 +7,7 @@ model = FakeModel(inputs={"x": ("FP32", [2])}, outputs={"y": ("FP32", [2])}, fun
 with Client(transport=MemoryTransport({"doubling": model})) as client: ...
 """
 
-from tritonkit.testing.fake import FakeModel
+from tritonkit.testing.fake import FakeModel, Given
 from tritonkit.testing.memory import AsyncMemoryTransport, MemoryTransport
 
-__all__ = ["AsyncMemoryTransport", "FakeModel", "MemoryTransport"]
+__all__ = ["AsyncMemoryTransport", "FakeModel", "Given", "MemoryTransport"]

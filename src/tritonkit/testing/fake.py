@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from tritonkit.client.conform import conform
 from tritonkit.errors import InferenceError, ModelNotFound, Overloaded, TritonkitError
 from tritonkit.wire.messages import schema
+from tritonkit.wire.parameters import read_parameters
 from tritonkit.wire.signature import IDEMPOTENT, TensorSpec
 from tritonkit.wire.tensors import from_raw, to_raw
 
@@ -20,11 +23,29 @@ if TYPE_CHECKING:
 
     from tritonkit.wire.transport import Method
 
-__all__ = ["FakeModel", "FakeServer"]
+__all__ = ["FakeModel", "FakeServer", "Given"]
+
+_OF_TRITON = frozenset(
+    [
+        "timeout",
+        "priority",
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "triton_enable_empty_final_response",
+    ]
+)
+"""Parameters of a request that Triton takes for itself: no model sees them."""
 
 TensorsOf: TypeAlias = Mapping[str, tuple[str, Sequence[int]]]
-Given: TypeAlias = "Mapping[str, NDArray[Any]]"
 Gives: TypeAlias = Mapping[str, Any]
+
+
+class Given(dict[str, "NDArray[Any]"]):
+    """The input arrays of one request by name; `parameters` and `request_id` are the request's."""
+
+    parameters: Mapping[str, Any]
+    request_id: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +56,8 @@ class FakeModel:
         inputs: datatype and dims of one item by name, such as `{"image": ("BYTES", [1])}`.
         outputs: the same for what the function gives.
         function: takes the input arrays by name (batch axis first if `max_batch_size` is above 0)
-            and gives the output arrays. A generator function makes a decoupled model, which answers
+            and gives the output arrays. What it takes is a `Given`, which has
+            the request's parameters too. A generator function makes a decoupled model, which answers
             a stream with each thing it yields. A `TritonkitError` it raises reaches the caller as it
             is, so a test can make the server fail; any other becomes an `InferenceError`, as in
             Triton.
@@ -202,13 +224,16 @@ class FakeServer:
         if request.parameters["triton_enable_empty_final_response"].bool_param:
             yield _marked(_empty(request, model), final=True)
 
-    def _given(self, model: FakeModel, request: Any) -> dict[str, NDArray[Any]]:
+    def _given(self, model: FakeModel, request: Any) -> Given:
         tensors = zip(request.inputs, request.raw_input_contents, strict=True)
         try:
-            given = {
-                tensor.name: from_raw(raw, tensor.datatype, tuple(tensor.shape))
+            given = Given(
+                (tensor.name, from_raw(raw, tensor.datatype, tuple(tensor.shape)))
                 for tensor, raw in tensors
-            }
+            )
+            given.request_id = request.id
+            sent = read_parameters(request).items()
+            given.parameters = {name: value for name, value in sent if name not in _OF_TRITON}
         except ValueError as error:
             raise _unreadable("ModelInferRequest", error) from error
         with self._lock:
@@ -269,6 +294,11 @@ def _failed(name: str, error: Exception) -> InferenceError:
 
 def _response(request: Any, model: FakeModel, gives: Gives) -> Any:
     response = _empty(request, model)
+    classes = {
+        output.name: output.parameters["classification"].int64_param
+        for output in request.outputs
+        if "classification" in output.parameters
+    }
     for output in [output.name for output in request.outputs] or list(model.outputs):
         where = f"model {request.model_name} at memory, output {output}"
         if output not in gives:
@@ -276,9 +306,22 @@ def _response(request: Any, model: FakeModel, gives: Gives) -> Any:
         datatype, dims = model.outputs[output]
         spec = TensorSpec(output, datatype, tuple(dims), batched=model.max_batch_size > 0)
         array = conform(gives[output], spec, where)
+        if output in classes:
+            datatype, array = "BYTES", _ranked(array, spec, classes[output])
         response.outputs.add(name=output, datatype=datatype, shape=array.shape)
         response.raw_output_contents.append(to_raw(array, datatype))
     return response
+
+
+def _ranked(array: NDArray[Any], spec: TensorSpec, count: int) -> NDArray[Any]:
+    """The best classes of each item, best first, as Triton writes them."""
+    rows = array.reshape(len(array) if spec.batched else 1, -1)
+    best = [np.argsort(-row.astype(float), kind="stable")[:count] for row in rows]
+    texts = [
+        [f"{float(row[at]):f}:{at}".encode() for at in places]
+        for row, places in zip(rows, best, strict=True)
+    ]
+    return np.array(texts if spec.batched else texts[0], dtype=object)
 
 
 def _empty(request: Any, model: FakeModel) -> Any:

@@ -53,16 +53,23 @@ class Prepared:
         signature: what the model takes.
         version: the version to ask for, empty for the server's choice.
         outputs: names of the outputs to ask for, None for all.
+        classes: the number of best classes to give in place of an output's values, by its name.
     """
 
     def __init__(
-        self, signature: ModelSignature, version: str, outputs: tuple[str, ...] | None
+        self,
+        signature: ModelSignature,
+        version: str,
+        outputs: tuple[str, ...] | None,
+        classes: Mapping[str, int] = _NONE,
     ) -> None:
         self._where = f"model {signature.name}"
         self._message = schema().ModelInferRequest
         self._start = _written(self._message(model_name=signature.name, model_version=version))
         self._outputs = tuple(signature.outputs) if outputs is None else outputs
-        self._head = self._start + (b"" if outputs is None else self._asked(_NONE))
+        self._classes = classes
+        named = outputs is not None or bool(classes)
+        self._head = self._start + (self._asked(_NONE) if named else b"")
         self._inputs = {
             name: _Input(spec, self._message) for name, spec in signature.inputs.items()
         }
@@ -136,6 +143,8 @@ class Prepared:
         request = self._message()
         for name in self._outputs:
             output = request.outputs.add(name=name)
+            if name in self._classes:
+                set_parameters(output, {"classification": self._classes[name]})
             if name in regions:
                 set_parameters(output, _location(regions[name]))
         return _written(request)
@@ -158,6 +167,9 @@ class Prepared:
             request.parameters["priority"].uint64_param = priority
         if parameters:
             set_parameters(request, parameters)
+            # A map has no order of its own, and a cache's key must be the same in every process.
+            written: bytes = request.SerializeToString(deterministic=True)
+            return written
         return _written(request)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tritonkit.client.policy import Attempt, Sent
     from tritonkit.client.request import ModelKey
     from tritonkit.client.steps import Steps
+    from tritonkit.wire.parameters import Parameter
 
 __all__ = ["AsyncSequence", "Sequence"]
 
@@ -70,18 +71,8 @@ class _Sequence:
             raise self._misused(self._state)
         self._state = _OPEN
 
-    def _call(
-        self,
-        inputs: abc.Mapping[str, Any] | None,
-        named: abc.Mapping[str, Any],
-        outputs: abc.Sequence[str] | None,
-        timeout_s: float | None,
-        priority: int,
-        last: bool,
-    ) -> Steps[Reply]:
+    def _call(self, request: InferRequest, last: bool) -> Steps[Reply]:
         """One call, sent to the sequence's server; again only if that surely did not begin with it."""
-        given = merged_inputs(self._key[0], inputs, named)
-        request = InferRequest(self._key, given, outputs, timeout_s, priority)
         self._core.check_process()
         if self._state != _OPEN:
             raise self._misused(self._state)
@@ -136,7 +127,7 @@ class _Sequence:
         if last:
             self._state = _ENDED
             self._release()
-        reply = server_reply(request, answer.version, answer.outputs, sent)
+        reply = server_reply(request, answer, sent)
         reply.timing.total_s = time.perf_counter() - started
         return reply
 
@@ -187,6 +178,9 @@ class Sequence(_Sequence):
         timeout_s: float | None = None,
         priority: int = 0,
         last: bool = False,
+        parameters: abc.Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | abc.Mapping[str, int] | None = None,
         **named: Any,
     ) -> Reply:
         """Send the next inputs of the sequence and wait for the answer; see `Model.predict`.
@@ -197,6 +191,9 @@ class Sequence(_Sequence):
             timeout_s: seconds for this call; the client's if None.
             priority: Triton's.
             last: ends the sequence; no call may follow.
+            parameters: values for the model that are not tensors, by name.
+            request_id: comes back as `Reply.request_id`.
+            classification: the number of best classes to give in place of an output's values.
             **named: values by input name.
 
         Raises:
@@ -206,7 +203,12 @@ class Sequence(_Sequence):
                 another call of the sequence is under way.
             ClientError: as `Model.predict`; the sequence may go on.
         """
-        return run_blocking(self._call(inputs, named, outputs, timeout_s, priority, last))
+        given = merged_inputs(self._key[0], inputs, named)
+        request = InferRequest(
+            self._key, given, outputs, timeout_s, priority, None,
+            parameters, request_id, classification,
+        )  # fmt: skip
+        return run_blocking(self._call(request, last))
 
     def __enter__(self) -> Sequence:
         """Begin; the first call says so to the server."""
@@ -229,10 +231,18 @@ class AsyncSequence(_Sequence):
         timeout_s: float | None = None,
         priority: int = 0,
         last: bool = False,
+        parameters: abc.Mapping[str, Parameter] | None = None,
+        request_id: str = "",
+        classification: int | abc.Mapping[str, int] | None = None,
         **named: Any,
     ) -> Reply:
         """Send the next inputs of the sequence and wait for the answer; see `Sequence.predict`."""
-        return await run_async(self._call(inputs, named, outputs, timeout_s, priority, last))
+        given = merged_inputs(self._key[0], inputs, named)
+        request = InferRequest(
+            self._key, given, outputs, timeout_s, priority, None,
+            parameters, request_id, classification,
+        )  # fmt: skip
+        return await run_async(self._call(request, last))
 
     async def __aenter__(self) -> AsyncSequence:
         """Begin; the first call says so to the server."""

@@ -179,7 +179,7 @@ class StreamCall:
             return None
         now = time.perf_counter()
         sent = Sent(message, self._endpoint, self._attempts, 0.0, now - self._last)
-        reply = server_reply(self._request, answer.version, answer.outputs, sent)
+        reply = server_reply(self._request, answer, sent)
         reply.timing.total_s = now - self._sent
         self._last = now
         self._replies += 1
