@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
-from tritonkit.export.onnx_file import check_against_spec, read_signature
+from tritonkit.export.onnx_file import check_against_spec, data_of, read_signature
 from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import ModelPlan, Target
@@ -86,6 +87,8 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
     facts, signature = None, None
     try:
         facts, signature = _signature(spec)
+        if facts is not None and facts.external_files:
+            data_of(_onnx_file(spec), f"{spec.file} network.onnx")
     except TritonkitError as error:
         unknown.append(error.in_a_line())
     models: tuple[ModelPlan, ...] = ()
@@ -104,10 +107,15 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
     network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
     if network.onnx is None:
         return None, Signature.declared(spec)
-    where = f"{spec.file} network.onnx"
-    file = resolve_file(network.onnx, spec, "network.onnx")
+    where, file = f"{spec.file} network.onnx", _onnx_file(spec)
     facts, model = read_onnx(file, where)
     return facts, check_against_spec(read_signature(model, where, batched), spec, file.name)
+
+
+def _onnx_file(spec: Spec) -> Path:
+    reference = spec.model.network.onnx
+    assert reference is not None  # noqa: S101  the caller has looked
+    return resolve_file(reference, spec, "network.onnx")
 
 
 def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:

@@ -19,7 +19,8 @@ from tritonkit.disk import sync, sync_tree, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.checkpoint import read_checkpoint
-from tritonkit.export.onnx_file import check_file, read_signature
+from tritonkit.export.external_data import copy_file, data_files, flat_names, relocate
+from tritonkit.export.onnx_file import check_file, read_signature, tensors
 from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_module import make_module, run_outputs
 from tritonkit.extras import need
@@ -88,7 +89,10 @@ def _as_usage_error(where: str) -> Iterator[None]:
 
 
 def new_from_onnx(root: Path, name: str, file: Path) -> Path:
-    """A folder below `models/` that serves an ONNX file; it batches if the file's axis 0 is free."""
+    """A folder below `models/` that serves an ONNX file; it batches if the file's axis 0 is free.
+
+    Files that hold weights of the ONNX file come along.
+    """
     _refuse_taken(root, name)
     if not file.is_file():
         raise UsageError("--onnx", found=f"there is no file {file}")
@@ -98,7 +102,12 @@ def new_from_onnx(root: Path, name: str, file: Path) -> Path:
     settings: dict[str, Any] = {"network": {"onnx": file.name}}
     if not batched:
         settings["serving"] = {"max_batch_size": 0}
-    return _write(root, name, settings, {file.name: file})
+    found = data_files(tensors(model), file, "--onnx")
+    names = flat_names(found, file.name)
+    files = {names[location]: path for location, path in found.items()}
+    if relocate(tensors(model), names):
+        return _write(root, name, settings, files, {file.name: model.SerializeToString()})
+    return _write(root, name, settings, {**files, file.name: file})
 
 
 def new_from_torch(
@@ -291,7 +300,7 @@ def _write(
             (staged / file).write_bytes(content)
         for file, source in files.items():
             (staged / file).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source, staged / file)
+            copy_file(source, staged / file)
         sync_tree(staged)
         staged.rename(folder)
         sync(folder.parent)

@@ -497,25 +497,6 @@ def test_a_shape_beyond_memory_is_refused(write_model: WriteModel, cache: BuildC
     assert "at most" in refused(spec, cache, BuildError).wanted
 
 
-def test_external_weights_are_refused(
-    write_model: WriteModel, cache: BuildCache, tmp_path: Path
-) -> None:
-    """An ONNX file that keeps its weights beside it says how to make it one file."""
-    weight = onnx.numpy_helper.from_array(np.ones((4, 400), "f"), "w")
-    content = onnx.ModelProto.FromString(
-        onnx_file([helper.make_node("MatMul", ["x", "w"], ["y"])], ["batch", 400])
-    )
-    content.graph.initializer.append(weight)
-    onnx.save(
-        content, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=1
-    )
-    files = {
-        name: (tmp_path / name.replace("__", ".")).read_bytes() for name in ("m__onnx", "w__bin")
-    }
-    spec = write_model("name: net\nnetwork: {onnx: m.onnx}\n", **files)
-    assert "single.onnx" in refused(spec, cache, BuildError).todo
-
-
 def test_a_spec_names_and_narrows_the_axes_of_an_onnx_file(
     write_model: WriteModel, cache: BuildCache
 ) -> None:

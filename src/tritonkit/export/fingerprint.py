@@ -6,13 +6,14 @@ import ast
 import platform
 import sys
 from collections.abc import Mapping, Sequence, Set
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tritonkit.export.artifact import sha256_file, sha256_json
-from tritonkit.spec import FileReference, Network, Spec, resolve_file
+from tritonkit.export.onnx_file import data_of
+from tritonkit.spec import Network, PackageFile, Spec, resolve_file
 from tritonkit.spec.contents import imported_modules
 
 __all__ = ["fingerprint", "folder_digests", "network_facts", "tool_versions"]
@@ -37,7 +38,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
         "batched": model.serving.max_batch_size != 0,
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
-        "named": [sha256_file(resolve_file(file, spec, "network")) for file in _named_files(spec)],
+        "named": [_digest(file) for file in _named_files(spec)],
         "tools": tools,
         "room": {
             file.name: sha256_file(file)
@@ -113,15 +114,36 @@ def _distributions() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
-def _named_files(spec: Spec) -> list[FileReference]:
+def _digest(file: Path) -> str:
+    """SHA-256 of a file, read once while it stays as it is: every variant's plan asks, and files may have gigabytes."""
+    state = file.stat()
+    return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(file: Path, *_state: int) -> str:
+    return sha256_file(file)
+
+
+def _named_files(spec: Spec) -> list[Path]:
+    """The files that the spec names. Those of a package bring along the weights next to them; the folder's
+    own are all hashed anyway."""
     network = spec.model.network
-    return [file for file in (network.weights, network.onnx, *network.files) if file is not None]
+    found = []
+    for reference in (network.weights, network.onnx, *network.files):
+        if reference is None:
+            continue
+        file = resolve_file(reference, spec, "network")
+        found.append(file)
+        if reference is network.onnx and isinstance(reference, PackageFile):
+            found += data_of(file, f"{spec.file} network.onnx").values()
+    return found
 
 
 def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:
     """SHA-256 of each file below a folder, by its path there; those named `skip` are left out."""
     return {
-        str(file.relative_to(folder)): sha256_file(file)
+        str(file.relative_to(folder)): _digest(file)
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name not in skip and "__pycache__" not in file.parts
     }

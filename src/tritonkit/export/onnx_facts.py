@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.external_data import locations
 from tritonkit.export.onnx_file import graphs, tensors
 from tritonkit.extras import need
 
@@ -33,7 +34,7 @@ class OnnxFacts:
     operators: int
     custom_operators: tuple[str, ...]
     external_files: tuple[str, ...]
-    """Files that hold its weights; a build refuses them."""
+    """Files that hold its weights, as it names them."""
 
 
 def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
@@ -55,12 +56,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         ) from error
     nodes = [node for graph in graphs(model) for node in graph.node]
     custom = {f"{n.domain}.{n.op_type}" for n in nodes if n.domain not in _BUILT_IN}
-    external = {
-        entry.value
-        for tensor in tensors(model)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
+    external = locations(tensors(model))
     initial = {tensor.name for tensor in model.graph.initializer}
     facts = OnnxFacts(
         producer=f"{model.producer_name} {model.producer_version}".strip(),

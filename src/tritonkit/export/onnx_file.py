@@ -10,6 +10,13 @@ from typing import Any
 from tritonkit.datatypes import BY_ONNX
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.external_data import (
+    copy_file,
+    data_files,
+    flat_names,
+    relocate,
+    resolved_in_place,
+)
 from tritonkit.export.runner import cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
@@ -18,6 +25,8 @@ from tritonkit.spec import Spec, Tensor
 __all__ = [
     "check_against_spec",
     "check_file",
+    "copy_model",
+    "data_of",
     "graphs",
     "open_session",
     "read_signature",
@@ -27,19 +36,21 @@ __all__ = [
 
 
 def check_file(file: Path, where: str) -> Any:
-    """The parsed model, after onnx's own full check; BuildError for a file that is not whole."""
+    """The parsed model, after onnx's own full check; BuildError for a file that is not whole.
+
+    Weights in other files are not read; `data_files` holds where they lie to the ONNX file's own folder.
+    """
     onnx = need("onnx", "build")
     try:
-        model = onnx.load(file, load_external_data=False)
+        model = _parsed(file)
         # Before the check, which looks for the other files and reports the first that is missing.
-        if any(tensor.external_data for tensor in tensors(model)):
-            raise BuildError(
-                where,
-                found=f"{file.name} keeps its weights in other files",
-                wanted="one file",
-                todo=f"onnx.save(onnx.load('{file.name}'), 'single.onnx'), beside those files",
-            )
-        onnx.checker.check_model(model, full_check=True)
+        found = data_files(tensors(model), file, where)
+        if found:
+            # By its path: the checker looks for the other files in its folder.
+            with resolved_in_place(file, found) as whole:
+                onnx.checker.check_model(str(whole), full_check=True)
+        else:
+            onnx.checker.check_model(model, full_check=True)
     except BuildError:
         raise
     except Exception as error:
@@ -50,6 +61,37 @@ def check_file(file: Path, where: str) -> Any:
             todo="export it again, or copy it again: a truncated download looks like this",
         ) from error
     return model
+
+
+def data_of(file: Path, where: str) -> dict[str, Path]:
+    """The files that hold weights of an ONNX file, by the location that it names; none for what is not one."""
+    try:
+        model = _parsed(file)
+    except Exception:  # the build reads it again, and says what is wrong with it
+        return {}
+    return data_files(tensors(model), file, where)
+
+
+def _parsed(file: Path) -> Any:
+    """The file alone. Its format is given by name: else a file's ending chooses the parser."""
+    return need("onnx", "build").load(file, format="protobuf", load_external_data=False)
+
+
+def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, ...]:
+    """Copy an ONNX file as `folder/name`, with the files that hold its weights next to it; their names.
+
+    The file names them by plain names then, whatever folders and names it came with.
+    """
+    model = _parsed(source)
+    found = data_files(tensors(model), source, where)
+    names = flat_names(found, name)
+    for location, path in found.items():
+        copy_file(path, folder / names[location])
+    if relocate(tensors(model), names):
+        (folder / name).write_bytes(model.SerializeToString())
+    else:
+        copy_file(source, folder / name)
+    return tuple(names.values())
 
 
 def graphs(model: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.external_data import MAX_WEIGHT_BYTES
 from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch
 from tritonkit.export.torch_module import to_tensors
@@ -41,7 +42,9 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
     except Exception as error:
         raise explain(spec, error) from error
     _hold_to_static_outputs(spec, program)
-    program.save(file, external_data=False)
+    constants = (value.const_value for value in program.model.graph.initializers.values())
+    weights = sum(tensor.nbytes for tensor in constants if tensor is not None)
+    program.save(file, external_data=weights > MAX_WEIGHT_BYTES)
 
 
 def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:

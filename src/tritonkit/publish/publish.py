@@ -44,6 +44,8 @@ __all__ = [
     "staged",
 ]
 
+_LINKED_BYTES = 64 << 20
+
 Action = Literal["new version", "new configuration", "unchanged", "removed"]
 
 
@@ -237,12 +239,14 @@ def _write(out: Path, updates: Sequence[_Update]) -> None:
 
 
 def _require_space_for(out: Path, updates: Sequence[_Update]) -> None:
-    needed = sum(
-        source.stat().st_size
-        for update in updates
-        if update.change.action == "new version"
-        for source in update.rendered.plan.version_files.values()
-    )
+    needed = 0
+    for update in updates:
+        if update.change.action != "new version":
+            continue
+        cache = update.rendered.artifact.folder
+        for source in update.rendered.plan.version_files.values():
+            if not _is_linked(source, cache) or source.stat().st_dev != out.stat().st_dev:
+                needed += source.stat().st_size
     require_space(out, needed)
 
 
@@ -274,7 +278,7 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
     if not version.exists():
         version.mkdir()
         for name, source in plan.version_files.items():
-            shutil.copyfile(source, version / name)
+            _place(source, version / name, update.rendered.artifact.folder)
             if sha256_file(version / name) != update.files[name]:
                 raise PublishError(
                     str(source),
@@ -291,6 +295,18 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
     for name, data in update.rendered.beside.items():
         (staged / name).parent.mkdir(exist_ok=True)
         (staged / name).write_bytes(data)
+
+
+def _place(source: Path, target: Path, cache: Path) -> None:
+    """Copy a file of a version. A large one of the build's cache, which nothing changes in place, is linked."""
+    if _is_linked(source, cache):
+        _link(str(source), str(target))
+    else:
+        shutil.copyfile(source, target)
+
+
+def _is_linked(source: Path, cache: Path) -> bool:
+    return source.parent == cache and source.stat().st_size >= _LINKED_BYTES
 
 
 def _retained(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tritonkit.publish.integrity import MANIFEST
 from tritonkit.serve.core.rest import CONTAINER_MIB
 from tritonkit.serve.shm import MIB, largest_file, largest_message, plan
 
@@ -39,6 +40,8 @@ GENERATIONS = 2
 
 _STEP = 64 * MIB
 _NETWORK_FILES = ("*.onnx*", "*.bin", "*.pt", "*.pt2", "*.tflite")
+_ONNX = "onnxruntime"
+"""Its backend: the files that hold weights of an ONNX file may have any name, in any folder."""
 _LANGUAGE, _CACHE = "llm", "cache_mib"
 
 
@@ -115,6 +118,8 @@ def _network_bytes(model: ServedModel) -> int:
     for version in model.versions:
         folder = model.folder / str(version)
         files = {file for pattern in _NETWORK_FILES for file in folder.glob(pattern)}
+        if model.backend == _ONNX:
+            files = {file for file in folder.rglob("*") if file.is_file() and file.name != MANIFEST}
         if files:
             size = sum(file.stat().st_size for file in files)
             total += weights * size + ACTIVATIONS_BYTES + _cache_bytes(model)

@@ -15,6 +15,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
+from tritonkit.optimize.variants.onnx_graph import save
 
 __all__ = ["Calibrator"]
 
@@ -189,5 +190,5 @@ def _open_with_outputs(model: Any, names: Sequence[str], where: str) -> Any:
     # A file, because protobuf cannot hold more than 2 GB in one string.
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "wider.onnx"
-        onnx.save(wider, file)
+        save(wider, file)
         return open_session(file, where)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import BuildError
-from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.onnx_file import copy_model, open_session, run_session
 from tritonkit.export.torch_module import run_module
 from tritonkit.export.torch_onnx import export_onnx
 from tritonkit.extras import need
-from tritonkit.optimize.variants.onnx_graph import save, tidy
+from tritonkit.optimize.variants.onnx_graph import tidy
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -24,16 +23,18 @@ FILE = "model.onnx"
 def make(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx: exported by PyTorch, or copied."""
     if job.spec.model.network.torch is None and not job.transformed:
-        shutil.copyfile(job.source, folder / FILE)
+        _ = job.signature  # checks the file before anything of it is copied
+        copy_model(job.source, folder, FILE, f"{job.spec.file} network.onnx")
         _hold_to_static_outputs(job, folder / FILE)
         return ()
     module = job.module()
     run_module(job.spec, module, job.samples[0])  # its own mistakes, before the exporter's words
     job.say("exporting to ONNX")
     export_onnx(job.spec, module, job.example, job.batched, folder / FILE)
-    model = need("onnx", "build").load(folder / FILE)
+    # Weights that the exporter had to write next to the file stay there.
+    model = need("onnx", "build").load(folder / FILE, load_external_data=False)
     tidy(model)  # the exporter's notes name files of this machine
-    save(model, folder / FILE)
+    (folder / FILE).write_bytes(model.SerializeToString())
     return ()
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tritonkit.export.external_data import MAX_WEIGHT_BYTES, save_apart
 from tritonkit.export.onnx_file import open_session
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
+
+_APART = "session.optimized_model_external_initializers_file_name"
 
 __all__ = ["Graph", "name_nodes", "save", "shorten", "simplified", "tidy", "with_shapes"]
 
@@ -206,10 +209,15 @@ def simplified(model: Any, where: str) -> Any:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(made)
+        if any(given.parent.glob("*.data")):
+            options.add_session_config_entry(_APART, f"{made.name}.data")
         open_session(given, where, options=options)
         return need("onnx", "build").load(made)
 
 
 def save(model: Any, file: Path) -> None:
-    """Write a model as one file."""
-    need("onnx", "build").save(model, file)
+    """Write a model as one file; with more weights than one file can hold, most of them next to it."""
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > MAX_WEIGHT_BYTES:
+        save_apart(model, file)
+    else:
+        need("onnx", "build").save(model, file)

@@ -20,7 +20,7 @@ from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_calibration import Calibrator
-from tritonkit.optimize.variants.onnx_graph import name_nodes, with_shapes
+from tritonkit.optimize.variants.onnx_graph import name_nodes, save, with_shapes
 
 if TYPE_CHECKING:
     from tritonkit.export.job import Job
@@ -54,7 +54,7 @@ def _write_fp16(job: Job, file: Path) -> None:
     with quiet():
         float16 = need("onnxruntime.transformers.float16", "build")
         model = float16.convert_float_to_float16(onnx.load(job.onnx), keep_io_types=True)
-    onnx.save(model, file)
+    save(model, file)
 
 
 def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]:
