@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.export.graphs import FLOAT, STRING, node, onnx_bytes
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, SpecError, UsageError
 from tritonkit.export import BuildCache
@@ -137,3 +139,29 @@ def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
     assert folder == tmp_path / "models" / "relu"
     assert (folder / "model.yaml").read_text().startswith("name: relu")
     assert load(folder, tmp_path).name == "relu"
+
+
+def test_what_the_file_does_not_say_stands_there_as_comments(root: Path, tmp_path: Path) -> None:
+    """free_axes, inputs, samples and an example, with the file's own names: each is valid once the # is gone."""
+    nodes = [node("Add", ["my image", "b"], ["y"]), node("Identity", ["text"], ["z"])]
+    text, image = ("text", STRING, ["N", 1]), ("my image", FLOAT, ["N", 3, "H", None])
+    outputs = [("y", *image[1:]), ("z", *text[1:])]
+    file = tmp_path / "net.onnx"
+    file.write_bytes(onnx_bytes(nodes, [image, ("b", FLOAT, ["N", 3, 8, 8]), text], outputs))
+    folder = new_from_onnx(root, "net", file)
+    spec_file = folder / "model.yaml"
+    named, _, fixed = spec_file.read_text().partition("  # Or fix the sizes:\n")
+    fixed, _, end = fixed.partition("# Real input")
+    assert '"my image": float32 [items, 3, H, my_image_2], "b": float32 [items, 3, 8, 8]' in end
+    (folder / "data.py").write_text("def samples(): ...\n")
+    for uncommented in (named, named.partition("  #")[0] + fixed):
+        section = re.sub(r"^(  )?# (?=(  )*[\w\" ]+:)", r"\1", uncommented + "# " + end, flags=re.M)
+        spec_file.write_text(section)
+        model = load(folder, root).model
+        shape = model.network.inputs["my image"].shape
+        assert shape == ((3, 224, 224) if uncommented != named else (3, "H", "my_image_2"))
+        assert set(model.network.free_axes) == (
+            set() if uncommented != named else {"H", "my_image_2"}
+        )
+        assert model.quality.samples == "data:samples"
+        assert model.example["text"].text == "one real text"

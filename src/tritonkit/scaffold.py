@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from tritonkit.disk import sync, sync_tree, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.checkpoint import read_checkpoint
+from tritonkit.export.describe import network_comments, other_comments
 from tritonkit.export.external_data import copy_file, data_files, flat_names, relocate
+from tritonkit.export.made_up import make_up
 from tritonkit.export.onnx_file import check_file, read_signature, tensors
-from tritonkit.export.samples import dummy_batch
 from tritonkit.export.torch_module import make_module, run_outputs
 from tritonkit.extras import need
 from tritonkit.render.language import token_bytes
@@ -102,12 +104,21 @@ def new_from_onnx(root: Path, name: str, file: Path) -> Path:
     settings: dict[str, Any] = {"network": {"onnx": file.name}}
     if not batched:
         settings["serving"] = {"max_batch_size": 0}
+    inputs = _without_batch(signature) if batched else signature.inputs
+    comments = (network_comments(inputs), other_comments(inputs, batched))
     found = data_files(tensors(model), file, "--onnx")
     names = flat_names(found, file.name)
     files = {names[location]: path for location, path in found.items()}
+    code = {}
     if relocate(tensors(model), names):
-        return _write(root, name, settings, files, {file.name: model.SerializeToString()})
-    return _write(root, name, settings, {**files, file.name: file})
+        code = {file.name: model.SerializeToString()}
+    else:
+        files[file.name] = file
+    return _write(root, name, settings, files, code, comments)
+
+
+def _without_batch(signature: Signature) -> tuple[TensorInfo, ...]:
+    return tuple(replace(t, shape=t.shape[1:], axes=t.axis_names[1:]) for t in signature.inputs)
 
 
 def new_from_torch(
@@ -154,7 +165,9 @@ def new_from_torch(
             error.where = f"--torch {factory}"  # the scratch folder is gone when this is read
             error.todo = "correct --input, or the Python of the network"
             raise
-    return _write(root, name, {"network": network}, files, code)
+    described = [TensorInfo.of(n, t) for n, t in tensors.items()]
+    comments = ((), other_comments(described, batched=True))
+    return _write(root, name, {"network": network}, files, code, comments)
 
 
 def new_from_checkpoint(
@@ -241,8 +254,8 @@ def _probe(
     spec = Spec(folder, ModelFile(name=name, network=network, serving=Serving()))
     signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
     module = make_module(spec, str(network.torch), "network.torch").eval()
-    small = run_outputs(spec, module, dummy_batch(spec, signature, 2, largest=False))
-    batch = dummy_batch(spec, signature, 2, largest=True)
+    small = run_outputs(spec, module, make_up(spec, signature, 2, largest=False))
+    batch = make_up(spec, signature, 2, largest=True)
     large = run_outputs(spec, module, batch)
     sizes: dict[int, set[str]] = {}
     for tensor_name, tensor in inputs.items():
@@ -277,18 +290,11 @@ def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, 
 
 
 def _write(
-    root: Path,
-    name: str,
-    settings: Mapping[str, Any],
-    files: Mapping[str, Path],
-    code: Mapping[str, bytes] | None = None,
-) -> Path:
-    """The folder, complete or not at all."""
-    import yaml
-
-    text = yaml.safe_dump(
-        {"name": name, **settings}, sort_keys=False, default_flow_style=None, width=100
-    )
+    root: Path, name: str, settings: Mapping[str, Any], files: Mapping[str, Path],
+    code: Mapping[str, bytes] | None = None, comments: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> Path:  # fmt: skip
+    """The folder, complete or not at all; `comments` are lines below `network` and at the end of model.yaml."""
+    text = _yaml_text({"name": name, **settings}, *comments)
     if (root / _SCHEMA).is_file():
         text = f"# yaml-language-server: $schema=../../{_SCHEMA}\n{text}"
     folder = root / "models" / name
@@ -309,3 +315,18 @@ def _write(
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     return folder
+
+
+def _yaml_text(
+    settings: Mapping[str, Any], below_network: Sequence[str], at_end: Sequence[str]
+) -> str:
+    import yaml
+
+    lines: list[str] = []
+    for key, value in settings.items():
+        in_network = key == "network" and bool(below_network)
+        # Short dictionaries in braces, but for one that comments are to stand below.
+        style = None if isinstance(value, dict) and not in_network else False
+        text = yaml.safe_dump({key: value}, sort_keys=False, default_flow_style=style, width=100)
+        lines += [*text.splitlines(), *(f"  {line}" for line in below_network if in_network)]
+    return "\n".join([*lines, *at_end, ""])

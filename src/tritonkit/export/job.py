@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import mean_cosine
 from tritonkit.export.language import Texts, read_texts
+from tritonkit.export.made_up import NO_HINTS, Hints, make_up
 from tritonkit.export.onnx_file import (
     check_against_spec,
     check_file,
@@ -21,10 +23,12 @@ from tritonkit.export.onnx_file import (
     read_signature,
     run_session,
 )
+from tritonkit.export.probe import advise, find_hints
 from tritonkit.export.quality import Reference
-from tritonkit.export.samples import Batch, batches, dummy_batch, hook_calibration, hook_training
+from tritonkit.export.samples import Batch, batches, first_items, hook_calibration, hook_training
 from tritonkit.export.torch_module import load_teacher, load_trained
 from tritonkit.export.weights import WeightCache
+from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
 
 __all__ = ["Job"]
@@ -134,12 +138,47 @@ class Job:
     @cached_property
     def example(self) -> Batch:
         """Input of 3 items and long free axes to trace with: torch.export takes sizes of 0 and 1 for constants."""
-        return dummy_batch(self.spec, self.signature, 3, largest=True)
+        return make_up(self.spec, self.signature, 3, largest=True)
 
     @cached_property
     def samples(self) -> list[Batch]:
-        """Held-out input, for measuring alone; seeded random input where the spec names none."""
-        return batches(self.spec, self.signature)
+        """Held-out input, for measuring alone; seeded made-up input where the spec names none."""
+        return batches(self.spec, self.signature, self.hints)
+
+    def items(self, count: int) -> Batch:
+        """At most `count` items for one run: of the samples where the spec names some, else made up."""
+        if self.has_samples:
+            return first_items(self.samples[:1], count, self.batched)[0]
+        return make_up(self.spec, self.signature, count, largest=True, hints=self.hints)
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the spec names real input; made-up input shows less, and fails for more reasons."""
+        return self.spec.model.quality.samples is not None
+
+    @cached_property
+    def hints(self) -> Hints:
+        """Facts that made-up input needs; nothing is looked for where there are samples, or no ONNX file."""
+        if self.has_samples or self.spec.model.network.torch is not None:
+            return NO_HINTS
+        where = f"{self.spec.file} network.onnx"
+        model = need("onnx", "build").load(self.source, load_external_data=False)
+        session = cache(lambda: open_session(self.source, where, optimized=False))
+        with self.advised():
+            return find_hints(
+                self.spec, self.signature, model, lambda batch: run_session(session(), batch, where)
+            )
+
+    @contextmanager
+    def advised(self) -> Iterator[None]:
+        """Name the keys that describe an input where a network fails on one that was made up."""
+        try:
+            yield
+        except BuildError as error:
+            # Raised by the engine or the module, not by what is checked of its outputs.
+            if error.__cause__ is not None and not self.has_samples:
+                advise(error, self.spec, self.signature)
+            raise
 
     @cached_property
     def reference(self) -> Reference:

@@ -10,6 +10,7 @@ from typing import Any
 from tritonkit.datatypes import BY_ONNX
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.export.artifact import Signature, TensorInfo
+from tritonkit.export.bf16 import has_bf16, run_with_bf16
 from tritonkit.export.external_data import (
     copy_file,
     data_files,
@@ -252,9 +253,11 @@ def open_session(file: Path, where: str, optimized: bool = True, options: Any = 
 
 
 def run_session(session: Any, batch: Batch, where: str) -> Batch:
-    """Outputs by name for one batch."""
+    """Outputs by name for one batch; BF16 is float32 in both."""
     names = [output.name for output in session.get_outputs()]
     try:
+        if has_bf16(session):
+            return run_with_bf16(session, batch)
         return dict(zip(names, session.run(names, batch), strict=True))
     except Exception as error:
         raise cannot_run(where, "ONNX Runtime", batch, _last_line(error)) from error

@@ -51,11 +51,13 @@ class Reference:
         if spec.model.network.torch is not None:
             name = "the teacher" if job.transformed and spec.model.optimize.teacher else "PyTorch"
             module = job.teacher() if job.transformed else job.module()
-            outputs = [run_module(spec, module, batch) for batch in batches]
+            with job.advised():
+                outputs = [run_module(spec, module, batch) for batch in batches]
         else:
             name, where = "ONNX Runtime without optimizations", f"{spec.file} network.onnx"
             session = open_session(job.source, where, optimized=False)
-            outputs = [run_session(session, batch, where) for batch in batches]
+            with job.advised():
+                outputs = [run_session(session, batch, where) for batch in batches]
         return cls(name, batches, outputs, len(job.samples))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +9,13 @@ from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.hooks import load_hook
+from tritonkit.export.made_up import NO_HINTS, Hints, make_up
 from tritonkit.spec import Spec
 
 __all__ = [
     "Batch",
     "batches",
     "count_items",
-    "dummy_batch",
     "first_items",
     "hook_calibration",
     "hook_training",
@@ -26,11 +25,9 @@ __all__ = [
 Batch = dict[str, Any]
 """Tensor name -> numpy array, batch axis first; numpy itself is imported where arrays are made."""
 
-_MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 
-
-def batches(spec: Spec, signature: Signature) -> list[Batch]:
-    """The spec's real samples, at most `quality.max_samples`, or random ones of several batch and
+def batches(spec: Spec, signature: Signature, hints: Hints = NO_HINTS) -> list[Batch]:
+    """The spec's real samples, at most `quality.max_samples`, or made-up ones of several batch and
     axis sizes."""
     quality = spec.model.quality
     if quality.samples is not None:
@@ -38,7 +35,7 @@ def batches(spec: Spec, signature: Signature) -> list[Batch]:
         return first_items(real, quality.max_samples, signature.batched)
     sizes = (1, 3) if signature.batched else (1,)
     return [
-        dummy_batch(spec, signature, size, largest, seed)
+        make_up(spec, signature, size, largest, seed, hints)
         for seed, (size, largest) in enumerate((s, f) for s in sizes for f in (False, True))
     ]
 
@@ -162,15 +159,21 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
             found=f"batch {place} has inputs of {sorted(counts)} items",
             wanted="the same number of items in every input, at least 1",
         )
-    return {name: np.array(batch[name], order="C") for name in names}
+    # numpy has no bfloat16 of its own: float32 holds each of its values.
+    wide = {tensor.name: "float32" for tensor in signature.inputs if tensor.dtype == "BF16"}
+    return {name: np.array(batch[name], wide.get(name), order="C") for name in names}
 
 
 def _fits(array: Any, tensor: TensorInfo, batched: bool) -> bool:
-    """Dtype and shape; a network's BYTES may come as text or bytes, BF16 as whatever holds it."""
+    """Dtype and shape; a network's BYTES may come as text or bytes, BF16 as float32 or as bfloat16 of ml_dtypes."""
     shape = array.shape[1:] if batched else array.shape
     known = NUMPY_DTYPES.get(tensor.dtype)
     dtype_fits = (
-        array.dtype == known if known else tensor.dtype == "BF16" or array.dtype.kind in "OSU"
+        array.dtype == known
+        if known
+        else str(array.dtype) in ("float32", "bfloat16")
+        if tensor.dtype == "BF16"
+        else array.dtype.kind in "OSU"
     )
     return (
         dtype_fits
@@ -184,55 +187,6 @@ def _described(value: Any) -> str:
     if shape is None:
         return f"a {type(value).__name__}"
     return f"a {type(value).__name__} of {getattr(value, 'dtype', '?')} {list(shape)}"
-
-
-def dummy_batch(spec: Spec, signature: Signature, size: int, largest: bool, seed: int = 0) -> Batch:
-    """Random arrays [size, ...]; free axes take their largest or smallest size, at most 64."""
-    import numpy as np
-
-    random = np.random.default_rng(seed)
-    lead = (size,) if signature.batched else ()
-    return {
-        tensor.name: _random(random, tensor, lead + _sizes(spec, tensor, largest))
-        for tensor in signature.inputs
-    }
-
-
-def _sizes(spec: Spec, tensor: TensorInfo, largest: bool) -> tuple[int, ...]:
-    free = spec.model.network.free_axes
-    sizes = []
-    for position, size in enumerate(tensor.shape):
-        axis = free.get(tensor.axes[position]) if tensor.axes else None
-        if size >= 0:
-            sizes.append(size)
-        elif axis is not None:
-            sizes.append(min(axis.max, max(axis.min, 64)) if largest else max(axis.min, 2))
-        else:
-            sizes.append(7 if largest else 3)
-    return tuple(sizes)
-
-
-def _random(random: Any, tensor: TensorInfo, shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    if tensor.dtype not in NUMPY_DTYPES:
-        raise BuildError(
-            f"input {tensor.name}",
-            found=f"no data can be made up for {tensor.dtype}",
-            todo="give real data with quality.samples",
-        )
-    if math.prod(shape) > _MOST_ELEMENTS:
-        raise BuildError(
-            f"input {tensor.name}",
-            found=f"a shape of {list(shape)}",
-            wanted=f"at most {_MOST_ELEMENTS} elements where data is made up",
-            todo="correct the shape, or give real data with quality.samples",
-        )
-    dtype = NUMPY_DTYPES[tensor.dtype]
-    if tensor.dtype.startswith("FP"):
-        return np.asarray(random.standard_normal(shape), dtype)
-    # Small indices are valid for any embedding table and any class count.
-    return np.asarray(random.integers(0, 2, shape), dtype)
 
 
 def _hold_to_finite(spec: Spec, field: str, given: Sequence[Batch]) -> None:

@@ -12,7 +12,7 @@ from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch
 from tritonkit.export.torch_module import to_tensors
 from tritonkit.extras import need
-from tritonkit.spec import Spec
+from tritonkit.spec import FreeAxis, Spec
 
 __all__ = ["dynamic_shapes", "explain", "export_onnx"]
 
@@ -41,7 +41,8 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
             )
     except Exception as error:
         raise explain(spec, error) from error
-    _hold_to_static_outputs(spec, program)
+    if batched:  # else each request has its own shape
+        _hold_to_static_outputs(spec, program)
     constants = (value.const_value for value in program.model.graph.initializers.values())
     weights = sum(tensor.nbytes for tensor in constants if tensor is not None)
     program.save(file, external_data=weights > MAX_WEIGHT_BYTES)
@@ -52,9 +53,7 @@ def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any
     network = spec.model.network
     # Without bounds: the file may not depend on max_batch_size, which can change without a build.
     batch = torch.export.Dim("batch")
-    axes = {
-        name: torch.export.Dim(name, min=a.min, max=a.max) for name, a in network.free_axes.items()
-    }
+    axes = {name: _dim(torch, name, a) for name, a in network.free_axes.items()}
     lead = 1 if batched else 0
     shapes = []
     for tensor in network.inputs.values():
@@ -66,9 +65,18 @@ def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any
     return tuple(shapes)
 
 
+def _dim(torch: Any, name: str, axis: FreeAxis) -> Any:
+    """The axis; one of multiples is a multiple of an axis of its own, as torch.export wants it."""
+    factor = axis.multiple_of
+    if factor == 1:
+        return torch.export.Dim(name, min=axis.min, max=axis.max)
+    return factor * torch.export.Dim(f"_{name}", min=axis.min // factor, max=axis.max // factor)
+
+
 def _hold_to_static_outputs(spec: Spec, program: Any) -> None:
     """Every output size is a number or follows from input sizes."""
-    known = {"batch", *spec.model.network.free_axes}
+    axes = spec.model.network.free_axes
+    known = {"batch", *axes, *(f"_{axis}" for axis in axes)}
     for output in program.model.graph.outputs:
         for position, size in enumerate(output.shape or ()):
             symbols = set(re.findall(r"[A-Za-z_]\w*", str(getattr(size, "value", size)) or ""))
@@ -83,7 +91,8 @@ def _data_dependent(spec: Spec, what: str) -> BuildError:
         f"{spec.file} network.torch",
         found=f"the shape of {what} depends on the data, not only on the input's shape",
         wanted="output shapes that follow from input shapes: a batch must have one shape",
-        todo="return a fixed-size result with a mask or a count (for example topk instead of nonzero)",
+        todo="set serving: {max_batch_size: 0}, so that each request has its own shape; or return a fixed-size"
+        " result with a mask or a count (for example topk instead of nonzero)",
     )
 
 

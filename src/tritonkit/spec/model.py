@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,19 +29,39 @@ class FreeAxis(Strict):
 
     min: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
     max: Annotated[int, Field(ge=2, le=MAX_SIZE, strict=True)]
+    multiple_of: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
+    """Every size is a multiple of it, as in networks that halve an image several times; min is one by default."""
     warm: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes that warm-up covers; without them, min and max."""
     pad: dict[str, int | float] = {}
     """By input with this axis, the value that fills it up: requests of different sizes then share a batch, as long
     as its longest, and outputs with this axis are cut back. For target cpu."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _smallest_multiple(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "multiple_of" in given and "min" not in given:
+            return {**given, "min": given["multiple_of"]}
+        return given
+
     @model_validator(mode="after")
     def _ordered(self) -> Self:
+        for name, size in (("min", self.min), ("max", self.max), *(("warm", w) for w in self.warm)):
+            if size % self.multiple_of:
+                raise ValueError(f"{name} has {size}; wanted a multiple of {self.multiple_of}")
         if self.min >= self.max:
             raise ValueError(f"min is {self.min} and max is {self.max}; wanted min below max")
         if outside := [size for size in self.warm if not self.min <= size <= self.max]:
             raise ValueError(f"warm has {outside[0]}; wanted {self.min} to {self.max}")
         return self
+
+    def at_least(self, size: int) -> int:
+        """The smallest allowed size that is not below another one, at most `max`."""
+        return min(self.max, max(self.min, -(-size // self.multiple_of) * self.multiple_of))
+
+    def at_most(self, size: int) -> int:
+        """The largest allowed size that is not above another one, at least `min`."""
+        return max(self.min, min(self.max, size // self.multiple_of * self.multiple_of))
 
 
 class Network(Strict):

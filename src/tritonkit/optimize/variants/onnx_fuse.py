@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.quiet import quiet
-from tritonkit.export.samples import Batch, dummy_batch
+from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import save, tidy, with_shapes
 
@@ -53,7 +53,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
             todo="serve onnx-fp32: of other networks, ONNX Runtime fuses what it can on loading",
         )
     save(fused, folder / "model.onnx")
-    given = [dummy_batch(job.spec, job.signature, 2, largest=True)]
+    given = [job.items(2)]
     if job.spec.model.optimize.calibration is not None:
         given += job.calibration[:1]
     if not _same(job.onnx, folder / "model.onnx", given, where):

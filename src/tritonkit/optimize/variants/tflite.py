@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.quiet import silenced
-from tritonkit.export.samples import Batch, count_items, dummy_batch
+from tritonkit.export.samples import Batch, count_items
 from tritonkit.export.torch_module import outputs_of
 from tritonkit.extras import need
 from tritonkit.optimize.runtimes.litert import open_interpreter
@@ -70,7 +70,7 @@ def _convert(job: Job, file: Path) -> None:
                 wanted="a fixed size of every axis: an edge file has one shape",
                 todo="give the sizes as numbers in a model folder of its own",
             )
-    batch = dummy_batch(spec, job.signature, 1, largest=True)
+    batch = job.items(1)
     example = {name: torch.from_numpy(array) for name, array in batch.items()}
     wide = bool(_WIDE & {tensor.dtype for tensor in (*inputs, *job.signature.outputs)})
     module = _named(torch, network, list(spec.model.network.outputs))
