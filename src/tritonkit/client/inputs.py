@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.client.arrays import type_name
 from tritonkit.client.conform import conform, fits
 from tritonkit.client.values import bytes_array
 from tritonkit.errors import InvalidInput
@@ -36,7 +37,7 @@ MESSAGE_LIMIT = 2**31 - 2**20
 """Bytes of tensor data in one request: protobuf messages end at 2 GiB, and hold names too."""
 
 
-_DATATYPES = {dtype.name: name for name, dtype in FIXED.items()}
+_DATATYPES = {dtype.name: name for name, dtype in FIXED.items()} | {"bfloat16": "BF16"}
 
 _ARGUMENTS = frozenset(
     [
@@ -192,8 +193,7 @@ def assumed_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, TensorSpec
 
 
 def _assumed(where: str, name: str, value: Any) -> TensorSpec:
-    dtype = getattr(value, "dtype", None)
-    datatype = _DATATYPES.get(str(dtype).removeprefix("torch."))
+    datatype = _DATATYPES.get(type_name(value))
     if datatype is not None:
         return TensorSpec(name, datatype, (-1,) * value.ndim)
     try:

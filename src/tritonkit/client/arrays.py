@@ -1,0 +1,148 @@
+"""What a caller gives as an array, read as one of numpy's, and the one table of which datatype holds which type.
+
+Types that numpy has no name for come from ml_dtypes and torch: bfloat16, the small floats, and integers of fewer
+than 8 bits. Each is read as the numpy type that holds all its values, and keeps its own name for the table.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonkit.errors import InvalidInput
+from tritonkit.wire.tensors import FIXED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["holds_all", "read_array", "read_values", "type_name"]
+
+_WIDE = frozenset(("BF16", "FP32", "FP64"))
+_ALL_FLOATS = _WIDE | {"FP16"}
+_SIGNED = _ALL_FLOATS | {"INT8", "INT16", "INT32", "INT64"}
+
+_SMALL_FLOATS = (
+    "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+_SMALL: dict[str, tuple[str, frozenset[str]]] = {
+    "bfloat16": ("float32", _WIDE),
+    "float8_e8m0fnu": ("float32", _WIDE),
+    **dict.fromkeys(_SMALL_FLOATS, ("float32", _ALL_FLOATS)),
+    "int2": ("int8", _SIGNED),
+    "int4": ("int8", _SIGNED),
+    "uint2": ("uint8", _SIGNED | {"UINT8", "UINT16", "UINT32", "UINT64"}),
+    "uint4": ("uint8", _SIGNED | {"UINT8", "UINT16", "UINT32", "UINT64"}),
+}  # fmt: skip
+"""Types of ml_dtypes and torch: numpy's type that holds every value, and the datatypes that do."""
+
+_BF16 = frozenset(("bool", "int8", "uint8", "float16", "float32"))
+"""Numpy's types taken for BF16: floats are rounded to it, as there is no numpy array of BF16."""
+
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
+"""Python's own values, which need no reading."""
+
+
+@lru_cache(1024)
+def holds_all(datatype: str, name: str) -> bool:
+    """Whether a datatype takes every value of a type, by the type's name; what numpy calls a safe cast.
+
+    Numpy calls int64 to float64 safe too, which is not exact above 2**53: that is for the values to decide.
+    """
+    if name in _SMALL:
+        return datatype in _SMALL[name][1]
+    if datatype == "BF16":
+        return name in _BF16
+    target = FIXED.get(datatype)
+    if target is None or (datatype == "FP64" and name in ("int64", "uint64")):
+        return False
+    try:
+        given = np.dtype(name)
+    except TypeError:
+        return False
+    return given.kind in "biuf" and np.can_cast(given, target, "safe")
+
+
+def type_name(value: Any) -> str:
+    """The type of an array's elements, as its owner calls it, without `torch.`; empty without one."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return ""
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+
+
+def read_array(value: Any, where: str) -> tuple[NDArray[Any], str]:
+    """Any array or value as a numpy array, small types as those that hold them, and the name of its own type.
+
+    Raises:
+        InvalidInput: at `where`: hidden values, memory of another device, or not an array.
+        ValueError, TypeError, OverflowError, RuntimeError: numpy cannot read it.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        value = _shown(value, where)
+    if _is_tensor(value):
+        name = type_name(value)
+        return _read_tensor(value, name, where), name
+    array = np.asarray(value)
+    name = array.dtype.name
+    return array.astype(_SMALL[name][0]) if name in _SMALL else array, name
+
+
+def read_values(value: Any, where: str) -> Any:
+    """A list with the arrays in it read, so that numpy makes one array of it.
+
+    Raises:
+        InvalidInput: as `read_array`, for any array in it.
+    """
+    if isinstance(value, (list, tuple)):
+        if set(map(type, value)) <= _PLAIN:
+            return value
+        return [read_values(item, where) for item in value]
+    if isinstance(value, np.ma.MaskedArray) or _is_tensor(value) or type_name(value) in _SMALL:
+        return read_array(value, where)[0]
+    return value
+
+
+def _shown(value: np.ma.MaskedArray[Any, Any], where: str) -> NDArray[Any]:
+    """The data of a masked array that masks nothing."""
+    hidden = int(np.count_nonzero(np.ma.getmaskarray(value)))
+    if hidden or value is np.ma.masked:
+        raise InvalidInput(
+            where,
+            found=f"a masked array with {hidden} of {value.size} values masked",
+            wanted="an array of which all values are to be sent",
+            todo="array.filled(VALUE) puts a value in their places; array.compressed() leaves them out",
+        )
+    return np.ma.getdata(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether it is torch's, without loading torch."""
+    return str(getattr(value, "dtype", "")).startswith("torch.")
+
+
+def _read_tensor(value: Any, name: str, where: str) -> NDArray[Any]:
+    device = str(value.device)
+    if device != "cpu":
+        raise InvalidInput(
+            where,
+            found=f"a tensor in the memory of {device}",
+            wanted="one in this machine's memory",
+            todo="tensor.cpu()",
+        )
+    tensor = value.detach().resolve_conj().resolve_neg()
+    try:
+        if name in _SMALL and name.startswith(("float", "bfloat")):
+            tensor = tensor.float()
+        array: NDArray[Any] = tensor.numpy()
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise InvalidInput(
+            where,
+            found=f"a tensor of {value.dtype}, layout {value.layout}, which numpy cannot read",
+            wanted="a dense tensor of numbers",
+            todo="tensor.to_dense(), or tensor.to(TYPE), makes one",
+            details=str(error),
+        ) from error
+    return array
