@@ -76,3 +76,22 @@ def test_without_a_batch_axis_the_sample_budget_counts_batches(write_model: Writ
     spec = write_model(text, network__py="", data__py=data)
     found = batches(spec, Signature(SIGNATURE.inputs, (), batched=False))
     assert [batch["x"].shape for batch in found] == [(4,), (4,)]
+
+
+@pytest.mark.parametrize(
+    "value", ["np.float32(5)", "np.array(5, np.float32)", "np.array([5], np.float32)"]
+)
+def test_a_sample_of_a_scalar_has_no_axis_or_one(write_model: WriteModel, value: str) -> None:
+    """Callers send [1], the network gets its scalar; more values are refused."""
+    signature = Signature((TensorInfo("x", "FP32", ()),), (), batched=False)
+    text = TEXT + "serving: {max_batch_size: 0}\nquality: {samples: data:given}\n"
+    for count in (1, 2):
+        array = value if count == 1 else "np.ones(2, np.float32)"
+        data = f"import numpy as np\ndef given(): return {{'x': {array}}}\n"
+        spec = write_model(text, network__py="", data__py=data)
+        if count == 1:
+            [batch] = batches(spec, signature)
+            assert (batch["x"].shape, float(batch["x"])) == ((), 5.0)
+        else:
+            with pytest.raises(BuildError, match="2"):
+                batches(spec, signature)

@@ -198,10 +198,11 @@ def test_inputs_and_outputs_come_from_the_artifact(tmp_path: Path) -> None:
     assert [str(t) for t in (*plan.inputs, *plan.outputs)] == ["ids INT64 [-1]", "h FP16 [-1,8]"]
 
 
-def test_a_tensor_without_any_axis_is_refused(tmp_path: Path) -> None:
-    """Triton has no scalars, not even for models without batches."""
-    signature = {"batched": False, "inputs": {"x": ["FP32", []]}, "outputs": {"y": ["FP32", [1]]}}
-    assert "x is a scalar" in refused(net({}, tmp_path, signature=signature)).found
+def test_a_scalar_is_served_as_one(tmp_path: Path) -> None:
+    """Triton has no rank 0, and no reshape to it without batches: [1] stands in the configuration."""
+    signature = {"batched": False, "inputs": {"x": ["FP32", []]}, "outputs": {"y": ["FP32", []]}}
+    (plan,) = net({}, tmp_path, signature=signature).plans()
+    assert [tensor.dims for tensor in (*plan.inputs, *plan.outputs)] == [(1,), (1,)]
 
 
 def test_an_artifact_without_a_backend_is_refused(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def write_networks(root: Path) -> None:
     network(root / "ragged", twice, [-1, -1], merging + through("FP32 [-1]"))
     network(root / "bytes", twice, [-1, 2], merging + through("UINT8 [2]"))
     network(root / "whole", twice, [-1, 2], "max_batch_size: 0\n" + through("FP32 [-1, 2]"))
+    network(root / "scalar", twice, [], "max_batch_size: 0\n" + through("FP32 [1]"))
     network(root / "strict", twice, [-1, 2], "max_batch_size: 2\n" + through("FP32 [2]"))
 
 
@@ -185,6 +186,13 @@ def test_ragged_requests_are_all_answered(client: Client) -> None:
     for request, answer in zip(requests, answers, strict=True):
         assert isinstance(answer, dict)
         np.testing.assert_array_equal(answer["y"], request["x"] * 2)
+
+
+def test_scalar_is_served_as_one(client: Client) -> None:
+    """Rank 0 in the file is dims [1] in the configuration, in and out."""
+    for value in (2, 3):
+        answer = ask(client, "scalar", x=np.array([value], np.float32))["y"]
+        assert (answer.shape, answer.tolist()) == ((1,), [2 * value])
 
 
 def test_half_precision_is_a_hint(client: Client) -> None:

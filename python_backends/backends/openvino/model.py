@@ -18,7 +18,7 @@ from backend_padding import read_padding
 from openvino import Core
 from openvino_config import check_device, model_file, properties
 from openvino_engine import Forms, make_engine
-from openvino_network import input_specs, output_specs, precision, read_network
+from openvino_network import input_specs, output_specs, precision, read_network, scalars
 
 
 def open_network(args: dict[str, str]) -> Network:
@@ -36,7 +36,14 @@ def open_network(args: dict[str, str]) -> Network:
     pb_utils.Logger.log_info(f"model '{args['model_name']}': {said}; {engine.choice}")
     inputs = input_specs(model, config)
     padding = read_padding(config, inputs, output_specs(model, config))
-    return Network(args["model_name"], engine, inputs, is_batched(config), padding=padding)
+    return Network(
+        args["model_name"],
+        engine,
+        inputs,
+        is_batched(config),
+        scalars=scalars(model, config),
+        padding=padding,
+    )
 
 
 class TritonPythonModel(StandIn):

@@ -51,7 +51,8 @@ class Compiled:
         for name, array in fed.items():
             request.set_tensor(name, Tensor(array, shared_memory=True))
         request.infer()
-        return {name: request.get_tensor(name).data[:count] for name in wanted}
+        arrays = {name: request.get_tensor(name).data for name in wanted}
+        return arrays if count is None else {name: array[:count] for name, array in arrays.items()}
 
     def _fed(self, parts: Sequence[Arrays], buffers: Arrays) -> Arrays:
         """One array per input: the caller's own where it fits as it is, else a copy."""

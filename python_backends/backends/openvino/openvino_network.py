@@ -77,13 +77,25 @@ def output_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpe
     return _specs(config["output"], model.output)
 
 
+def scalars(model: Model, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Outputs without axes, each with the shape in which the configuration shows it."""
+    return {
+        entry["name"]: configured_dims(entry)
+        for entry in config["output"]
+        if not _dims(model.output(entry["name"]))
+    }
+
+
 def sized(model: Model, config: Mapping[str, Any], batch: int) -> Model | None:
     """A copy of the network for one batch size (0: it has no batch), all other sizes as configured.
 
     None where an input has another free axis.
     """
     lead = [batch] if batch else []
-    shapes = {e["name"]: [*lead, *configured_dims(e)] for e in config["input"]}
+    shapes = {
+        e["name"]: [*lead, *configured_dims(e)] if batch or _dims(model.input(e["name"])) else []
+        for e in config["input"]
+    }
     if any(size < 0 for shape in shapes.values() for size in shape):
         return None
     copy = model.clone()
@@ -158,6 +170,8 @@ def _check_dims(
     batched model, and else a free one only. `batch` is what the first axis must be."""
     lead = (-1 if batch is None else batch,) if is_batched(config) else ()
     full = (*lead, *configured_dims(entry))
+    if not dims and set(full) <= {1}:
+        return  # a scalar is configured as [1], since Triton has no rank 0
     loose = side == "input" and is_batched(config)
     fits = len(full) == len(dims) and all(
         have in (-1, want) or (loose and (want == -1 or place == 0))

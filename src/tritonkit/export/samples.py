@@ -143,8 +143,11 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
             where, found=f"batch {place} has the names {sorted(map(str, batch))}", wanted=f"{names}"
         )
     counts: set[int] = set()
+    batch = dict(batch)
     for tensor in signature.inputs:
         array = batch[tensor.name]
+        if not tensor.shape and not signature.batched:
+            array = batch[tensor.name] = _scalar(array)
         if not isinstance(array, np.ndarray) or not _fits(array, tensor, signature.batched):
             shape = [*(["batch"] if signature.batched else []), *tensor.shape]
             raise BuildError(
@@ -162,6 +165,14 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
     # numpy has no bfloat16 of its own: float32 holds each of its values.
     wide = {tensor.name: "float32" for tensor in signature.inputs if tensor.dtype == "BF16"}
     return {name: np.array(batch[name], wide.get(name), order="C") for name in names}
+
+
+def _scalar(value: Any) -> Any:
+    """A value of a tensor without axes, which callers send as [1] because Triton has no rank 0."""
+    import numpy as np
+
+    array = np.asarray(value) if isinstance(value, np.generic) else value
+    return array.reshape(()) if isinstance(array, np.ndarray) and array.size == 1 else array
 
 
 def _fits(array: Any, tensor: TensorInfo, batched: bool) -> bool:

@@ -83,8 +83,8 @@ def _plan_part(
         name=part.model,
         backend=part.backend,
         max_batch_size=max_batch_size,
-        inputs=_tensors(part.inputs, max_batch_size, where, lengths),
-        outputs=_tensors(part.outputs, max_batch_size, where),
+        inputs=_tensors(part.inputs, max_batch_size, lengths),
+        outputs=_tensors(part.outputs, max_batch_size),
         instances=groups,
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
@@ -146,20 +146,19 @@ def _weights_note(part: Part, spec: Spec) -> str:
 
 
 def _tensors(
-    ports: Sequence[Port], max_batch_size: int, where: str, ragged: Collection[str] = ()
+    ports: Sequence[Port], max_batch_size: int, ragged: Collection[str] = ()
 ) -> tuple[TensorPlan, ...]:
-    """The tensors as Triton takes them; one without any axis, not even the batch, cannot be served."""
-    for port in ports:
-        if not port.info.shape and max_batch_size == 0:
-            raise RenderError(
-                where,
-                found=f"{port.info.name} is a scalar, without any axis",
-                wanted="at least one axis, as Triton wants it",
-                todo="give the tensor an axis of size 1 in the network",
-            )
+    """The tensors as Triton takes them. A scalar, without even a batch axis, is served as [1]: Triton has no
+    rank 0, and without batches allows no `reshape` to it, so the backends take [1] for it."""
     return tuple(
-        TensorPlan(p.info.name, p.info.dtype, p.info.shape, p.info.name in ragged, p.info.optional)
-        for p in ports
+        TensorPlan(
+            port.info.name,
+            port.info.dtype,
+            port.info.shape if max_batch_size else port.info.shape or (1,),
+            port.info.name in ragged,
+            port.info.optional,
+        )
+        for port in ports
     )
 
 

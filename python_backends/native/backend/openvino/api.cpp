@@ -153,7 +153,9 @@ TRITONSERVER_DataType triton_type(int element_type) {
 
 // OpenVINO keeps one text for the whole process: of two calls that fail at one moment one may get the other's reason.
 void check(int status) {
+  constexpr int kInvalidParameter = -14;  // refused by the interface itself, which leaves an earlier message in place
   if (status == 0) return;
+  if (status == kInvalidParameter) throw Error(text("OpenVINO: ", g_api.ov_get_error_info(status)));
   const char* said = g_api.ov_get_last_err_msg();
   const std::unique_ptr<const char, void (*)(const char*)> kept(g_copies_messages ? said : nullptr, g_api.ov_free);
   std::istringstream lines(said == nullptr ? "" : said);

@@ -113,10 +113,13 @@ class OvEngine : public Engine {
     const TensorSpec& spec = outputs[view.spec];
     slot.results.push_back(made<TensorPtr>(api().ov_infer_request_get_tensor, slot.request.get(), spec.name.c_str()));
     const Tensor* tensor = slot.results.back().get();
-    FixedShape shape{};
-    check(api().ov_tensor_get_shape(tensor, &shape));
-    Shape found(shape.dims, shape.dims + shape.rank);
-    check(api().ov_shape_free(&shape));
+    Shape found;
+    if (!spec.dims.empty()) {  // the interface refuses to tell the shape of a scalar
+      FixedShape shape{};
+      check(api().ov_tensor_get_shape(tensor, &shape));
+      found.assign(shape.dims, shape.dims + shape.rank);
+      check(api().ov_shape_free(&shape));
+    }
     void* data = nullptr;
     check(api().ov_tensor_data(tensor, &data));
     if (!view.in_place) {

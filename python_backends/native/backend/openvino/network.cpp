@@ -80,6 +80,8 @@ void check_dims(const std::string& side, const ConfiguredTensor& tensor, const S
   Shape full = config.full(tensor);
   if (config.batched()) full[0] = batch;
   bool loose = side == "input" && config.batched();
+  // A scalar is configured as [1], since Triton has no rank 0.
+  if (dims.empty() && std::all_of(full.begin(), full.end(), [](int64_t size) { return size == 1; })) return;
   bool fits = full.size() == dims.size();
   for (size_t axis = 0; fits && axis < dims.size(); ++axis) {
     fits = dims[axis] == -1 || dims[axis] == full[axis] || (loose && (full[axis] == -1 || axis == 0));
@@ -119,12 +121,13 @@ OvNetwork::OvNetwork(const Config& config) : config_(config) {
   if (!config.batched()) {
     std::map<std::string, Shape> shapes;
     bool all_fixed = true;
-    for (const ConfiguredTensor& input : config.inputs) {
-      shapes[input.spec.name] = input.spec.dims;
+    for (size_t place = 0; place < config.inputs.size(); ++place) {
+      const ConfiguredTensor& input = config.inputs[place];
+      if (!inputs[place].dims.empty()) shapes[input.spec.name] = input.spec.dims;
       all_fixed = all_fixed &&
                   std::all_of(input.spec.dims.begin(), input.spec.dims.end(), [](int64_t size) { return size >= 0; });
     }
-    if (all_fixed) reshape(model.get(), shapes);
+    if (all_fixed && !shapes.empty()) reshape(model.get(), shapes);
   }
   forms_[0].usual = compile(model.get(), properties_);
   choose_forms();
