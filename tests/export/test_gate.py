@@ -71,3 +71,19 @@ def test_other_precisions_without_data_have_another_variant_alone(write_model: W
     """No data changes what OpenVINO's BF16 loses."""
     todo = advice(write_model, "openvino-bf16", 0.92, 0.95)["max_drop"]
     assert "optimize." not in todo
+
+
+def test_the_default_metric_names_what_moved(write_model: WriteModel) -> None:
+    """Boxes in pixels are close, the scores next to them are not: refused, by the name of those columns."""
+    spec = write_model(TEXT.replace("at_least: 0.9, ", ""), network__py="")
+    parts = {"y columns 0 to 3 of axis 1": 0.9951, "y columns 4 to 23 of axis 1": 0.9754}
+    measured = Measured("R2", 0.9754, 1.0, 27.0, 16, against="PyTorch", parts=parts)
+    signature = Signature((), (), True)
+    artifact = Artifact("net", "onnx-int8-static", Path(), {}, signature, measured, "", {})
+    (miss,) = judge(spec, artifact).misses
+    assert miss.found.startswith(
+        "R2 of y columns 4 to 23 of axis 1 is 0.9754 on 16 samples, 0.0246 below"
+    )
+    assert miss.todo.endswith(
+        "it was measured on made-up numbers: give real input with quality.samples"
+    )

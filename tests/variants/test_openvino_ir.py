@@ -128,7 +128,7 @@ def test_int8_is_built_measured_and_kept(write_model: WriteModel, tmp_path: Path
     assert artifact.quality is not None
     assert artifact.quality.samples == 16
     assert artifact.quality.value > 0.99
-    assert any("mean cosine to FP32" in note for note in artifact.notes)
+    assert any("R2 to FP32" in note for note in artifact.notes)
 
 
 def test_bytes_in_and_out_keep_their_dtypes(write_model: WriteModel, tmp_path: Path) -> None:

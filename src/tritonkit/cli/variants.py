@@ -100,7 +100,12 @@ def _gate(result: Result) -> str:
 
 
 def _remarks(result: Result) -> list[str]:
-    lines = list(result.artifact.notes) if result.artifact else []
+    artifact = result.artifact
+    lines = list(artifact.notes) if artifact else []
+    if artifact and artifact.quality and len(artifact.quality.parts) > 1:
+        parts = artifact.quality.parts.items()
+        judged = ", ".join(f"{label} {value:.4f}" for label, value in parts)
+        lines.append(f"{artifact.quality.metric} of each output or group of columns: {judged}")
     if result.outcome:
         lines += [
             f"refused: {miss.found}; wanted {miss.wanted}; {miss.todo}"

@@ -102,6 +102,13 @@ class Measured:
     """Output elements by absolute difference: upper edge of each power of ten -> count."""
     against: str = ""
     """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimizations."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Where the spec has no metric: R2 of each output, or of each group of its columns; the lowest is `value`."""
+
+    @property
+    def worst(self) -> str:
+        """The output, or group of its columns, that `value` is of; empty for a metric of the spec's own."""
+        return min(self.parts, key=lambda label: self.parts[label], default="")
 
     @property
     def drop(self) -> float:

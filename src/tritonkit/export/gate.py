@@ -68,12 +68,13 @@ def judge(
     noise = False
     if measured is not None:
         noise = measured.drop_low is not None and measured.drop_low <= 0 < measured.drop
-        value = f"{measured.metric} is {measured.value:.4f} on {measured.samples} samples"
+        value = f"{_named(measured)} is {measured.value:.4f} on {measured.samples} samples"
         if limits.at_least is not None and measured.value < limits.at_least:
             todo = _at_least(artifact.variant, measured, limits.at_least)
             misses.append(Miss("quality.at_least", value, f"at least {limits.at_least}", todo))
         pair = measured.value, measured.reference
-        misses += _drop(artifact.variant, pair, limits.max_drop, value, noise)
+        made_up = limits.samples is None
+        misses += _drop(artifact.variant, pair, limits.max_drop, value, noise, made_up)
         for name, also in measured.also.items():
             text = f"{name} is {also[0]:.4f} on {measured.samples} samples"
             misses += _drop(artifact.variant, also, limits.max_drop, text, False)
@@ -100,6 +101,12 @@ def refuse(spec: Spec, artifact: Artifact, outcome: GateOutcome) -> GateError:
     )
 
 
+def _named(measured: Measured) -> str:
+    """The metric; of the default one, with the output or columns that moved most, where there are several."""
+    worst = f" of {measured.worst}" if measured.worst else ""
+    return f"{measured.metric}{worst}"
+
+
 def _at_least(variant: str, measured: Measured, limit: float) -> str:
     """What to do depends on which of the two is not good enough: the reference, or the variant alone."""
     name = f"the reference ({measured.against})" if measured.against else "the reference"
@@ -124,19 +131,20 @@ def _lose_less(variant: str) -> str:
 
 
 def _drop(
-    variant: str, pair: tuple[float, float], limit: float, text: str, noise: bool
-) -> list[Miss]:
+    variant: str, pair: tuple[float, float], limit: float, text: str, noise: bool, made_up: bool = False
+) -> list[Miss]:  # fmt: skip
     value, reference = pair
     drop = below(reference, value)
     if drop <= limit:
         return []
     chance = " (within what chance gives on so few samples: measure on more)" if noise else ""
+    real = "; it was measured on made-up numbers: give real input with quality.samples" * made_up
     return [
         Miss(
             "quality.max_drop",
             f"{text}, {drop:.4f} below the reference's {reference:.4f}{chance}",
             f"a drop of at most {limit}",
-            f"{_lose_less(variant)}, or raise max_drop if that much may be lost",
+            f"{_lose_less(variant)}, or raise max_drop if that much may be lost{real}",
         )
     ]
 

@@ -13,7 +13,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.checkpoint_source import find_checkpoint
-from tritonkit.export.closeness import mean_cosine
+from tritonkit.export.closeness import Yardstick
 from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.made_up import NO_HINTS, Hints, make_up
 from tritonkit.export.onnx_file import (
@@ -201,12 +201,18 @@ class Job:
         return hook_training(self.spec, self.signature)
 
     def closeness(self, run: Callable[[Batch], Batch]) -> float:
-        """Mean cosine of a network's outputs to the FP32 ones on the calibration batches, item by item.
-
-        -1 where an output is not finite: nothing is farther.
-        """
+        """How close a network's outputs are to the FP32 ones on the calibration batches, by `yardstick`."""
         found = [run(batch) for batch in self.calibration]
-        return mean_cosine(found, self._calibration_outputs)
+        return self.yardstick.mean(found, self._calibration_outputs)
+
+    @cached_property
+    def yardstick(self) -> Yardstick:
+        """What `closeness` is measured with."""
+        return self.yardstick_for(self._calibration_outputs)
+
+    def yardstick_for(self, wanted: list[Batch]) -> Yardstick:
+        """The same for other outputs of the network."""
+        return Yardstick.of(self.spec.model.quality.metric is not None, wanted, self.batched)
 
     @cached_property
     def _calibration_outputs(self) -> list[Batch]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Measured
 from tritonkit.export.check import compare
-from tritonkit.export.closeness import differences, item_cosines
+from tritonkit.export.closeness import differences, item_r2, worst_group
+from tritonkit.export.groups import find_groups
 from tritonkit.export.hooks import load_hook
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch, count_items
@@ -69,6 +70,8 @@ class _Score:
     value: float
     reference: float
     items: tuple[Any, Any] | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    """Of the default metric: each output or group of columns that was judged on its own."""
 
 
 def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
@@ -99,6 +102,7 @@ def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
         also={score.name: (score.value, score.reference) for score in also},
         differences=differences(found, outputs),
         against=reference.name,
+        parts=main.parts,
     )
 
 
@@ -128,9 +132,7 @@ def _score(
     spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
 ) -> _Score:  # fmt: skip
     if hook is None:
-        cosines = item_cosines(found, wanted, batched)
-        ones = cosines * 0 + 1
-        return _Score("cosine", float(cosines.mean()), 1.0, (cosines, ones))
+        return _default_score(spec, found, wanted, batched)
     function = load_hook(spec, hook, field)
     value, base = function(found, wanted), function(wanted, wanted)
     name = hook.split(":")[1]
@@ -155,6 +157,17 @@ def _score(
 
     both = np.array(figures), np.array(bases)
     return _Score(name, float(both[0].mean()), float(both[1].mean()), both)
+
+
+def _default_score(
+    spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
+) -> _Score:
+    """R2 of the output, or group of its columns, that differs most from the reference."""
+    groups = find_groups(wanted, batched)
+    scores = item_r2(groups, found, wanted, spec.model.quality.tolerance.absolute)
+    _, items = worst_group(scores)
+    parts = {label: float(each.mean()) for label, each in scores.items()}
+    return _Score("R2", float(items.mean()), 1.0, (items, items * 0 + 1), parts)
 
 
 def _numbers(value: Any) -> list[float]:

@@ -159,8 +159,8 @@ def test_int8_follows_the_rules_of_tensorrt(write_model: WriteModel, root: Path)
     assert scales == [4, 6]  # output channels of the product and of the convolution
     (conv,) = [node for node in graph.node if node.op_type == "Conv"]
     assert constants[conv.input[2]].dtype == np.float32
-    (cosine,) = [note for note in result.artifact.notes if note.startswith("cosine")]
-    assert float(cosine.rpartition("minmax ")[2]) > 0.999
+    (close,) = [note for note in result.artifact.notes if note.startswith("R2 of INT8")]
+    assert float(close.rpartition("minmax ")[2]) > 0.999
 
 
 def test_int8_without_calibration_data_is_refused(write_model: WriteModel, root: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 _WANTED = 0.999
-"""Mean cosine to FP32: half precision is to be as good as FP32, whatever max_drop allows."""
+"""Closeness to FP32: half precision is to be as good as FP32, whatever max_drop allows."""
 
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         if found is None:
             raise _none(
                 job,
-                f"a mean cosine of {closeness:.4f} to FP32, with half of the operators FP32 too",
+                f"a {job.yardstick.name} of {closeness:.4f} to FP32, with half of the operators FP32 too",
             )
         imprecise = list(found)
         closeness = search.closeness(half.write([*beyond, *imprecise], imitated=True))

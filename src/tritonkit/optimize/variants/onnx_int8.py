@@ -25,7 +25,7 @@ __all__ = ["make_dynamic", "make_static"]
 def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx with layers in INT8, their ranges found on `optimize.calibration`.
 
-    The methods of `optimize.calibration_methods` are tried in turn until the mean cosine to the FP32
+    The methods of `optimize.calibration_methods` are tried in turn until the closeness to the FP32
     outputs is 1 - 0.8 x `quality.max_drop`. Where none reaches it, the layers that cost most are left
     FP32: as many as it takes, and if need be all, with FP32 weights.
     BuildError where the network has no layer that could be 8-bit.

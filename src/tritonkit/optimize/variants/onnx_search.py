@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.export.closeness import mean_cosine
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch, first_items
 from tritonkit.extras import need
@@ -34,7 +33,7 @@ Closeness = Callable[[Collection[str]], float]
 class Search:
     """One network on its way to another precision, compared with its FP32 outputs on `optimize.calibration`.
 
-    `wanted` is the closeness (mean cosine) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
+    `wanted` is the closeness (`Job.closeness`) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
     `layouts` ONNX Runtime may not change the layout of tensors: 1.24 to 1.31 may die of it where there
     are casts from FP16, and are faster with it.
     """
@@ -61,12 +60,12 @@ class Search:
     def said(self, closeness: float) -> str:
         """A note of what was reached."""
         short = f", below the {self.wanted:g} aimed at" if closeness < self.wanted else ""
-        return f"mean cosine {closeness:.5f} to FP32 on the calibration data{short}"
+        return f"{self.job.yardstick.name} {closeness:.5f} to FP32 on the calibration data{short}"
 
     def _probe(self, model: Any) -> float:
         batches, wanted = self._few
         run = self._runner(model)
-        return mean_cosine([run(batch) for batch in batches], wanted)
+        return self.job.yardstick.mean([run(batch) for batch in batches], wanted)
 
     @cached_property
     def _few(self) -> tuple[list[Batch], list[Batch]]:

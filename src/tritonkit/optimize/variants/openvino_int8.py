@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tritonkit.errors import BuildError
-from tritonkit.export.closeness import item_cosines, mean_cosine
+from tritonkit.export.closeness import Yardstick
 from tritonkit.export.job import Job
 from tritonkit.export.quiet import quiet
 from tritonkit.export.samples import Batch, count_items
@@ -27,13 +27,13 @@ __all__ = ["quantize", "without_padding"]
 _STRENGTHS = (0.95, 0.8, 0.65)  # of smoothing; the first is NNCF's own
 _OUTLIERS = 1e-5  # share of an activation's values at each end that ranges may leave out
 _NEAR = 0.2  # share of max_drop within which no other way is tried
-_CLOSEST = 0.999  # mean cosine that is always enough
+_CLOSEST = 0.999  # closeness that is always enough
 _CONTROL_ITEMS = 32  # of the calibration data, by which accuracy control judges each layer
 _CONTROL_STEPS = 24  # layers it may take back
 
 
 class _Attempt(NamedTuple):
-    """A quantized model, how it was made, and its mean cosine to FP32 on the calibration data."""
+    """A quantized model, how it was made, and how close it is to FP32 on the calibration data."""
 
     model: Any
     way: str
@@ -48,16 +48,17 @@ def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     drop = job.spec.model.quality.max_drop
     wanted = min(1 - drop, _CLOSEST)
     in_fp32 = _outputs(job, model)
+    yardstick = job.yardstick_for(in_fp32)
     tried: list[_Attempt] = []
-    for way, make in _ways(job, model, in_fp32):
+    for way, make in _ways(job, model, in_fp32, yardstick):
         enough = wanted if way in _COSTLY else 1 - _NEAR * drop
         if tried and max(attempt.closeness for attempt in tried) >= enough:
             break
         job.say(f"quantizing with {way}")
         made = _made(f"{job.spec.file} network", way, make)
-        tried.append(_Attempt(made, way, mean_cosine(_outputs(job, made), in_fp32)))
+        tried.append(_Attempt(made, way, yardstick.mean(_outputs(job, made), in_fp32)))
     best = max(tried, key=lambda attempt: attempt.closeness)
-    return best.model, _notes(best, tried)
+    return best.model, _notes(best, tried, yardstick.name)
 
 
 def _outputs(job: Job, model: Any) -> list[Batch]:
@@ -70,7 +71,9 @@ _CONTROL, _WEIGHTS = "accuracy control", "INT8 weights alone"
 _COSTLY = (_CONTROL, _WEIGHTS)
 
 
-def _ways(job: Job, model: Any, in_fp32: list[Batch]) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _ways(
+    job: Job, model: Any, in_fp32: list[Batch], yardstick: Yardstick
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and function of each way, in the order they are tried."""
     nncf = open_nncf()
     data, count = nncf.Dataset(job.calibration), len(job.calibration)
@@ -87,7 +90,7 @@ def _ways(job: Job, model: Any, in_fp32: list[Batch]) -> Iterator[tuple[str, Cal
         }
     for way, settings in ways.items():
         yield way, partial(nncf.quantize, model.clone(), **plain, **settings)
-    yield _CONTROL, partial(_controlled, job, in_fp32, model.clone(), plain)
+    yield _CONTROL, partial(_controlled, job, in_fp32, yardstick, model.clone(), plain)
     yield (
         _WEIGHTS,
         partial(nncf.compress_weights, model.clone(), mode=nncf.CompressWeightsMode.INT8_ASYM),
@@ -117,7 +120,9 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
     return model
 
 
-def _controlled(job: Job, in_fp32: list[Batch], model: Any, settings: dict[str, Any]) -> Any:
+def _controlled(
+    job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any, settings: dict[str, Any]
+) -> Any:
     """By NNCF's accuracy control: layers that cost most are taken back until the rest is close enough."""
     nncf = open_nncf()
     wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
@@ -127,8 +132,8 @@ def _controlled(job: Job, in_fp32: list[Batch], model: Any, settings: dict[str, 
         scores = []
         for batch in data:
             found = dict(zip(names, compiled(batch).values(), strict=True))
-            cosines = item_cosines([without_padding(found, batch)], [wanted[id(batch)]])
-            scores.append(float(cosines.mean()))
+            items = yardstick.items([without_padding(found, batch)], [wanted[id(batch)]])
+            scores.append(float(items.mean()))
         return sum(scores) / len(scores), scores
 
     return nncf.quantize_with_accuracy_control(
@@ -154,10 +159,10 @@ def _first_items(batches: list[Batch], most: int) -> list[Batch]:
     return kept
 
 
-def _notes(best: _Attempt, tried: list[_Attempt]) -> tuple[str, ...]:
+def _notes(best: _Attempt, tried: list[_Attempt], measure: str) -> tuple[str, ...]:
     others = [f"{a.way} {a.closeness:.4f}" for a in tried if a is not best]
     notes = [
-        f"quantized with {best.way}: mean cosine to FP32 {best.closeness:.4f} on the calibration data"
+        f"quantized with {best.way}: {measure} to FP32 {best.closeness:.4f} on the calibration data"
         + (f" ({', '.join(others)})" if others else "")
     ]
     left, all_layers = layers_in_float(best.model)

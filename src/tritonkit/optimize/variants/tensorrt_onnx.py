@@ -29,7 +29,7 @@ __all__ = ["PRECISIONS", "typed_network"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
 _QUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_CLOSE = 0.99  # mean cosine on the calibration data from which another method is not tried
+_CLOSE = 0.99  # closeness on the calibration data from which another method is not tried
 
 
 def typed_network(
@@ -83,8 +83,9 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
             wanted="calibration data like real input",
             todo="look at the data, or choose another variant",
         )
-    tried_all = ", ".join(f"{method} {cosine:.4f}" for method, cosine in found.items())
-    return (f"cosine of INT8 to FP32 on the calibration data, by ONNX Runtime: {tried_all}",)
+    tried_all = ", ".join(f"{method} {value:.4f}" for method, value in found.items())
+    name = job.yardstick.name
+    return (f"{name} of INT8 to FP32 on the calibration data, by ONNX Runtime: {tried_all}",)
 
 
 def _layers(job: Job, model: Any) -> list[Any]:
