@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from tritonkit.export.samples import Batch
@@ -199,7 +200,7 @@ def _split(columns: _Columns) -> tuple[list[Group], float]:
     parts, apart = [], 0.0
     for kind in kinds:
         found = _by_scale(kind, scales)
-        gaps = (scales[a].min() / scales[b].max() for a, b in zip(found, found[1:], strict=False))
+        gaps = (scales[a].min() / scales[b].max() for a, b in pairwise(found))
         apart = max([apart, *map(float, gaps)])
         parts += found
     if all(map(len, kinds)):
