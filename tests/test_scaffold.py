@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 import re
 from pathlib import Path
 
@@ -165,3 +167,30 @@ def test_what_the_file_does_not_say_stands_there_as_comments(root: Path, tmp_pat
         )
         assert model.quality.samples == "data:samples"
         assert model.example["text"].text == "one real text"
+
+
+def weights_file(kind: str) -> bytes:
+    """A pickle of code, or weights of another shape than the network's."""
+    if kind == "pickle":
+        return pickle.dumps(re.compile("x"))
+    import torch
+
+    file = io.BytesIO()
+    torch.save({"weight": torch.ones(3, 4), "bias": torch.zeros(3)}, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("pickle", "cannot be read"), ("other", "other shapes")]
+)
+def test_weights_that_a_build_would_refuse_are_refused_now(
+    root: Path, tmp_path: Path, kind: str, said: str
+) -> None:
+    """The message names the option, and no folder is left."""
+    (tmp_path / "net.py").write_text(LINEAR)
+    weights = tmp_path / "w.pt"
+    weights.write_bytes(weights_file(kind))
+    with pytest.raises(BuildError, match=said) as caught:
+        new_from_torch(root, "net", "net:build", ["x=FP32:4"], weights, tmp_path)
+    assert caught.value.where.startswith("--weights")
+    assert not list((root / "models").iterdir())

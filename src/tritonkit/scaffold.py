@@ -24,7 +24,7 @@ from tritonkit.export.describe import network_comments, other_comments
 from tritonkit.export.external_data import copy_file, data_files, flat_names, relocate
 from tritonkit.export.made_up import make_up
 from tritonkit.export.onnx_file import check_file, read_signature, tensors
-from tritonkit.export.torch_module import make_module, run_outputs
+from tritonkit.export.torch_module import load_weights, make_module, run_outputs
 from tritonkit.extras import need
 from tritonkit.render.language import token_bytes
 from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor
@@ -160,8 +160,10 @@ def new_from_torch(
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with _as_usage_error(f"--torch {factory}"):
-                network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes)
+                network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes, weights)
         except TritonkitError as error:
+            if error.where.startswith("--weights"):
+                raise
             error.where = f"--torch {factory}"  # the scratch folder is gone when this is read
             error.todo = "correct --input, or the Python of the network"
             raise
@@ -239,7 +241,7 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
 
 def _probe(
     folder: Path, name: str, hook: str, code: Mapping[str, bytes],
-    inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis],
+    inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis], weights: Path | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Outputs of the network as a spec writes them, by running it at two sizes of each free axis."""
     need("torch", "build")
@@ -254,6 +256,8 @@ def _probe(
     spec = Spec(folder, ModelFile(name=name, network=network, serving=Serving()))
     signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
     module = make_module(spec, str(network.torch), "network.torch").eval()
+    if weights is not None:  # refused now rather than by the build
+        load_weights(module, weights, f"--weights {weights}")
     small = run_outputs(spec, module, make_up(spec, signature, 2, largest=False))
     batch = make_up(spec, signature, 2, largest=True)
     large = run_outputs(spec, module, batch)

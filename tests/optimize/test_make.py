@@ -245,6 +245,11 @@ def test_control_flow_on_values_is_refused(write_model: WriteModel, cache: Build
     spec = write_model(TORCH, network__py=module("return x if x.sum() > 0 else -x"))
     error = refused(spec, cache, BuildError)
     assert "network.torch" in error.where
+    assert (
+        "control flow on values: `return x if x.sum() > 0 else -x` (network.py, line 4)"
+        in error.found
+    )
+    assert "torch.where" in error.todo
 
 
 def test_a_failing_hook_shows_its_last_calls(write_model: WriteModel, cache: BuildCache) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.external_data import locations
 from tritonkit.export.onnx_file import graphs, tensors
+from tritonkit.export.onnx_kinds import custom_operators, kind_of
 from tritonkit.extras import need
 
 __all__ = ["OnnxFacts", "read_onnx"]
 
 MAX_BYTES = 2**31 - 1
 """Of one protobuf message."""
-_BUILT_IN = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
-"""Domains of the operators that ONNX and ONNX Runtime define."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
             where, found=f"{file.name} ({size} bytes) is not an ONNX file: {error}"
         ) from error
     nodes = [node for graph in graphs(model) for node in graph.node]
-    custom = {f"{n.domain}.{n.op_type}" for n in nodes if n.domain not in _BUILT_IN}
     external = locations(tensors(model))
     initial = {tensor.name for tensor in model.graph.initializer}
     facts = OnnxFacts(
@@ -64,14 +62,16 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         inputs=tuple(_describe(v, onnx) for v in model.graph.input if v.name not in initial),
         outputs=tuple(_describe(v, onnx) for v in model.graph.output),
         operators=len(nodes),
-        custom_operators=tuple(sorted(custom)),
+        custom_operators=custom_operators(model, graphs(model)),
         external_files=tuple(sorted(external)),
     )
     return facts, model
 
 
 def _describe(value: Any, onnx: Any) -> str:
-    """`pixels FLOAT [batch,1,8,8]`, as the file has it."""
+    """`pixels FLOAT [batch,1,8,8]`, as the file has it; `scores: a sequence of maps`."""
+    if kind := kind_of(value):
+        return f"{value.name}: {kind}"
     tensor = value.type.tensor_type
     kinds = {number: name for name, number in onnx.TensorProto.DataType.items()}
     dims = ",".join(

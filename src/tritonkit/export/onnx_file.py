@@ -18,6 +18,14 @@ from tritonkit.export.external_data import (
     relocate,
     resolved_in_place,
 )
+from tritonkit.export.missing_shapes import complete_shapes, is_incomplete
+from tritonkit.export.onnx_kinds import (
+    custom_operators,
+    explain_refusal,
+    explain_unreadable,
+    needs_trial,
+    refuse_kinds,
+)
 from tritonkit.export.runner import cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
@@ -33,35 +41,55 @@ __all__ = [
     "read_signature",
     "run_session",
     "tensors",
+    "write_missing_shapes",
 ]
 
 
 def check_file(file: Path, where: str) -> Any:
-    """The parsed model, after onnx's own full check; BuildError for a file that is not whole.
+    """The parsed model, after onnx's own full check, or where that is stricter after ONNX Runtime's; BuildError for a
+    file that is not whole, or that cannot be served.
 
-    Weights in other files are not read; `data_files` holds where they lie to the ONNX file's own folder.
+    Weights in other files are not read; `data_files` holds where they lie to the ONNX file's own folder. Outputs
+    without a shape get one.
     """
-    onnx = need("onnx", "build")
     try:
         model = _parsed(file)
-        # Before the check, which looks for the other files and reports the first that is missing.
-        found = data_files(tensors(model), file, where)
+        if not model.HasField("graph"):
+            raise ValueError("it holds no network")
+    except OSError:
+        raise
+    except Exception as error:
+        raise explain_unreadable(file, where, _last_line(error)) from error
+    found = data_files(tensors(model), file, where)
+    refuse_kinds(model, where)
+    trial = needs_trial(model, custom_operators(model, graphs(model)))
+    session = None
+    if trial or not _passes_checker(model, file, found):
+        session = open_session(file, where, optimized=False)
+    if is_incomplete(model):
+        session = session or open_session(file, where, optimized=False)
+        inputs = Signature(_inputs(model, where, batched=False), (), batched=False)
+        complete_shapes(
+            model, session.get_outputs(), inputs, lambda batch: run_session(session, batch, where)
+        )
+    return model
+
+
+def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
+    """Whether onnx.checker accepts a file: it is stricter than ONNX Runtime, which has the last word."""
+    check = need("onnx", "build").checker.check_model
+    try:
         if found:
             # By its path: the checker looks for the other files in its folder.
             with resolved_in_place(file, found) as whole:
-                onnx.checker.check_model(str(whole), full_check=True)
+                check(str(whole), full_check=True)
         else:
-            onnx.checker.check_model(model, full_check=True)
+            check(model, full_check=True)
     except BuildError:
         raise
-    except Exception as error:
-        raise BuildError(
-            where,
-            found=f"{file.name} ({file.stat().st_size} bytes) is not a whole ONNX file: {_last_line(error)}",
-            wanted="a file that onnx.checker accepts",
-            todo="export it again, or copy it again: a truncated download looks like this",
-        ) from error
-    return model
+    except Exception:  # its errors have no common root
+        return False
+    return True
 
 
 def data_of(file: Path, where: str) -> dict[str, Path]:
@@ -93,6 +121,12 @@ def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, 
     else:
         copy_file(source, folder / name)
     return tuple(names.values())
+
+
+def write_missing_shapes(file: Path, where: str) -> None:
+    """Complete a copy of a file whose outputs have no shape, as engines and servers want to know them."""
+    if is_incomplete(_parsed(file)):
+        file.write_bytes(check_file(file, where).SerializeToString())
 
 
 def graphs(model: Any) -> Iterator[Any]:
@@ -132,13 +166,17 @@ def _last_line(error: Exception) -> str:
 
 def read_signature(model: Any, where: str, batched: bool) -> Signature:
     """What the file takes and gives; with `batched`, axis 0 of every tensor must be free."""
-    initial = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in initial]
     return Signature(
-        inputs=tuple(_tensor(value, where, batched, "input") for value in inputs),
+        inputs=_inputs(model, where, batched),
         outputs=tuple(_tensor(value, where, batched, "output") for value in model.graph.output),
         batched=batched,
     )
+
+
+def _inputs(model: Any, where: str, batched: bool) -> tuple[TensorInfo, ...]:
+    initial = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in initial]
+    return tuple(_tensor(value, where, batched, "input") for value in inputs)
 
 
 def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
@@ -247,9 +285,7 @@ def open_session(file: Path, where: str, optimized: bool = True, options: Any = 
     try:
         return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise BuildError(
-            where, found=f"ONNX Runtime refuses {file.name}: {_last_line(error)}"
-        ) from error
+        raise explain_refusal(file.name, where, str(error)) from error
 
 
 def run_session(session: Any, batch: Batch, where: str) -> Batch:

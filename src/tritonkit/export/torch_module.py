@@ -20,6 +20,7 @@ __all__ = [
     "SEED",
     "load_teacher",
     "load_trained",
+    "load_weights",
     "make_module",
     "outputs_of",
     "run_module",
@@ -37,7 +38,7 @@ def load_trained(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -
     module = make_module(spec, network.torch, "network.torch")
     if network.weights is not None:
         file = resolve_file(network.weights, spec, "network.weights")
-        _load_weights(module, file, f"{spec.file} network.weights")
+        load_weights(module, file, f"{spec.file} network.weights")
     return _trained(spec, module, network.train, "network", weights, say).eval()
 
 
@@ -150,7 +151,7 @@ def seed_all(torch: Any) -> None:
     torch.manual_seed(SEED)
 
 
-def _load_weights(module: Any, file: Path, where: str) -> None:
+def load_weights(module: Any, file: Path, where: str) -> None:
     """Load a .safetensors file, or a checkpoint without running code from it."""
     state = _read_weights(file, where)
     try:
@@ -175,6 +176,7 @@ def _load_weights(module: Any, file: Path, where: str) -> None:
 
 
 def _read_weights(file: Path, where: str) -> dict[str, Any]:
+    """The tensors of a file by name; BuildError for one that is damaged, or that would have to run code."""
     try:
         if file.suffix == ".safetensors":
             state = need("safetensors.torch", "build").load_file(file)

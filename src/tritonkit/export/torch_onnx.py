@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,18 @@ def explain(spec: Spec, error: Exception) -> BuildError:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if "DataDependent" in type(cause).__name__ or "data-dependent" in str(cause):
-        explained = _data_dependent(spec, "a value inside the network")
+        explained = _control_flow(spec, cause) or _data_dependent(
+            spec, "a value inside the network"
+        )
         explained.details = "\n".join(str(cause).splitlines()[:8])
         return explained
+    if unknown := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", str(cause)):
+        return BuildError(
+            f"{spec.file} network.torch",
+            found=f"the operator {unknown[1]} has no form in ONNX",
+            wanted="operators that PyTorch's exporter translates",
+            todo="write it with operators that have one; or serve the module from Python: network: {python: server.py}",
+        )
     lines = [line for line in str(cause).splitlines() if line.strip()]
     return BuildError(
         f"{spec.file} network.torch",
@@ -112,4 +122,30 @@ def explain(spec: Spec, error: Exception) -> BuildError:
         wanted="a network without control flow on tensor values, whose free axes are those of the spec",
         todo="see the lines below; an axis that must be fixed is a number in network.inputs",
         details="\n".join(lines[1:12]),
+    )
+
+
+_DECIDES = re.compile(r"\b(if|while|assert|and|or|not|bool)\b")
+
+
+def _control_flow(spec: Spec, cause: BaseException) -> BuildError | None:
+    """The error for Python that decides by the values of a tensor; None where it was a shape that depends on them."""
+    place = next(
+        (
+            frame
+            for frame in reversed(traceback.extract_tb(cause.__traceback__))
+            if "torch" not in Path(frame.filename).parts and frame.filename != __file__
+        ),
+        None,
+    )
+    line = (place.line or "") if place else ""
+    if place is None or not (_DECIDES.search(line) or "Size-like symbols: none" in str(cause)):
+        return None
+    return BuildError(
+        f"{spec.file} network.torch",
+        found=f"control flow on values: `{line}` ({Path(place.filename).name}, line {place.lineno}) goes one way"
+        " or another by the values of a tensor",
+        wanted="one way for all values: the exported network has no Python in it",
+        todo="write it with torch.where(condition, a, b), which computes both, or with torch.cond(condition, f, g,"
+        " (x,)) or torch.while_loop; or decide in a step before the network",
     )

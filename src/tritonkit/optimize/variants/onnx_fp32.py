@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.export.onnx_file import copy_model
+from tritonkit.export.onnx_file import copy_model, write_missing_shapes
 from tritonkit.export.row_counts import refuse_data_dependent
 from tritonkit.export.torch_module import run_module
 from tritonkit.export.torch_onnx import export_onnx
@@ -25,6 +25,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     if job.spec.model.network.torch is None and not job.transformed:
         _ = job.signature  # checks the file before anything of it is copied
         copy_model(job.source, folder, FILE, f"{job.spec.file} network.onnx")
+        write_missing_shapes(folder / FILE, f"{job.spec.file} network.onnx")
         refuse_data_dependent(job, folder / FILE)
         return ()
     module = job.module()
