@@ -87,7 +87,10 @@ def read_array(value: Any, where: str) -> tuple[NDArray[Any], str]:
         return _read_tensor(value, name, where), name
     array = np.asarray(value)
     name = array.dtype.name
-    return array.astype(_SMALL[name][0]) if name in _SMALL else array, name
+    if name in _SMALL:
+        with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one
+            array = array.astype(_SMALL[name][0])
+    return array, name
 
 
 def read_values(value: Any, where: str) -> Any:

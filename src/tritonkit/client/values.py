@@ -82,7 +82,8 @@ def _from_array(
             wanted=f"{datatype} ({_numpy_name(spec)})",
             todo=_way_out(array, target),
         )
-    return array.astype(target, copy=False)
+    with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one
+        return array.astype(target, copy=False)
 
 
 def _described(array: NDArray[Any], name: str) -> str:
