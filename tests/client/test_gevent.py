@@ -47,6 +47,66 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
+OTHER_WIRE = textwrap.dedent("""
+    import sys
+
+    from gevent import monkey
+
+    patch = sys.argv[2]
+    if patch != "later":
+        eval(f"monkey.{patch}")
+    import asyncio
+
+    from tritonkit.client import AsyncClient, Client
+    from tritonkit.errors import UsageError
+
+
+    def call():
+        try:
+            with Client(sys.argv[1], wire="grpcio", timeout_s=3) as client:
+                if patch == "later":
+                    client.model("digits")
+                    monkey.patch_all()
+                print(client.model("digits").predict(image=b"1")["score"][0, 0])
+        except UsageError as error:
+            print("gevent" in str(error) and "http2" in str(error))
+
+
+    async def call_in_task():
+        try:
+            async with AsyncClient(sys.argv[1], wire="grpcio", timeout_s=3) as client:
+                reply = await (await client.model("digits")).predict(image=b"1")
+                print(reply["score"][0, 0])
+        except UsageError as error:
+            print("gevent" in str(error) and "http2" in str(error))
+
+
+    call()
+    if patch != "later":
+        asyncio.run(call_in_task())
+""")
+
+
+def test_grpcs_own_library_is_refused_there(serve: Any, models: dict[str, FakeModel]) -> None:
+    """It would wait for ever, past every deadline: an error that names gevent, or an answer."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with serve(models) as address:
+        programs = {
+            patch: subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", OTHER_WIRE, address, patch],
+                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for patch in ("patch_all()", "patch_all(thread=False)", "later")
+        }  # fmt: skip
+        said = {patch: program.communicate(timeout=60) for patch, program in programs.items()}
+    shown = {patch: out.split() for patch, (out, _) in said.items()}
+    assert shown == {
+        "patch_all()": ["True", "True"],
+        "patch_all(thread=False)": ["True", "1.0"],
+        "later": ["True"],
+    }, said
+
+
 def test_greenlets_share_a_client(serve: Any, models: dict[str, FakeModel]) -> None:
     """Thirty of them call, one is killed in its call, a deadline passes: nobody waits for ever."""
     served = models | {"slow": FakeModel(models["digits"].inputs, models["digits"].outputs, _slow)}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import ssl
+import sys
 from concurrent.futures import CancelledError, Future, wait
 from functools import cache, partialmethod
 from pathlib import Path
@@ -16,7 +17,7 @@ from weakref import WeakSet
 
 import grpc.aio
 
-from tritonkit.errors import InferenceError
+from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 from tritonkit.wire.http2.base import BaseTransport
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.channel import Address, ChannelConfig
@@ -26,6 +27,28 @@ from tritonkit.wire.transport import Body, Headers
 __all__ = ["AsyncGrpcioTransport", "GrpcioTransport"]
 
 _XDS = "xds.invalid"  # in place of a host, which xDS finds
+
+_GRACE_S = 1.0
+"""How long after its deadline a call may end: gRPC's library ends it, unless its event loop stands still."""
+
+
+def refuse_gevent(*, threads: bool) -> None:
+    """Refuse to call where gevent has patched what gRPC's event loop waits with: calls would wait for ever.
+
+    Raises:
+        UsageError: naming gevent, and the wire that works there.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is None:
+        return
+    patched = monkey.is_module_patched
+    if patched("threading") or (threads and patched("socket") and patched("select")):
+        raise UsageError(
+            'wire="grpcio"',
+            found="gevent has patched this process, and gRPC's library waits for ever there",
+            wanted='wire="http2", the default: it waits with gevent',
+            todo="leave wire= out, or call in a process without gevent's monkey patches",
+        )
 
 
 class AsyncGrpcioTransport(BaseTransport[Any]):
@@ -107,6 +130,7 @@ class AsyncGrpcioTransport(BaseTransport[Any]):
         """A call, and its channel, which has to live as long."""
         if self._closed or os.getpid() != self._config.pid:
             raise self._config.closed() if self._closed else self._config.forked()
+        refuse_gevent(threads=False)
         self._config.check(headers)
         most = max(map(self._limit.of, ("ModelInfer", "ModelMetadata")))
         if self._channel is None or most != self._most:  # it grows with the models that are learned
@@ -176,15 +200,18 @@ def _loop(pid: int) -> asyncio.AbstractEventLoop:
 class _Threads:
     """What awaits, for threads: its methods run in their event loop."""
 
-    def __init__(self, awaits: Any, config: ChannelConfig, loop: asyncio.AbstractEventLoop) -> None:
-        self._awaits, self._config, self._loop = awaits, config, loop
+    def __init__(self, awaits: Any, config: ChannelConfig) -> None:
+        self._awaits, self._config = awaits, config
         self.address = config.name
 
     def _begin(self, name: str, *asked: Any, **named: Any) -> _Pending:
         if os.getpid() != self._config.pid:
             raise self._config.forked()
+        refuse_gevent(threads=True)
+        longest_s = asked[2] if name == "send" and len(asked) > 2 else named.get("timeout_s")
         work = getattr(self._awaits, name)(*asked, **named)
-        return _Pending(self.address, asyncio.run_coroutine_threadsafe(work, self._loop))
+        answer = asyncio.run_coroutine_threadsafe(work, _loop(self._config.pid))
+        return _Pending(self.address, answer, longest_s)
 
     def _wait(self, name: str, *asked: Any, **named: Any) -> Any:
         return self._begin(name, *asked, **named).result()
@@ -198,19 +225,23 @@ class GrpcioTransport(_Threads):
 
     def __init__(self, address: str, **settings: Any) -> None:
         awaits = AsyncGrpcioTransport(address, **settings)
-        super().__init__(awaits, awaits._config, _loop(os.getpid()))
+        super().__init__(awaits, awaits._config)
 
     def renew(self) -> None:
         """See `Transport.renew`; gRPC's library keeps its connections to itself."""
 
     def stream(self, *asked: Any, **named: Any) -> _Stream:
         """See `Transport.stream`."""
-        return _Stream(self._wait("stream", *asked, **named), self._config, self._loop)
+        return _Stream(self._wait("stream", *asked, **named), self._config)
 
     def close(self) -> None:
         """See `Transport.close`; a fork has a copy of the loop, and no thread that runs it."""
-        if os.getpid() == self._config.pid:
+        if os.getpid() != self._config.pid:
+            return
+        if self._awaits._channels:
             self._wait("close")
+        else:  # nothing was called: no loop is needed, nor begun
+            self._awaits._closed = True
 
 
 class _Stream(_Threads):
@@ -225,8 +256,9 @@ class _Stream(_Threads):
 class _Pending:
     """See `Pending`."""
 
-    def __init__(self, address: str, answer: Future[Any]) -> None:
+    def __init__(self, address: str, answer: Future[Any], longest_s: float | None) -> None:
         self._address, self._answer = address, answer
+        self._longest_s = None if longest_s is None else longest_s + _GRACE_S
         self.cancel = answer.cancel
 
     def wait(self, seconds: float) -> bool:
@@ -234,7 +266,17 @@ class _Pending:
 
     def result(self) -> Any:
         try:
-            return self._answer.result()
+            return self._answer.result(self._longest_s)
+        except TimeoutError as error:
+            if self._answer.done():
+                raise
+            self._answer.cancel()
+            raise DeadlineExceeded(
+                self._address,
+                found="no answer in time, and no end of the call by gRPC's library",
+                wanted="an event loop of gRPC's library that runs",
+                todo="nothing may block or replace the threads of this process",
+            ) from error
         except CancelledError:
             raise InferenceError(self._address, found=CANCELLED) from None
         except BaseException:  # an interrupt
