@@ -73,12 +73,31 @@ def test_onnx_runtime_melts_the_pairs_into_operators_of_bytes(tmp_path: Path) ->
 
 
 def test_each_product_of_bytes_is_one_operator(tmp_path: Path) -> None:
-    """A MatMul that finds its range; one with a known range, which gives bytes to the next, or FP32."""
+    """A MatMul that finds the ranges of rows; one with a known range, which gives bytes to the next, or FP32."""
     dynamic = kinds(written(perceptron(), None), tmp_path)
-    assert dynamic["DynamicQuantizeMatMul"] == 2
+    assert dynamic["MatMulIntegerToFloat"] == 2
+    assert dynamic["DynamicQuantizeLinear"] == 0
     static = kinds(written(perceptron(), ROWS), tmp_path)
     assert (static["QLinearMatMul"], static["MatMulIntegerToFloat"]) == (1, 1)
     assert not {"MatMul", "Relu", "DequantizeLinear"} & set(static)
+
+
+def test_dynamic_ranges_belong_to_rows() -> None:
+    """An item gets the same answer, bit for bit, alone and next to one that is a million times as large, or zeros."""
+    made = written(perceptron(), None)
+    alone = run(made, ROWS[:1])
+    for factor in (1e6, 0.0, -1e3):
+        together = run(made, np.concatenate([ROWS[:1], ROWS[1:] * np.float32(factor)]))
+        assert (together[:1] == alone).all()
+        assert np.isfinite(together).all()
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18])
+def test_dynamic_ranges_in_older_operators(opset: int) -> None:
+    """ReduceMax takes its axes as an attribute until opset 17."""
+    network = perceptron()
+    network.opset_import[0].version = opset
+    assert cosine(run(written(network, None), ROWS), run(network, ROWS)) > 0.999
 
 
 def test_a_layer_left_fp32_computes_so_and_is_still_bytes_in_the_file(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class Graph:
             tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given
         }
         """Constants, as TensorProto; one that is an input too can be overridden and does not count."""
+        self.opset = next((entry.version for entry in model.opset_import if not entry.domain), 1)
+        """Version of ONNX's own operators."""
         self.outputs: set[str] = {output.name for output in model.graph.output}
         self.users: dict[str, list[Any]] = {}
         """The nodes that take each tensor; a node of a subgraph counts as the one that holds it."""
@@ -53,6 +55,9 @@ class Graph:
         used = {name for node in nodes for name in node.input} | self.outputs
         model.graph.initializer.extend(t for name, t in self.weights.items() if name in used)
         model.graph.initializer.extend(constants)
+        known = {entry.domain for entry in model.opset_import}
+        if "com.microsoft" not in known and any(n.domain == "com.microsoft" for n in nodes):
+            model.opset_import.add(domain="com.microsoft", version=1)
         tidy(model)
         return model
 

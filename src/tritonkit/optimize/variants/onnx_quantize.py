@@ -6,7 +6,8 @@ ResNet-50's convolutions FP32). A layer is written in one of three ways:
 
 - static: QuantizeLinear / DequantizeLinear (QDQ) pairs with calibrated ranges, placed where the runtime
   fuses them with the operators beside them: behind a Relu, around residual sums;
-- dynamic: the range of the activation is found at each run;
+- dynamic: the range of each row of the activation is found at each run. DynamicQuantizeLinear would take one range
+  for the whole tensor, so that an outlier in one item of a batch would coarsen the answers to all others;
 - weight-only: weights are INT8 in the file and dequantized when it is loaded; the layer computes in FP32.
   Where even that costs too much, weights stay FP32.
 
@@ -27,6 +28,9 @@ __all__ = ["Quantizer"]
 
 _INT32 = 2**31 - 1
 _LARGEST = 127  # of int8, symmetric
+_ROW_STEP, _ROW_ZERO = 1 / 127, 128
+"""Of a row divided by its largest value: uint8 1 to 255."""
+_LEAST = 1e-30
 
 
 @dataclass(frozen=True)
@@ -151,32 +155,45 @@ class Quantizer:
         return str(self._made["pair", name])
 
     def _find_range(self, copy: Any) -> None:
-        """The dynamic way, in the operators that ONNX Runtime melts into one: [..., in] -> [..., out].
-
-        DynamicQuantizeLinear finds the range of the whole tensor; the sums of products are int32.
-        """
+        """The dynamic way: [..., in] -> [..., out], each row in steps of its own."""
         import numpy as np
 
-        onnx = need("onnx", "build")
         axis = channel_axis(copy) or 0
         weight, scale = self._layers.int8(copy.input[1], axis, self._largest)
         if axis == 0:  # a Gemm whose weights lie transposed
             weight = np.ascontiguousarray(weight.T)
-        x = copy.input[0]
-        if ("dynamic", x) not in self._made:
-            parts = [self._name() for _ in range(3)]  # bytes, step, zero
-            self._nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [x], parts))
-            self._made["dynamic", x] = parts
-        stored, step, zero = self._made["dynamic", x]
+        stored, size = self._rows(copy.input[0])
         zeros = self._constant(np.zeros(scale.shape, np.int8))
-        names = [stored, self._constant(weight), zero, zeros]
-        total = self._add("MatMulInteger", names, name=copy.name)
-        total = self._add("Cast", [total], to=onnx.TensorProto.FLOAT)
-        both = self._add("Mul", [step, self._constant(scale)])
+        names = [
+            stored, self._constant(weight), self._constant(np.array(_ROW_STEP, np.float32)),
+            self._constant(scale), self._constant(np.array(_ROW_ZERO, np.uint8)), zeros,
+        ]  # fmt: skip
+        # ONNX Runtime's own operator: a scale that is a constant is no pattern it would fuse.
+        product = self._add("MatMulIntegerToFloat", names, name=copy.name, domain="com.microsoft")
         bias = copy.input[2] if len(copy.input) > 2 else ""
-        product = self._add("Mul", [total, both], "" if bias else copy.output[0])
+        product = self._add("Mul", [product, size], "" if bias else copy.output[0])
         if bias:
             self._add("Add", [product, bias], copy.output[0])
+
+    def _rows(self, x: str) -> tuple[str, str]:
+        """uint8 [..., in] in steps of 1/127 of the largest value of each row, and those values [..., 1]."""
+        import numpy as np
+
+        if ("dynamic", x) not in self._made:
+            sizes = self._add("Abs", [x])
+            if self._layers.graph.opset < 18:
+                largest = self._add("ReduceMax", [sizes], axes=[-1], keepdims=1)
+            else:
+                last = self._constant(np.array([-1], np.int64))
+                largest = self._add("ReduceMax", [sizes, last], keepdims=1)
+            # A row of zeros is divided by something.
+            largest = self._add("Max", [largest, self._constant(np.array(_LEAST, np.float32))])
+            share = self._add("Div", [x, largest])
+            step = self._constant(np.array(_ROW_STEP, np.float32))
+            zero = self._constant(np.array(_ROW_ZERO, np.uint8))
+            self._made["dynamic", x] = self._add("QuantizeLinear", [share, step, zero]), largest
+        stored, largest = self._made["dynamic", x]
+        return str(stored), str(largest)
 
     def _weight_only(self, name: str, axis: int) -> str:
         """FP32 weights made of INT8 ones by operators that a runtime folds on loading, unlike a
