@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench.report import Ratio, Report
 from tritonkit.errors import BuildError, UsageError
 from tritonkit.export import BuildCache
+from tritonkit.export.onnx_file import session_options
 from tritonkit.export.timing import batch_of
 from tritonkit.extras import need
 from tritonkit.machine import cores
@@ -118,7 +119,7 @@ def _onnxruntime(job: Job, provider: str) -> Callable[[Batch], object]:
     ort = need("onnxruntime", "build")
     if provider not in ort.get_available_providers():
         raise BuildError("onnxruntime", found=f"it has no {provider}")
-    options = ort.SessionOptions()
+    options = session_options()
     options.log_severity_level = 3
     session = ort.InferenceSession(job.onnx, options, providers=[provider, "CPUExecutionProvider"])
     if provider not in session.get_providers():

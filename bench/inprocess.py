@@ -26,6 +26,7 @@ def main() -> None:
     options = _parser().parse_args()
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
+    settings.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "0")
     session = onnxruntime.InferenceSession(
         options.model, settings, providers=["CPUExecutionProvider"]
     )

@@ -12,6 +12,7 @@ from bench.inprocess import feed
 from bench.report import Ratio, Report
 from bench.setting import Setting
 from tritonkit.errors import UsageError
+from tritonkit.export.onnx_file import session_options
 from tritonkit.extras import need
 from tritonkit.machine import cores
 
@@ -73,7 +74,7 @@ _WORDS = {1: "one network", 2: "two at once"}
 
 def _open(file: Path, entries: dict[str, str]) -> Any:
     ort = need("onnxruntime", "build")
-    options = ort.SessionOptions()
+    options = session_options()
     options.intra_op_num_threads = cores()
     for key, value in entries.items():
         options.add_session_config_entry(key, value)

@@ -44,7 +44,9 @@ BATCHED = {
 def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     """The native backend's instances share one number of threads and streams; so do our processes."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
-    assert properties({}) == {"INFERENCE_NUM_THREADS": 6, "ENABLE_CPU_PINNING": False}
+    assert properties({}) == {
+        "INFERENCE_NUM_THREADS": 6, "ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "f32",
+    }  # fmt: skip
     two = {"instance_group": [{"count": 2}, {"count": 5, "passive": True}]}
     assert properties(two)["INFERENCE_NUM_THREADS"] == 3
     asked = parameters(INFERENCE_NUM_THREADS="4", NUM_STREAMS="4") | two
@@ -89,6 +91,7 @@ def test_parameters_reach_openvino(tmp_path: Path) -> None:
         ("NUM_STREAMS", "MANY", "either AUTO/NUMA/<int_value>"),
         ("PERFORMANCE_HINT", "FAST", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT"),
         ("HINT_BF16", "NO", "YES"),
+        ("INFERENCE_PRECISION_HINT", "int8", "f32/bf16/f16"),
     ],
 )
 def test_unfit_parameter_is_refused(name: str, text: str, wanted: str) -> None:
@@ -237,13 +240,20 @@ def test_sizes_come_from_the_configuration(tmp_path: Path) -> None:
 
 
 def test_precision_travels_in_the_file(tmp_path: Path) -> None:
-    """What a network was saved with is asked of the device; the configuration's HINT_BF16 wins."""
+    """What a network was saved with is asked of the device, else FP32; the configuration's hint wins."""
     core = openvino.Core()
     model = core.read_model(affine(tmp_path, [-1, 4]))
-    assert precision(model) == {}
-    model.set_rt_info("f32", ["runtime_options", "INFERENCE_PRECISION_HINT"])
-    openvino.save_model(model, tmp_path / "exact.xml")
-    exact = read_network(core, tmp_path / "exact.xml", BATCHED)
-    assert precision(exact) == {"INFERENCE_PRECISION_HINT": "f32"}
-    asked = precision(exact) | properties(parameters(HINT_BF16="YES"))
-    assert asked["INFERENCE_PRECISION_HINT"] == "bf16"
+    assert precision(model) == "f32"
+    model.set_rt_info("bf16", ["runtime_options", "INFERENCE_PRECISION_HINT"])
+    openvino.save_model(model, tmp_path / "half.xml")
+    half = read_network(core, tmp_path / "half.xml", BATCHED)
+    assert precision(half) == "bf16"
+    for told, of_file, wanted in (
+        ({}, "f32", "f32"),
+        ({}, "bf16", "bf16"),
+        ({"HINT_BF16": "YES"}, "f32", "bf16"),
+        ({"INFERENCE_PRECISION_HINT": "F32"}, "bf16", "f32"),
+        ({"INFERENCE_PRECISION_HINT": "bf16", "HINT_BF16": "YES"}, "f32", "bf16"),
+    ):
+        found = properties(parameters(**told), of_file)
+        assert found["INFERENCE_PRECISION_HINT"] == wanted, (told, of_file)

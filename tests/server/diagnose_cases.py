@@ -412,7 +412,7 @@ CASES: tuple[Case, ...] = (
          "requests a run though they wait, the configuration", closed(8, model(slept(0.02)))),
     Case("delay-too-short", "four callers of four instances with a batcher that does not wait",
          "requests a run, busy instances, rate, delay",
-         closed(4, model(slept(0.05), instances=4, batching=DELAY.format(0)))),
+         closed(4, model(slept(0.05), instances=4, batching=DELAY.format(0)), jitter_s=0.01)),
     Case("too-few-instances", "four callers of one instance that takes 30 ms",
          "busy instances, queue, cores in use", closed(4, model(slept(0.03), most=1))),
     Case("rate-above-capacity", "as many instances as cores, at three times the rate that they can do",

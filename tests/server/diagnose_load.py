@@ -33,18 +33,23 @@ def vector(value: float = 0.0, size: int = 4) -> Inputs:
 def callers(
     addresses: list[str], model: str, count: int,
     inputs: Callable[[int, int], Inputs] = lambda caller, number: vector(), pause_s: float = 0.0,
+    jitter_s: float = 0.0,
 ) -> Iterator[None]:  # fmt: skip
-    """So many callers, each of which waits for its answer; `inputs` by caller and request."""
+    """So many callers, each of which waits for its answer; `inputs` by caller and request.
+
+    With `jitter_s` each pause is longer by a random part of it: without it callers whose requests were once joined
+    are answered together, and send together from then on.
+    """
 
     def call(caller: int, ended: threading.Event) -> None:
-        address = addresses[caller % len(addresses)]
+        address, chance = addresses[caller % len(addresses)], random.Random(caller)
         with Client(address, timeout_s=5, retry=None, breaker=None) as client:
             number = 0
             while not ended.is_set():
                 with contextlib.suppress(ClientError):
                     client.model(model).predict(inputs=inputs(caller, number))
                 number += 1
-                ended.wait(pause_s)
+                ended.wait(pause_s + chance.uniform(0, jitter_s))
 
     with at_once(count, call):
         yield

@@ -174,7 +174,10 @@ def greedy(folder: Path, asked: list[tuple[str, int]]) -> list[list[int]]:
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = 32
     pipeline = openvino_genai.ContinuousBatchingPipeline(
-        str(folder), scheduler, "CPU", {"KV_CACHE_PRECISION": "f16"}
+        str(folder),
+        scheduler,
+        "CPU",
+        {"KV_CACHE_PRECISION": "f16", "INFERENCE_PRECISION_HINT": "f32"},
     )
     answers = []
     for number, (text, count) in enumerate(asked):

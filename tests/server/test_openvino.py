@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 from tests.server.test_python_backends import (
     BATCH,
     MERGING,
+    Running,
     ask,
     ask_together,
     executions,
@@ -44,16 +45,13 @@ def network(
     config: str,
     dtype: Any = np.float32,
 ) -> Path:
-    """A published network y = build(x), to be computed in FP32; the version's folder."""
+    """A published network y = build(x), whose file says nothing of precision; the version's folder."""
     x = op.parameter(shape, dtype, "x")
     x.output(0).set_names({"x"})
     y = build(x)
     y.output(0).set_names({"y"})
     version = write_model(folder, f'backend: "openvino"\n{config}')
-    model = openvino.Model([y], [x])
-    # Left to itself OpenVINO computes in bfloat16 where the processor can.
-    model.set_rt_info("f32", ["runtime_options", "INFERENCE_PRECISION_HINT"])
-    openvino.save_model(model, version / "model.xml", compress_to_fp16=False)
+    openvino.save_model(openvino.Model([y], [x]), version / "model.xml", compress_to_fp16=False)
     return version
 
 
@@ -107,6 +105,7 @@ def write_networks(root: Path) -> None:
 REFUSALS = {
     "bad_device": "parameter TARGET_DEVICE: found GPU, wanted CPU",
     "bad_threads": "parameter INFERENCE_NUM_THREADS: found 'two', wanted a non-negative number",
+    "bad_precision": "parameter INFERENCE_PRECISION_HINT: found 'int8', wanted f32/bf16/f16",
     "bad_shape": "input 'x': config.pbtxt says [-1, 3] (the batch axis and dims), the model has",
     "bad_file": "OpenVINO cannot load",
     "no_file": "wanted the OpenVINO model of version 1",
@@ -119,27 +118,33 @@ def write_refused(root: Path) -> None:
     dims = [-1, 2]
     network(root / "bad_device", twice, dims, both + parameters(TARGET_DEVICE="GPU"))
     network(root / "bad_threads", twice, dims, both + parameters(INFERENCE_NUM_THREADS="two"))
+    wrong = parameters(INFERENCE_PRECISION_HINT="int8")
+    network(root / "bad_precision", twice, dims, both + wrong)
     network(root / "bad_shape", twice, dims, SIZE + PADS + through("FP32 [3]"))
     (network(root / "bad_file", twice, dims, both) / "model.xml").write_text("<net")
     (network(root / "no_file", twice, dims, both) / "model.xml").unlink()
 
 
 @pytest.fixture(scope="module", params=["python", "native"])
-def client(
+def triton(
     request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[grpc.InferenceServerClient]:
-    """A raw client of a Triton with every model of this file, on both kinds of the backend."""
+) -> Iterator[Running]:
+    """A Triton with every model of this file, on both kinds of the backend."""
     root = tmp_path_factory.mktemp("repository")
     write_networks(root)
     write_refused(root)
-    with (
-        start_triton(
-            root,
-            tmp_path_factory.mktemp("server"),
-            native if request.param == "native" else None,
-        ) as running,
-        grpc.InferenceServerClient(running.address) as client,
-    ):
+    with start_triton(
+        root,
+        tmp_path_factory.mktemp("server"),
+        native if request.param == "native" else None,
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(triton: Running) -> Iterator[grpc.InferenceServerClient]:
+    """A raw client of it."""
+    with grpc.InferenceServerClient(triton.address) as client:
         yield client
 
 
@@ -198,6 +203,18 @@ def test_scalar_is_served_as_one(client: Client) -> None:
 def test_half_precision_is_a_hint(client: Client) -> None:
     """HINT_BF16 gives answers that are near, and a parameter nobody knows harms nothing."""
     np.testing.assert_allclose(ask(client, "half", x=PICTURES)["y"], convolved(PICTURES), rtol=0.05)
+
+
+def test_each_model_is_computed_in_fp32_unless_it_asks_for_less(triton: Running) -> None:
+    """Whatever the processor has; the log says in what each model was compiled."""
+    log = triton.log.read_text()
+    for model, precision in (("convolution", "f32"), ("whole", "f32"), ("half", "bf16")):
+        (line,) = {
+            line.split("] ")[-1]
+            for line in log.splitlines()
+            if f"model '{model}': " in line and "INFERENCE_NUM_THREADS" in line
+        }
+        assert f"INFERENCE_PRECISION_HINT {precision}" in line
 
 
 def test_datatype_of_the_configuration_is_converted(client: Client) -> None:

@@ -35,6 +35,7 @@ class Settings:
         max_sequences: that run at once; more wait.
         max_batched_tokens: that one step of the engine takes, prompts included.
         cache_precision: of keys and values, `f16` or `u8`.
+        precision: of the computation, `f32` or `bf16`.
         prefix_cache: whether blocks of equal beginnings are computed once.
         threads: of the engine.
         max_waiting: requests that may wait; one more is refused.
@@ -49,6 +50,7 @@ class Settings:
     max_sequences: int
     max_batched_tokens: int
     cache_precision: str
+    precision: str
     prefix_cache: bool
     threads: int
     max_waiting: int
@@ -91,6 +93,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         max_sequences=sequences,
         max_batched_tokens=batched,
         cache_precision=precision,
+        precision=_choice(config, "inference_precision", ("f32", "bf16")),
         prefix_cache=_choice(config, "prefix_cache", ("true", "false")) == "true",
         threads=_number(config, "threads", cores()),
         max_waiting=_number(config, "max_waiting", 256, least=0),

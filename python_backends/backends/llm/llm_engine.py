@@ -374,6 +374,9 @@ def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
             "ENABLE_CPU_PINNING": False,
             # What `llm_config` counts the cache's bytes by.
             "KV_CACHE_PRECISION": settings.cache_precision,
+            # Without a hint OpenVINO computes in bfloat16 wherever the processor can: an answer would depend on the
+            # machine, and on what is computed in the same batch.
+            "INFERENCE_PRECISION_HINT": settings.precision,
         }
         return ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
 

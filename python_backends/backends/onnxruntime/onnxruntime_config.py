@@ -46,6 +46,8 @@ GRAPH_LEVELS = {  # any other level, and none at all, means everything
     2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
 SESSION_ENTRY = "session.use_device_allocator_for_initializers"
+HALF_ENTRY = "mlas.enable_gemm_fastmath_arm64_bfloat16"
+"""With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can; "0" unless a model asks."""
 ALONE = "tritonkit.threads_alone"
 RUN_ENTRY = "memory.enable_memory_arena_shrinkage"
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
@@ -108,6 +110,7 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     level = int(config.get("optimization", {}).get("graph", {}).get("level", 0))
     everything = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.graph_optimization_level = GRAPH_LEVELS.get(level, everything)
+    options.add_session_config_entry(HALF_ENTRY, text_parameter(config, HALF_ENTRY) or "0")
     if entry := text_parameter(config, SESSION_ENTRY):
         options.add_session_config_entry(SESSION_ENTRY, entry)
     return options

@@ -26,11 +26,10 @@ def open_network(args: dict[str, str]) -> Network:
     config = json.loads(args["model_config"])
     check_served_here(config, args["model_instance_kind"], "openvino")
     check_device(config)
-    options = properties(config)
     path = model_file(Path(args["model_repository"]), args["model_version"], config)
     core = Core()
     model = read_network(core, path, config)
-    options = precision(model) | options
+    options = properties(config, precision(model))
     engine = make_engine(Forms(core, model, config, options), config)
     said = ", ".join(f"{key} {value}" for key, value in options.items())
     pb_utils.Logger.log_info(f"model '{args['model_name']}': {said}; {engine.choice}")

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 HINTS = ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT")
 PRECISION = "INFERENCE_PRECISION_HINT"
+PRECISIONS = ("f32", "bf16", "f16")
+DEFAULT_PRECISION = "f32"
+"""Without a hint OpenVINO computes in bfloat16 wherever the processor can: an answer would depend on the machine,
+and on what is computed in the same batch."""
 ALONE = "tritonkit.threads_alone"
 
 
@@ -61,8 +65,10 @@ def batch_sizes(config: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted({1, *(int(size) for size in preferred if int(size) <= largest), largest}))
 
 
-def properties(config: Mapping[str, Any]) -> dict[str, Any]:
+def properties(config: Mapping[str, Any], of_file: str = DEFAULT_PRECISION) -> dict[str, Any]:
     """OpenVINO's properties for the `parameters` of a configuration.
+
+    `of_file` is the precision that the network's file asks for, where the configuration asks for none.
 
     In the native backend the instances of a model share one set of threads and streams; here each
     is a process of its own and gets its part: up to twice of it where a run that is alone may have
@@ -84,11 +90,20 @@ def properties(config: Mapping[str, Any]) -> dict[str, Any]:
         if hint not in HINTS:
             raise _unfit("PERFORMANCE_HINT", hint, "/".join(HINTS))
         found["PERFORMANCE_HINT"] = hint
-    if half := text_parameter(config, "HINT_BF16"):
-        if half.lower() != "yes":
-            raise _unfit("HINT_BF16", half, "YES")
-        found[PRECISION] = "bf16"
+    found[PRECISION] = _precision(config) or of_file
     return found
+
+
+def _precision(config: Mapping[str, Any]) -> str:
+    """The precision that the configuration asks for; empty for none."""
+    half, asked = text_parameter(config, "HINT_BF16"), text_parameter(config, PRECISION).lower()
+    if half and half.lower() != "yes":
+        raise _unfit("HINT_BF16", half, "YES")
+    if asked not in ("", *PRECISIONS):
+        raise _unfit(PRECISION, asked, "/".join(PRECISIONS))
+    if half and asked not in ("", "bf16"):
+        raise _unfit(PRECISION, asked, "bf16 as HINT_BF16 says, or one of the two alone")
+    return "bf16" if half else asked
 
 
 def _instances(config: Mapping[str, Any]) -> int:

@@ -14,7 +14,7 @@ from backend_config import (
 )
 from openvino import Core, Model, PartialShape, Type
 from openvino.preprocess import PrePostProcessor
-from openvino_config import PRECISION, is_yes
+from openvino_config import DEFAULT_PRECISION, PRECISION, is_yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,11 +60,11 @@ def read_network(core: Core, file: Path, config: Mapping[str, Any]) -> Model:
     return model
 
 
-def precision(model: Model) -> dict[str, str]:
-    """The precision to compute in that the file itself asks for; none: the device decides."""
+def precision(model: Model) -> str:
+    """The precision to compute in that the file itself asks for, else FP32."""
     if not model.has_rt_info(PRECISION_ENTRY):
-        return {}
-    return {PRECISION: model.get_rt_info(PRECISION_ENTRY).astype(str)}
+        return DEFAULT_PRECISION
+    return str(model.get_rt_info(PRECISION_ENTRY).astype(str))
 
 
 def input_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpec]:

@@ -40,9 +40,13 @@ __all__ = [
     "open_session",
     "read_signature",
     "run_session",
+    "session_options",
     "tensors",
     "write_missing_shapes",
 ]
+
+_EXACT = ("mlas.enable_gemm_fastmath_arm64_bfloat16", "0")
+"""With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can."""
 
 
 def check_file(file: Path, where: str) -> Any:
@@ -275,10 +279,17 @@ def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
     )
 
 
+def session_options() -> Any:
+    """onnxruntime.SessionOptions with which FP32 is computed as FP32 on every processor: all others start from them."""
+    options = need("onnxruntime", "build").SessionOptions()
+    options.add_session_config_entry(*_EXACT)
+    return options
+
+
 def open_session(file: Path, where: str, optimized: bool = True, options: Any = None) -> Any:
-    """An ONNX Runtime session on the CPU; `options` are an onnxruntime.SessionOptions."""
+    """An ONNX Runtime session on the CPU; `options` are those of `session_options`, with more."""
     ort = need("onnxruntime", "build")
-    options = options or ort.SessionOptions()
+    options = options or session_options()
     options.log_severity_level = 3
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
@@ -14,6 +14,8 @@ from tritonkit.extras import need
 __all__ = [
     "PRECISION",
     "PRECISION_ENTRY",
+    "Precision",
+    "compile_for_cpu",
     "convert_module",
     "first_reason",
     "open_core",
@@ -23,8 +25,9 @@ __all__ = [
 PRECISION = "INFERENCE_PRECISION_HINT"
 """OpenVINO's property for what to compute in: f32 or bf16."""
 PRECISION_ENTRY = ["runtime_options", PRECISION]
-"""Where a file of ours says so (rt_info). Left to itself OpenVINO computes in bfloat16 wherever the
-processor can; our stand-in for Triton's openvino backend reads this entry, and so do measurements."""
+"""Where a file of ours says so (rt_info); both kinds of openvino backend read this entry, and so do measurements.
+OpenVINO itself does not: without a hint it computes in bfloat16 wherever the processor can."""
+Precision = Literal["f32", "bf16"]
 
 _SILENT = "NNCF_CI"
 """With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
@@ -34,6 +37,23 @@ _SILENT = "NNCF_CI"
 def open_core() -> Any:
     """The process's openvino.Core; BuildError where the package is not installed."""
     return need("openvino", "optimize").Core()
+
+
+def compile_for_cpu(
+    model: Any, threads: int, precision: str | None = None, **properties: Any
+) -> Any:
+    """Compile an openvino.Model for the CPU: the only place where the build does so.
+
+    Args:
+        precision: of the computation; by default what the model's file asks for, and FP32 where it asks for nothing.
+        properties: OpenVINO's, in addition.
+    """
+    if precision is None and model.has_rt_info(PRECISION_ENTRY):
+        precision = model.get_rt_info(PRECISION_ENTRY).astype(str)
+    given = {
+        "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False, PRECISION: precision or "f32",
+    }  # fmt: skip
+    return open_core().compile_model(model, "CPU", given | properties)
 
 
 def open_nncf() -> Any:

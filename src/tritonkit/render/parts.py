@@ -34,7 +34,12 @@ _BACKENDS = {
     "openvino_model.xml": "llm",
 }
 # What a variant's name asks of its backend (README of triton-inference-server/openvino_backend).
-_PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}}
+_PARAMETERS = {
+    "openvino-bf16": {"HINT_BF16": "YES"},
+    "llm-bf16": {"inference_precision": "bf16"},
+}
+_INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
+"""Where the spec has the second parameter, the first is not rendered."""
 
 
 _STEP = "tritonkit.step"
@@ -109,7 +114,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         parameters={
             key: value
             for key, value in _network_parameters(spec, artifact).items()
-            if key not in serving.parameters
+            if not {key, _INSTEAD.get(key)} & serving.parameters.keys()
         },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
         model_files=_initial_states(spec, sequences),
@@ -138,7 +143,7 @@ def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
 def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
     """What the backend of a network takes beside the spec's own parameters."""
     if spec.model.network.llm:
-        return generation_of(spec, artifact).parameters()
+        return {**generation_of(spec, artifact).parameters(), **_PARAMETERS.get(artifact.form, {})}
     return _PARAMETERS.get(artifact.form, {})
 
 

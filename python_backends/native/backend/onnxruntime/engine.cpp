@@ -198,6 +198,9 @@ std::vector<std::pair<const char*, const char*>> idle_workers() {
   return {{"session.intra_op.spin_duration_us", "50"}, {"session.force_spinning_stop", "1"}};
 }
 
+// With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can.
+constexpr const char* kHalfEntry = "mlas.enable_gemm_fastmath_arm64_bfloat16";
+
 ort::OptionsPtr session_options(const Config& config, int threads) {
   ort::SessionOptions* options = nullptr;
   ort::check(api().create_session_options(&options));
@@ -215,8 +218,9 @@ ort::OptionsPtr session_options(const Config& config, int threads) {
                                                       : api().disable_memory_pattern(options));
   ort::check(api().set_graph_level(options, graph_level(config)));
   for (const auto& [key, value] : idle_workers()) ort::check(api().add_session_entry(options, key, value));
+  ort::check(api().add_session_entry(options, kHalfEntry, "0"));
   for (const auto& [key, value] : config.json["parameters"].members()) {
-    if (key.rfind("session.", 0) != 0) continue;
+    if (key.rfind("session.", 0) != 0 && key != kHalfEntry) continue;
     ort::check(api().add_session_entry(options, key.c_str(), value["string_value"].text().c_str()));
   }
   return kept;

@@ -18,6 +18,11 @@ std::string upper(std::string text) {
   return text;
 }
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return text;
+}
+
 [[noreturn]] void unfit(const std::string& key, const std::string& found, const std::string& wanted) {
   throw Error(text("parameter ", key, ": found '", found, "', wanted ", wanted));
 }
@@ -36,8 +41,12 @@ void take_number(const Config& config, const std::string& key, Properties& found
   warn_of_threads(text("model '", config.name, "': "), key, threads);
 }
 
-// The precision to compute in that an IR file asks for in its runtime options; empty: the device decides.
-std::string asked_precision(const std::filesystem::path& file) {
+// Without a hint OpenVINO computes in bfloat16 wherever the processor can: an answer would depend on the machine, and on
+// what is computed in the same batch.
+constexpr const char* kDefaultPrecision = "f32";
+
+// The precision to compute in that an IR file asks for in its runtime options; empty for none.
+std::string precision_of_file(const std::filesystem::path& file) {
   if (file.extension() != ".xml") return "";
   std::ifstream stream(file, std::ios::binary);
   std::string xml{std::istreambuf_iterator<char>(stream), {}};
@@ -47,6 +56,25 @@ std::string asked_precision(const std::filesystem::path& file) {
   if (entry == std::string::npos) return "";
   size_t start = xml.find('"', entry) + 1;
   return xml.substr(start, xml.find('"', start) - start);
+}
+
+// The precision that the configuration asks for; empty for none.
+std::string precision_of_config(const Config& config) {
+  static const std::set<std::string> kPrecisions{"", "F32", "BF16", "F16"};
+  const std::string &half = config.parameter("HINT_BF16"), &asked = config.parameter(kPrecision);
+  if (!half.empty() && upper(half) != "YES") unfit("HINT_BF16", half, "YES");
+  if (kPrecisions.count(upper(asked)) == 0) unfit(kPrecision, asked, "f32/bf16/f16");
+  if (half.empty()) return lower(asked);
+  if (!asked.empty() && upper(asked) != "BF16") {
+    unfit(kPrecision, asked, "bf16 as HINT_BF16 says, or one of the two alone");
+  }
+  return "bf16";
+}
+
+std::string precision(const Config& config, const std::filesystem::path& file) {
+  std::string asked = precision_of_config(config);
+  if (asked.empty()) asked = precision_of_file(file);
+  return asked.empty() ? kDefaultPrecision : asked;
 }
 
 }  // namespace
@@ -85,7 +113,7 @@ std::vector<int64_t> batch_sizes(const Config& config) {
 // The instances of a model share one set of threads and streams.
 Properties properties(const Config& config, const std::filesystem::path& file) {
   Properties found;
-  if (std::string precision = asked_precision(file); !precision.empty()) found[kPrecision] = precision;
+  found[kPrecision] = precision(config, file);
   if (int there = cores(); there > 0) found["INFERENCE_NUM_THREADS"] = std::to_string(there);
   take_number(config, "INFERENCE_NUM_THREADS", found);
   take_number(config, "COMPILATION_NUM_THREADS", found);
@@ -104,11 +132,6 @@ Properties properties(const Config& config, const std::filesystem::path& file) {
     found["NUM_STREAMS"] = streams;
   } else if (hint.empty() && instance_count(config) > 1) {
     found["NUM_STREAMS"] = std::to_string(instance_count(config));
-  }
-  const std::string& half = config.parameter("HINT_BF16");
-  if (!half.empty()) {
-    if (upper(half) != "YES") unfit("HINT_BF16", half, "YES");
-    found[kPrecision] = "bf16";
   }
   return found;
 }

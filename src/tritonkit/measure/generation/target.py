@@ -75,12 +75,13 @@ def look_at(client: Client, name: str) -> Target:
             wanted="a decoupled model with the tensors of docs/llm.md: text, max_tokens, tokens and so on",
         )  # fmt: skip
     config = client.config(name)
-    precision = _parameter(config, "cache_precision")
+    exact = _parameter(config, "cache_precision") in ("", "f16")
+    exact = exact and _parameter(config, "inference_precision") in ("", "f32")
     context = _parameter(config, "context")
     return Target(
         name, inputs, _window(model, int(context) if context.isdecimal() else 0),
-        # With other precisions what is computed beside an answer shows in it; other backends promise nothing.
-        config.backend == "llm" and precision in ("", "f16"),
+        # With other precisions neighbors in the batch show in an answer; other backends promise nothing.
+        config.backend == "llm" and exact,
     )  # fmt: skip
 
 

@@ -12,11 +12,18 @@ from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 from tritonkit.optimize.llm.stateful import make_stateful
 from tritonkit.optimize.llm.traced import trace
-from tritonkit.optimize.openvino_core import PRECISION_ENTRY, first_reason, open_nncf
+from tritonkit.optimize.openvino_core import (
+    PRECISION,
+    PRECISION_ENTRY,
+    Precision,
+    first_reason,
+    open_nncf,
+)
+from tritonkit.optimize.openvino_half import half_precision_notes, halve_weights
 
 __all__ = ["FILE", "WEIGHTS", "Weights", "convert_checkpoint"]
 
-Weights = Literal["fp32", "int8", "int4"]
+Weights = Literal["fp32", "bf16", "int8", "int4"]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 FILE = "openvino_model.xml"
 """Its weights lie beside it in openvino_model.bin."""
@@ -30,8 +37,8 @@ def convert_checkpoint(
     """Write the network and what a server needs beside it into a folder; gives notes for people.
 
     Args:
-        weights: fp32 as they are; int8, one scale for each row; int4, one for each 64 of a row, with the first and
-            last layers in INT8. They are computed with in FP32.
+        weights: fp32 as they are; bf16, and computed in it where the processor can; int8, one scale for each row;
+            int4, one for each 64 of a row, with the first and last layers in INT8. All but bf16 compute in FP32.
 
     Raises:
         BuildError: the network cannot be converted, or the engine cannot run it.
@@ -40,19 +47,22 @@ def convert_checkpoint(
     model = trace(checkpoint.load(), where)
     make_stateful(model)
     model, notes = _compressed(model, weights, where)
-    # Left to itself OpenVINO computes in bfloat16 wherever the processor can.
-    model.set_rt_info("f32", PRECISION_ENTRY)
+    precision: Precision = "bf16" if weights == "bf16" else "f32"
+    model.set_rt_info(precision, PRECISION_ENTRY)
     need("openvino", "optimize").save_model(model, out / FILE, compress_to_fp16=False)
     for file in checkpoint.carried:
         shutil.copyfile(file, out / file.name)
     (out / "config.json").write_text(checkpoint.configuration, encoding="utf-8")
-    _check_runs(out, where)
+    _check_runs(out, where, precision)
     return notes
 
 
 def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[str, ...]]:
     if weights == "fp32":
         return model, ()
+    if weights == "bf16":
+        halve_weights(model)
+        return model, half_precision_notes()
     nncf = open_nncf()
     modes = nncf.CompressWeightsMode
     options: dict[str, Any] = {"mode": modes.INT8_ASYM}
@@ -74,7 +84,7 @@ def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[st
         ) from error  # fmt: skip
 
 
-def _check_runs(folder: Path, where: str) -> None:
+def _check_runs(folder: Path, where: str, precision: Precision) -> None:
     """Let the engine read it, and generate a token: some architectures convert, and have no paged form."""
     genai, ov = need("openvino_genai", "llm"), need("openvino", "optimize")
     import numpy as np
@@ -82,7 +92,9 @@ def _check_runs(folder: Path, where: str) -> None:
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = 4
     try:
-        pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
+        pipeline = genai.ContinuousBatchingPipeline(
+            str(folder), scheduler, "CPU", {PRECISION: precision}
+        )
         options = genai.GenerationConfig()
         options.max_new_tokens, options.eos_token_id, options.stop_token_ids = 1, 0, {0}
         handle = pipeline.add_request(0, ov.Tensor(np.zeros((1, 2), np.int64)), options)

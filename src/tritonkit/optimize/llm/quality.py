@@ -11,7 +11,7 @@ from tritonkit.export.job import Job
 from tritonkit.export.language import mean_log_likelihood
 from tritonkit.export.quality import bootstrap_drop
 from tritonkit.optimize.llm.convert import FILE
-from tritonkit.optimize.openvino_core import open_core
+from tritonkit.optimize.openvino_core import compile_for_cpu, open_core
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,8 +53,8 @@ def served_log_likelihoods(
     """
     import numpy as np
 
-    options = {"INFERENCE_NUM_THREADS": threads}
-    request = open_core().compile_model(str(folder / FILE), "CPU", options).create_infer_request()
+    model = open_core().read_model(str(folder / FILE))
+    request = compile_for_cpu(model, threads).create_infer_request()
     found = []
     for ids in texts:
         request.reset_state()

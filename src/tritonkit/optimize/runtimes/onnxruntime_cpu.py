@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.onnx_file import open_session, run_session, session_options
 from tritonkit.export.runner import OperatorTime
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
@@ -28,7 +28,7 @@ class _Session:
 
     def _open(self, trace: Path | None = None) -> Any:
         ort = need("onnxruntime", "build")
-        options = ort.SessionOptions()
+        options = session_options()
         options.intra_op_num_threads = self._threads
         for key, value in idle_workers(ort.__version__).items():
             options.add_session_config_entry(key, value)

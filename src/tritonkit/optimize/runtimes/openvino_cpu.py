@@ -12,7 +12,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.runner import OperatorTime, cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
-from tritonkit.optimize.openvino_core import PRECISION, PRECISION_ENTRY, first_reason, open_core
+from tritonkit.optimize.openvino_core import compile_for_cpu, first_reason, open_core
 
 __all__ = ["OpenVINORunner", "open_runner"]
 
@@ -23,20 +23,14 @@ class OpenVINORunner:
     """A network compiled anew for each shape it is given, the last few kept.
 
     One with a free axis besides the batch is compiled for any shape, as the stand-in does it. What it
-    computes in is `precision`, else what the model itself says.
+    computes in is `precision`, else what the model itself says, else FP32.
     """
 
     def __init__(self, model: Any, threads: int, where: str, precision: str | None = None) -> None:
         self._model = model
         self._where = where
-        self._properties: dict[str, Any] = {
-            "INFERENCE_NUM_THREADS": threads,
-            "ENABLE_CPU_PINNING": False,
-        }
-        if precision is None and model.has_rt_info(PRECISION_ENTRY):
-            precision = model.get_rt_info(PRECISION_ENTRY).astype(str)
-        if precision is not None:
-            self._properties[PRECISION] = precision
+        self._threads = threads
+        self._precision = precision
         inputs = (node.get_partial_shape() for node in model.inputs)
         self._any_shape = any(dim.is_dynamic for shape in inputs for dim in list(shape)[1:])
         self._requests: OrderedDict[Any, Any] = OrderedDict()
@@ -79,7 +73,7 @@ class OpenVINORunner:
         if not self._any_shape:
             model = model.clone()
             model.reshape({name: list(array.shape) for name, array in batch.items()})
-        return open_core().compile_model(model, "CPU", {**self._properties, **more})
+        return compile_for_cpu(model, self._threads, self._precision, **more)
 
     @contextmanager
     def _blame(self, batch: Batch) -> Iterator[None]:

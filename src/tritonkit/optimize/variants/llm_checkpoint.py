@@ -1,4 +1,4 @@
-"""`llm-fp32`, `-int8` and `-int4`: a causal language model for OpenVINO GenAI's paged attention."""
+"""`llm-fp32`, `-bf16`, `-int8` and `-int4`: a causal language model for OpenVINO GenAI's paged attention."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def make(job: Job, folder: Path, *, weights: Weights) -> tuple[str, ...]:
     """
     for module in ("openvino", "openvino_genai"):
         need(module, "llm")
-    if weights != "fp32":
+    if weights in ("int8", "int4"):
         open_nncf()
     return convert_checkpoint(job.checkpoint, folder, weights)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.export.external_data import MAX_WEIGHT_BYTES, save_apart
-from tritonkit.export.onnx_file import open_session
+from tritonkit.export.onnx_file import open_session, session_options
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 
@@ -211,7 +211,7 @@ def simplified(model: Any, where: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.onnx", Path(folder) / "made.onnx"
         save(model, given)
-        options = ort.SessionOptions()
+        options = session_options()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(made)
         if any(given.parent.glob("*.data")):

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.export.onnx_file import open_session, run_session
+from tritonkit.export.onnx_file import open_session, run_session, session_options
 from tritonkit.export.samples import Batch, first_items
 from tritonkit.extras import need
 from tritonkit.optimize.variants.onnx_graph import save
@@ -76,7 +76,7 @@ class Search:
 
     def _runner(self, model: Any) -> Callable[[Batch], Batch]:
         ort = need("onnxruntime", "build")
-        options = ort.SessionOptions()
+        options = session_options()
         if not self._layouts:
             level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
             options.graph_optimization_level = level

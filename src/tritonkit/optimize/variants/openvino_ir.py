@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.job import Job
 from tritonkit.extras import need
-from tritonkit.optimize.openvino_core import PRECISION_ENTRY, first_reason, open_core
+from tritonkit.optimize.openvino_core import PRECISION_ENTRY, Precision, first_reason, open_core
+from tritonkit.optimize.openvino_half import half_precision_notes, halve_weights
 from tritonkit.optimize.variants.openvino_int8 import quantize
 
 __all__ = ["make_bf16", "make_fp32", "make_int8", "read_onnx"]
@@ -29,11 +30,9 @@ def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
 def make_bf16(job: Job, folder: Path) -> tuple[str, ...]:
     """Weights in bfloat16, and computed in it where the processor can; inputs and outputs keep their dtypes."""
     model = read_onnx(job)
-    _halve_weights(model)
+    halve_weights(model)
     _save(model, folder, "bf16")
-    if "BF16" in open_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        return ()
-    return ("this processor has no bfloat16: computed, and measured, in FP32",)
+    return half_precision_notes()
 
 
 def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
@@ -67,38 +66,7 @@ def read_onnx(job: Job) -> Any:
         ) from error
 
 
-def _halve_weights(model: Any) -> None:
-    """Turn FP32 constants with two axes and more (not biases, not norms) into bfloat16.
-
-    Each is followed by a conversion back, which OpenVINO takes away again where it computes in bfloat16.
-    """
-    ov = need("openvino", "optimize")
-    opset = need("openvino.opset13", "optimize")
-    for node in model.get_ordered_ops():
-        if node.get_type_name() != "Constant" or node.get_element_type() != ov.Type.f32:
-            continue
-        if sum(size > 1 for size in node.get_output_shape(0)) < 2:
-            continue
-        weights = opset.convert(opset.constant(_as_bf16(ov, node.data)), "f32")
-        weights.set_friendly_name(node.get_friendly_name())
-        weights.get_rt_info()["decompression_0"] = ""  # OpenVINO's mark of such a conversion
-        for target in node.output(0).get_target_inputs():
-            target.replace_source_output(weights.output(0))
-
-
-def _as_bf16(ov: Any, values: Any) -> Any:
-    """The nearest bfloat16 values, ties to even, none rounded to infinity."""
-    import numpy as np
-
-    bfloat16 = need("ml_dtypes", "build").bfloat16
-    largest = np.uint32(0x7F7F0000).view(np.float32)
-    tensor = ov.Tensor(ov.Type.bf16, list(values.shape))
-    nearest = np.clip(values, -largest, largest).astype(bfloat16)
-    tensor.data.view(np.uint16)[...] = nearest.view(np.uint16)
-    return tensor
-
-
-def _save(model: Any, folder: Path, precision: Literal["f32", "bf16"]) -> None:
+def _save(model: Any, folder: Path, precision: Precision) -> None:
     ov = need("openvino", "optimize")
     model.set_rt_info(precision, PRECISION_ENTRY)
     ov.save_model(model, folder / FILE, compress_to_fp16=False)
