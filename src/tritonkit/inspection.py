@@ -11,6 +11,7 @@ from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.export.onnx_file import check_against_spec, data_of, read_signature
 from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
+from tritonkit.render.parts import CALLS
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import ModelPlan, Target
 from tritonkit.spec import FileReference, PackageFile, Spec, resolve_file
@@ -142,5 +143,6 @@ def _model_facts(plan: ModelPlan) -> dict[str, Any]:
         "instances": sum(group.count or 0 for group in plan.instances),
         "inputs": [str(tensor) for tensor in plan.inputs],
         "outputs": [str(tensor) for tensor in plan.outputs],
+        "calls": plan.parameters.get(CALLS, "").split(),
         "notes": list(plan.notes),
     }

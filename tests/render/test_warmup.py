@@ -13,6 +13,7 @@ from tritonkit.errors import RenderError
 from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.warmup import automatic, serialize
 from tritonkit.spec import FreeAxis
+from tritonkit.spec.serving import ControlInput
 
 
 def names(case: Case) -> list[str]:
@@ -113,6 +114,91 @@ def test_names_of_files_are_safe_and_apart() -> None:
     tensors = [TensorInfo(name, "BYTES", (1,)) for name in ("a/b:0", "a_b_0")]
     found = automatic(tensors, [1], {}, {"a/b:0": b"x", "a_b_0": b"y"}, {})
     assert found.files == {"a_b_0": serialize(b"x"), "a_b_0_2": serialize(b"y")}
+
+
+PYTHON = {"python": "server.py", "inputs": {"x": {"dtype": "FP32", "shape": [4]}},
+          "outputs": {"y": {"dtype": "FP32", "shape": [4]}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("serving", "expected"), [({}, []), ({"model_warmup": "auto"}, ["batch-1", "batch-64"])]
+)
+def test_python_of_ones_own_is_warmed_up_where_it_asks(
+    serving: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    """What it takes beside what callers send, nobody knows."""
+    assert names(python_net({"serving": serving}, "", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "calls", "note", "parameter"),
+    [
+        ('pb.InferenceRequest(model_name="leaf")', None, "its Python calls leaf", None),
+        (
+            "NAME = 'leaf'\npb.InferenceRequest(model_name=NAME)",
+            None,
+            "its Python calls leaf",
+            None,
+        ),
+        ("InferenceRequest(model_name=name())", None, "whose name is computed", None),
+        ('pb.InferenceRequest(model_name="leaf")', ["tree", "leaf"], "", "tree leaf"),
+        ('pb.InferenceRequest(model_name="leaf")', [], "", ""),
+        ("pb.InferenceRequest(", None, "", None),
+    ],
+)
+def test_models_that_python_calls_are_named(
+    code: str, calls: list[str] | None, note: str, parameter: str | None, tmp_path: Path
+) -> None:
+    """By the spec for `serve`; a note says where the spec does not. Nothing is run."""
+    network = PYTHON if calls is None else {**PYTHON, "calls": calls}
+    (plan,) = python_net({"network": network}, code, tmp_path).plans()
+    assert any(note in text for text in plan.notes if "Python calls" in text) == bool(note)
+    assert plan.parameters.get("tritonkit.calls") == parameter
+
+
+def python_net(model: dict[str, Any], code: str, root: Path) -> Case:
+    """A network that is a model.py."""
+    model = {"name": "net", "network": PYTHON, **model}
+    return net({}, root, model=model, files={"server.py": code, "model.py": code}, file="model.py")
+
+
+def test_warmup_that_is_off_is_said_to_serve_too(tmp_path: Path) -> None:
+    """The parameter by which `serve` sends no first request either."""
+    (plan,) = net({"model_warmup": "off"}, tmp_path).plans()
+    assert plan.parameters["tritonkit.warmup"] == "off"
+    (plan,) = net({}, tmp_path / "other").plans()
+    assert "tritonkit.warmup" not in plan.parameters
+
+
+def test_an_optional_input_is_left_out() -> None:
+    """Unless there is an example of it; a listed sample may leave it out too."""
+    tensors = [TensorInfo("x", "FP32", (4,)), TensorInfo("b", "FP32", (-1,), optional=True)]
+    (sample,) = automatic(tensors, [1], {}, {}, {}).samples
+    assert list(sample.inputs) == ["x"]
+    text = TensorInfo("t", "BYTES", (1,), optional=True)
+    assert list(automatic([text], [1], {}, {}, {}).samples[0].inputs) == []
+    (sample,) = automatic([text], [1], {}, {"t": b"a"}, {}).samples
+    assert sample.inputs["t"].file == "t"
+
+
+@pytest.mark.parametrize(
+    ("control", "content"),
+    [
+        ({"kind": "start"}, struct.pack("<f", 1)),
+        ({"kind": "end", "dtype": "INT32", "false_true": (5, 7)}, struct.pack("<i", 7)),
+        ({"kind": "ready", "dtype": "BOOL"}, b"\x01"),
+        ({"kind": "corrid", "dtype": "UINT64"}, struct.pack("<Q", 1)),
+        ({"kind": "corrid", "dtype": "BYTES"}, struct.pack("<I", 1) + b"1"),
+    ],
+)
+def test_control_inputs_say_that_a_sequence_begins_and_ends(
+    control: dict[str, Any], content: bytes
+) -> None:
+    """Triton's own warm-up passes by its sequence batcher, which would fill them."""
+    given = {"C": ControlInput(**control)}
+    found = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, given)
+    (sample,) = found.samples
+    assert (sample.inputs["C"].shape, found.files[str(sample.inputs["C"].file)]) == ((1,), content)
 
 
 def listed(data: dict[str, Any], root: Path, **more: Any) -> Case:

@@ -13,6 +13,8 @@ from tritonkit.render import ModelPlan
 
 LABELS = {"labels.txt": "zero\none\n"}
 PICK = {"step": "pick", "parameters": {"k": 2, "labels": "labels.txt"}}
+WARM_PICK = {**PICK, "serving": {"model_warmup": "auto"}}
+"""A step of one's own that asks for made-up requests."""
 
 
 def decode(size: int = 4, **more: Any) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def test_a_spec_without_steps_is_one_model_of_its_own_name(tmp_path: Path) -> No
 
 def test_a_step_learns_its_free_sizes_from_the_other_end(tmp_path: Path) -> None:
     """A post-processing step with free dims is warmed up at the network's sizes."""
-    pick = by_name(pipeline(["network", PICK], tmp_path))["demo_pick"]
+    pick = by_name(pipeline(["network", WARM_PICK], tmp_path))["demo_pick"]
     assert pick.inputs[0].dims == (-1,)
     assert pick.warmup[0].inputs["logits"].shape == (10,)
 
@@ -74,7 +76,7 @@ def test_a_step_learns_its_free_sizes_from_the_other_end(tmp_path: Path) -> None
 def test_a_step_is_warmed_up_at_the_warm_sizes_of_the_networks_axis(tmp_path: Path) -> None:
     """An output's free axis without a known name is the network's only free axis."""
     case = pipeline(
-        ["network", PICK],
+        ["network", WARM_PICK],
         tmp_path,
         inputs={"ids": ["INT64", ["length"]]},
         outputs={"logits": ["FP32", ["unk__1"]]},

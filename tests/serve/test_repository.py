@@ -9,6 +9,7 @@ import pytest
 from tests.server.models import VECTOR, ModelText, ensemble, write_repository
 from tritonkit.errors import ServerStartError, UsageError
 from tritonkit.serve.repository import check_files, check_unpadded, parse_config, read_models
+from tritonkit.serve.selection import select
 
 
 def names(repository: Path, *asked: str) -> list[str]:
@@ -141,3 +142,70 @@ def test_a_configuration_of_the_asked_name_is_read(tmp_path: Path) -> None:
 
     assert counts("cores-1")["own"] >= 7
     assert counts("cores-1")["other"] == counts("")["other"] == counts("cores-2")["own"]
+
+
+CALLER = """import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb.InferenceRequest(model_name="leaf").exec(), pb.InferenceRequest(model_name="absent").exec()]
+"""
+
+
+def called(names: str) -> ModelText:
+    """A Python model whose configuration names the models that it calls."""
+    text = f'parameters {{ key: "tritonkit.calls" value {{ string_value: "{names}" }} }}\n'
+    return ModelText(ModelText().config + text, CALLER)
+
+
+def test_what_a_python_model_calls_comes_before_it(tmp_path: Path) -> None:
+    """Names written out in its file, where the repository has them; those of its configuration instead, all of which
+    must be there."""
+    models = {"a_caller": ModelText(code=CALLER), "leaf": ModelText(), "twig": ModelText()}
+    write_repository(tmp_path / "a", models)
+    assert names(tmp_path / "a", "a_caller") == ["leaf", "a_caller"]
+    write_repository(tmp_path / "b", {**models, "a_caller": called("twig")})
+    assert names(tmp_path / "b", "a_caller") == ["twig", "a_caller"]
+    write_repository(tmp_path / "c", {**models, "a_caller": called("")})
+    assert names(tmp_path / "c", "a_caller") == ["a_caller"]
+    write_repository(tmp_path / "d", {**models, "a_caller": called("twgi")})
+    with pytest.raises(
+        ServerStartError, match=r"a_caller/config\.pbtxt.*calls the model 'twgi'"
+    ) as caught:
+        read_models(tmp_path / "d", ["a_caller"])
+    assert "'twig'" in caught.value.wanted
+
+
+def test_a_model_that_cannot_be_read_takes_none_but_its_callers_with_it(tmp_path: Path) -> None:
+    """An ensemble of it and a model that says it calls it are refused; one whose file names it may never call it."""
+    write_repository(
+        tmp_path,
+        {
+            "good": ModelText(), "leaf": ModelText("nonsense: 1"), "over": ensemble("leaf"),
+            "says": called("leaf"), "writes": ModelText(code=CALLER),
+        },
+    )  # fmt: skip
+    refused: dict[str, ServerStartError] = {}
+    found = read_models(tmp_path, refused=refused)
+    assert [model.name for model in found] == ["good", "writes"]
+    assert sorted(refused) == ["leaf", "over", "says"]
+
+
+def test_a_server_does_without_what_cannot_be_served(tmp_path: Path) -> None:
+    """Unless it is required, with all that it needs, or nothing is left that callers want."""
+    parts = {"net": ModelText(), "both": ensemble("net"), "other": ModelText()}
+    write_repository(tmp_path, parts)
+    wrong = ServerStartError("model net", found="wrong")
+
+    def lacks(*require: str, named: tuple[str, ...] | None = None, gone: str = "net") -> list[str]:
+        chosen = select(read_models(tmp_path, named), {}, named, require).without(gone, wrong)
+        return sorted(chosen.lacks(chosen.refused))
+
+    assert lacks() == []
+    assert lacks("both") == ["both", "net"]
+    assert lacks("other") == []
+    assert lacks("other", gone="other") == ["other"]
+    assert lacks("all", gone="other") == ["other"]
+    assert lacks(named=("both",)) == ["both", "net"]
+    with pytest.raises(UsageError, match="--require oter"):
+        lacks("oter")

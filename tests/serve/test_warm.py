@@ -34,7 +34,7 @@ def tensors(folder: Path, name: str, **models: ModelText) -> tuple[WarmTensor, .
     """The inputs of a model's first request."""
     write_repository(folder, models)
     known = {model.name: model for model in read_models(folder)}
-    request = warm_request(known[name], known, 1)
+    request = warm_request(known[name], known, 1).request
     return tuple(
         WarmTensor(entry.name, entry.datatype, tuple(entry.shape), raw)
         for entry, raw in zip(request.inputs, request.raw_input_contents, strict=True)
@@ -116,8 +116,38 @@ def test_a_sequence_begins_and_ends_with_its_request(tmp_path: Path) -> None:
     """Otherwise its slot would stay taken until it times out."""
     write_repository(tmp_path, {"net": ModelText(PIXELS + "sequence_batching { }", None)})
     known = {model.name: model for model in read_models(tmp_path)}
-    request = warm_request(known["net"], known, 7)
+    request = warm_request(known["net"], known, 7).request
     assert request.parameters["sequence_id"].int64_param == 7
     assert request.parameters["sequence_start"].bool_param
     assert request.parameters["sequence_end"].bool_param
     assert request.raw_input_contents[0] == bytes(6)
+
+
+def test_python_is_sent_nothing_made_up(tmp_path: Path) -> None:
+    """A Python model without a model_warmup, and an ensemble that would pass such data on to it; one of onnxruntime is,
+    and may refuse it."""
+    own = ModelText('backend: "python" ' + PIXELS)
+    over = ModelText(
+        'platform: "ensemble" ' + PIXELS + 'ensemble_scheduling { step { model_name: "own"'
+        ' input_map { key: "pixels" value: "pixels" } } }',
+        None,
+    )
+    for name in ("own", "over"):
+        with pytest.raises(NoSample, match="own is Python of its own"):
+            tensors(tmp_path / name, name, own=own, over=over)
+    write_repository(tmp_path, {"net": ModelText('backend: "onnxruntime" ' + PIXELS, None)})
+    known = {model.name: model for model in read_models(tmp_path, ["net"])}
+    assert warm_request(known["net"], known, 1).made_up
+
+
+def test_off_is_off_for_the_first_request(tmp_path: Path) -> None:
+    """The parameter that `model_warmup: off` becomes, of a model and of a part."""
+    off = ModelText(PIXELS + 'parameters { key: "tritonkit.warmup" value { string_value: "off" } }')
+    over = ModelText(
+        'platform: "ensemble" ' + PIXELS + 'ensemble_scheduling { step { model_name: "net"'
+        ' input_map { key: "pixels" value: "pixels" } } }',
+        None,
+    )
+    for name in ("net", "over"):
+        with pytest.raises(NoSample, match="model_warmup is off"):
+            tensors(tmp_path / name, name, net=off, over=over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tests.cli.running import tritonkit_here as tritonkit
 from tests.server.models import (
     VECTOR,
     ModelText,
@@ -46,6 +48,10 @@ output { name: "size" data_type: TYPE_INT64 dims: [1] }
 SAMPLE = (
     'model_warmup { name: "one" batch_size: 1 inputs { key: "text"'
     ' value { data_type: TYPE_STRING dims: [1] input_data_file: "text" } } }\n'
+)
+ZEROS = (
+    'model_warmup { name: "zeros" batch_size: 1 inputs { key: "x"'
+    " value { data_type: TYPE_FP32 dims: [4] zero_data: true } } }\n"
 )
 ONLY_HELLO = """import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -86,9 +92,9 @@ TEXT_ENSEMBLE = (
     ' output_map { key: "size" value: "size" } } }\n'
 )
 EVERY_KIND = {
-    "cached": ModelText(PYTHON + VECTOR + "response_cache { enable: true }\n"),
+    "cached": ModelText(PYTHON + VECTOR + ZEROS + "response_cache { enable: true }\n"),
     "limited": ModelText(
-        PYTHON + VECTOR + 'instance_group { count: 1 kind: KIND_CPU rate_limiter { resources'
+        PYTHON + VECTOR + ZEROS + 'instance_group { count: 1 kind: KIND_CPU rate_limiter { resources'
         ' { name: "R" count: 1 } } }\n'
     ),
     "hello": ModelText(
@@ -97,11 +103,12 @@ EVERY_KIND = {
     "greeting": ModelText(TEXT_ENSEMBLE, None),
     "unknown_text": ModelText(PYTHON + TEXT, ONLY_HELLO),
     "stream": ModelText(
-        PYTHON + VECTOR + "model_transaction_policy { decoupled: true }\n", STREAM
+        PYTHON + VECTOR + ZEROS + "model_transaction_policy { decoupled: true }\n", STREAM
     ),
     "sequence": ModelText(
-        PYTHON + VECTOR.replace("4\n", "1\n", 1) + "sequence_batching { direct { } }\n"
+        PYTHON + VECTOR.replace("4\n", "1\n", 1) + ZEROS + "sequence_batching { direct { } }\n"
     ),
+    "unasked": ModelText(PYTHON + VECTOR, "class TritonPythonModel:\n    pass\n"),
 }  # fmt: skip
 
 
@@ -168,18 +175,18 @@ def echo(write_server_models: Any) -> Path:
 
 def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> None:
     """Samples, streams, sequences, ensembles, caches and limits: all answer before `serve` gives the
-    endpoint, the metrics do, and a text without a sample is said to be skipped."""
+    endpoint, the metrics do. Python without a model_warmup is sent nothing, which is said."""
     events = Events()
     with serve(write_server_models(**EVERY_KIND), **FREE, on_event=events) as endpoint:
         assert set(endpoint.models) == set(EVERY_KIND)
         asked = endpoint.log.parent
         # A stream's request is counted when its model is through with it, a little after its end.
-        eventually(lambda: unanswered(endpoint.grpc) == {"unknown_text"})
+        eventually(lambda: unanswered(endpoint.grpc) == {"unknown_text", "unasked"})
         host, port = endpoint.metrics.split(":")
         socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
         assert asked.stat().st_mode & 0o777 == 0o700
         traces = Traces(endpoint.pid)
-    assert [event.model for event in events.of("warm_skipped")] == ["unknown_text"]
+    assert [event.model for event in events.of("warm_skipped")] == ["unasked", "unknown_text"]
     assert [event.kind for event in events][-3:] == ["ready", "stopping", "stopped"]
     assert traces.left() == 0
     assert list(asked.iterdir()) == [endpoint.log]
@@ -226,7 +233,7 @@ def test_a_port_in_use_is_told_before_anything_starts(echo: Path) -> None:
     assert not (echo.parent / ".tritonkit").exists()
 
 
-def test_a_model_that_does_not_load_is_named(write_server_models: Any) -> None:
+def test_a_required_model_that_does_not_load_is_named(write_server_models: Any) -> None:
     """The error names the model at fault, its reason and its line; the ensemble is only mentioned, the
     healthy one not at all."""
     repository = write_server_models(
@@ -234,7 +241,7 @@ def test_a_model_that_does_not_load_is_named(write_server_models: Any) -> None:
         bad=ModelText(code="import no_such_module\n"),
         both=ensemble("good", "bad"),
     )
-    with pytest.raises(ServerStartError) as caught, serve(repository, **FREE):
+    with pytest.raises(ServerStartError) as caught, serve(repository, **FREE, require=["all"]):
         pass
     assert caught.value.where == "model bad"
     assert "No module named 'no_such_module'" in caught.value.found
@@ -244,7 +251,7 @@ def test_a_model_that_does_not_load_is_named(write_server_models: Any) -> None:
 
 
 def test_a_first_request_that_fails_is_named(write_server_models: Any) -> None:
-    """A model that loads and cannot answer its own sample is not ready."""
+    """A required model that loads and cannot answer its own sample ends the start."""
     hello = ModelText(PYTHON + TEXT, ONLY_HELLO.replace("hello", "other"))
     code = hello.code or ""
     sample = {"warmup/text": struct.pack("<I", 5) + b"hello"}
@@ -257,8 +264,54 @@ def test_a_first_request_that_fails_is_named(write_server_models: Any) -> None:
     )
     repository = write_server_models(once=ModelText(PYTHON + TEXT + SAMPLE, once, sample))
     with pytest.raises(ServerStartError, match=r"model once.*first request") as caught:
-        Server(repository, **FREE).start()
+        Server(repository, **FREE, require=["once"]).start()
     assert "not other" in caught.value.found
+
+
+DYING_MODELS = {
+    "load": "    def initialize(self, args): os.kill(os.getppid(), 9)\n",
+    "warm_up": "    def execute(self, requests): os.abort()\n",
+    "raises": "    def initialize(self, args): raise ValueError('no weights here')\n",
+}
+"""What the Python of models does: end the server, end its own process, raise."""
+
+
+def test_one_bad_model_does_not_keep_the_others_from_being_served(
+    write_server_models: Any,
+) -> None:
+    """A model that cannot be read, one that raises, one that ends the whole server as it loads, an ensemble of it:
+    each is named with its reason, also by `tritonkit models`. One whose warm-up fails is served without it."""
+    events = Events()
+    begin = "import os\nclass TritonPythonModel:\n"
+    several = ZEROS.replace("batch_size: 1", "batch_size: 4")
+    repository = write_server_models(
+        good=ModelText(), over=ensemble("good"), unreadable=ModelText("nonsense: 3"),
+        no_file=ModelText(code=None), over_killer=ensemble("killer"),
+        killer=ModelText(code=begin + DYING_MODELS["load"]),
+        raises=ModelText(code=begin + DYING_MODELS["raises"]),
+        cold=ModelText(PYTHON + VECTOR + several, begin + DYING_MODELS["warm_up"]),
+        zeros=ModelText(PYTHON + VECTOR + ZEROS, ONLY_HELLO),
+    )  # fmt: skip
+    with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
+        assert set(endpoint.models) == {"good", "over", "cold", "zeros"}
+        assert struct.unpack("<4f", ask(endpoint.grpc, "over")) == (0, 1, 2, 3)
+        assert list(map(str.strip, endpoint.failed["raises"].split(":", 1))) == [
+            "Internal", "ValueError: no weights here",
+        ]  # fmt: skip
+        assert "nonsense" in endpoint.failed["unreadable"]
+        assert "has no such file" in endpoint.failed["no_file"]
+        assert endpoint.failed["killer"].startswith("it was ended by SIGKILL while it loaded")
+        assert endpoint.failed["over_killer"] == "it calls killer, which cannot be served"
+        assert {event.model for event in events.of("warm_failed")} == {"cold", "zeros"}
+        done = tritonkit("models", "--address", endpoint.grpc, "--json", cwd=repository.parent)
+        shown = {model["name"]: model for model in json.loads(done.stdout)["models"]}
+        assert [name for name in sorted(shown) if shown[name]["ready"]] == sorted(endpoint.models)
+        for name, reason in endpoint.failed.items():
+            assert shown[name]["reason"].startswith(reason.splitlines()[0])
+    with pytest.raises(UsageError, match="--require godo"):
+        Server(repository, **FREE, require=["godo"]).start()
+    with pytest.raises(ServerStartError, match="nonsense"):
+        Server(repository, **FREE, require=["good", "unreadable"]).start()
 
 
 def test_a_model_without_its_file_is_refused_at_once(write_server_models: Any) -> None:
@@ -310,7 +363,8 @@ def test_a_model_that_keeps_dying_is_given_up(write_server_models: Any, tmp_path
         "        threading.Thread(target=die).start()\n        return answers",
     )
     events = Events()
-    repository = write_server_models(fatal=ModelText(code=code), echo=ModelText())
+    fatal = ModelText(PYTHON + VECTOR + ZEROS, code)
+    repository = write_server_models(fatal=fatal, echo=ModelText())
     with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
         may.touch()
         (lost,) = eventually(lambda: events.of("stub_lost"))

@@ -95,6 +95,11 @@ def _print(found: Inspection) -> None:
     if models:
         columns = ["Triton model", "backend", "max batch", "inputs", "outputs"]
         print_table("Would be served", columns, models)
+    for plan in found.models:
+        if called := plan.parameters.get("tritonkit.calls"):
+            print_line(f"{plan.name} calls {', '.join(called.split())}")
+        for text in plan.notes:
+            note(f"note: {text}")
     for text in found.unknown:
         note(f"note: {text}")
 

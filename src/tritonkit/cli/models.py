@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from tritonkit.cli.options import Address, AllowPlaintext, AsJson, KeyFile, Timeout, read_key
+from tritonkit.cli.options import (
+    Address,
+    AllowPlaintext,
+    AsJson,
+    KeyFile,
+    Timeout,
+    project_or_here,
+    read_key,
+)
 from tritonkit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ def command(
         admin_key=read_key(key_file, address),
         allow_plaintext_credentials=allow_plaintext_credentials,
     ) as client:
-        statuses = client.models()
+        statuses = _with_reasons(client.models(), address)
     if as_json:
         print_json({"address": address, "models": [asdict(status) for status in statuses]})
         return
@@ -44,6 +53,25 @@ def command(
         for s in statuses
     ]
     print_table(f"Models at {address}", ["model", "version", "state", "reason"], rows)
+
+
+def _with_reasons(statuses: Sequence[ModelStatus], address: str) -> list[ModelStatus]:
+    """With the reasons of a server of this project for models that it did not even load, which Triton cannot know."""
+    from tritonkit.client import ModelStatus
+    from tritonkit.serve.runs import find_failed
+
+    failed = find_failed(project_or_here(None), address)
+    known = {status.name for status in statuses}
+    absent = [
+        ModelStatus(name, "", "UNAVAILABLE", ready=False, reason=reason)
+        for name, reason in failed.items()
+        if name not in known
+    ]
+    return [
+        status if status.ready or status.reason or status.name not in failed
+        else replace(status, state="UNAVAILABLE", reason=failed[status.name])
+        for status in [*statuses, *absent]
+    ]  # fmt: skip
 
 
 def _why(status: ModelStatus) -> str:

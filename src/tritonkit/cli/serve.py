@@ -14,7 +14,16 @@ from tritonkit.cli.output import note
 if TYPE_CHECKING:
     from tritonkit.serve import Endpoint, ServeEvent
 
-__all__ = ["command"]
+__all__ = ["Required", "command"]
+
+Required = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="NAME",
+        help="End where this model cannot be served; may be repeated, and `all` is every model.",
+    ),
+]
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
 
@@ -24,6 +33,7 @@ def command(
         list[str] | None,
         typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated."),
     ] = None,
+    require: Required = None,
     repository: Repository = None,
     grpc_port: Port = 8001,
     http: Annotated[
@@ -84,6 +94,7 @@ def command(
 ) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
 
+    A model that cannot be served keeps no other from it, unless it is in --require.
     A server that dies is started again. What changes it needs a key, which other commands of this user
     find by themselves (docs/security.md).
 
@@ -101,7 +112,7 @@ def command(
 
             require_whole(folder, models or (), public_key=read_public_key(public_key))
         server = Server(
-            folder, models=models or None,
+            folder, models=models or None, require=require or (),
             grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
             http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
             shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,

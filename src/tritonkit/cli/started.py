@@ -35,7 +35,14 @@ def started(
     folder = recovered(repository)
     note("starting Triton ...")
     with serve(
-        folder, models=models, root=project, http=http, grpc_port=0, http_port=0, metrics_port=0
+        folder,
+        models=models,
+        require=models,
+        root=project,
+        http=http,
+        grpc_port=0,
+        http_port=0,
+        metrics_port=0,
     ) as endpoint:
         yield endpoint
 

@@ -26,6 +26,7 @@ from tritonkit.cli.options import (
     project_or_here,
 )
 from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.cli.serve import Required
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,7 @@ def up(
         list[str] | None,
         typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated."),
     ] = None,
+    require: Required = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once all is ready; `tritonkit down` ends it.")
     ] = False,
@@ -97,7 +99,7 @@ def up(
     restored = from_backup is not None  # then all of it was checked
     with repository_of(source, project) as folder:
         settings = StackSettings(
-            project, folder, models=models or None, replicas=replicas, gateway=own,
+            project, folder, models=models or None, require=tuple(require or ()), replicas=replicas, gateway=own,
             prometheus=prometheus, redis=redis, alertmanager=alertmanager, verify=verify and not restored,
             public_key=None if restored else public_key,
             models_folder=folder.parent / "served" if restored else None, on_event=_print_event,

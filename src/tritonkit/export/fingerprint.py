@@ -57,8 +57,9 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
 
 
 def network_facts(network: Network) -> dict[str, Any]:
-    """What of the spec's network changes its file: how its batches are padded does not."""
-    return network.model_dump(mode="json", exclude={"free_axes": {"__all__": {"pad"}}})
+    """What of the spec's network changes its file: how its batches are padded does not, nor whom it calls."""
+    unread: Any = {"free_axes": {"__all__": {"pad"}}, "calls": True}
+    return network.model_dump(mode="json", exclude=unread)
 
 
 def _with_helpers(code: Set[Path]) -> set[Path]:

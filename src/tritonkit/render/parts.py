@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_fi
 from tritonkit.spec.engines import EngineName
 from tritonkit.spec.serving import SequenceBatching
 
-__all__ = ["Part", "Port", "read_parts"]
+__all__ = ["CALLS", "STEP", "Part", "Port", "read_parts"]
 
 _BACKENDS = {
     "model.onnx": "onnxruntime",
@@ -42,7 +42,9 @@ _INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
 """Where the spec has the second parameter, the first is not rendered."""
 
 
-_STEP = "tritonkit.step"
+STEP = "tritonkit.step"
+CALLS = "tritonkit.calls"
+"""Parameters of the configuration: which of tritonkit's own steps a model is; whom its Python calls."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
 
 def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
     """What the backend of a network takes beside the spec's own parameters."""
+    if spec.model.network.python:
+        return _calls(spec.model.network.calls)
     if spec.model.network.llm:
         return {**generation_of(spec, artifact).parameters(), **_PARAMETERS.get(artifact.form, {})}
     return _PARAMETERS.get(artifact.form, {})
@@ -224,7 +228,7 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         inputs=_ports(step.inputs, entry.inputs),
         outputs=_ports(step.outputs, entry.outputs),
         is_step=True,
-        parameters=step.parameters | _native(step),
+        parameters=step.parameters | _native(step) | _calls(entry.calls),
         version_files=placed["version"],
         model_files=placed["model"],
     )
@@ -233,7 +237,12 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
 def _native(step: ResolvedStep) -> dict[str, str]:
     """Which step of tritonkit's own it is: the embedded server may have it in C++ too."""
     known = step.folder == shipped(STEPS) / step.folder.name
-    return {_STEP: step.folder.name} if known else {}
+    return {STEP: step.folder.name} if known else {}
+
+
+def _calls(names: Sequence[str] | None) -> dict[str, str]:
+    """The models that a part's Python calls, for `serve` to load before it; without `calls` its file is read."""
+    return {} if names is None else {CALLS: " ".join(names)}
 
 
 def _ports(

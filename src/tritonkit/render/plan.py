@@ -18,16 +18,18 @@ from tritonkit.render.batching import (
     warm_batches,
 )
 from tritonkit.render.engines import engine_of, weights_at
-from tritonkit.render.parts import Part, Port, read_parts
+from tritonkit.render.parts import CALLS, STEP, Part, Port, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.render.warmup import Warmup, automatic, listed, prompted
 from tritonkit.render.wiring import Wiring, connect
 from tritonkit.spec import Spec, read_example
+from tritonkit.spec.calls import written_calls
 from tritonkit.spec.serving import DynamicBatching
 
 __all__ = ["plan_models"]
 
+_WARMUP = "tritonkit.warmup"
 _IDEMPOTENT = "tritonkit.idempotent"
 """The client reads it (`client.signature`)."""
 
@@ -75,7 +77,8 @@ def _plan_part(
     lengths = plan_lengths(part, spec, max_batch_size, target)
     warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
     others = (
-        plan_padding(part, max_batch_size)
+        _asked_for_none(part)
+        | plan_padding(part, max_batch_size)
         | pad_parameter(lengths)
         | _idempotence(spec.model.serving.idempotent or serving.idempotent)
     )
@@ -103,6 +106,7 @@ def _plan_part(
             f"{part.model}: {note}"
             for note in (
                 warmup.note,
+                _calls_note(part, spec),
                 _padding_note(part, max_batch_size, target),
                 _weights_note(part, spec),
             )
@@ -139,6 +143,27 @@ def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
         f"NVIDIA's openvino backend pads no input with a free axis: there only batches of"
         f" {max_batch_size} would be answered; serve another variant, or set max_batch_size: 1"
     )
+
+
+def _asked_for_none(part: Part) -> dict[str, str]:
+    """`serve` reads it too: `off` is off for the first request that it sends."""
+    return {_WARMUP: "off"} if part.serving.model_warmup == "off" else {}
+
+
+def _calls_note(part: Part, spec: Spec) -> str:
+    """Calls of other models that the spec does not name."""
+    python = None if part.is_step else spec.model.network.python
+    file = spec.folder / python if python else part.version_files.get("model.py")
+    if part.backend != "python" or file is None or CALLS in part.parameters:
+        return ""
+    calls = written_calls(file)
+    if calls.computed:
+        return (
+            "its Python calls a model whose name is computed: name such models with `calls`, so that they are"
+            " loaded before it"
+        )
+    names = ", ".join(sorted(calls.names))
+    return f"its Python calls {names}: `calls` names what is to be loaded with it" if names else ""
 
 
 def _weights_note(part: Part, spec: Spec) -> str:
@@ -214,17 +239,30 @@ def _warmup(
         return Warmup(
             note="no warm-up: Triton runs warm-up requests without the states of a sequence"
         )
+    own = {
+        own: examples[name]
+        for own, name in wiring.client_inputs[part.model].items()
+        if name in examples
+    }
+    inputs = list(wiring.part_inputs[part.model].values())
+    if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
+        return Warmup(
+            note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto"
+        )
     return automatic(
-        list(wiring.part_inputs[part.model].values()),
+        inputs,
         warm_batches(part, max_batch_size, dynamic_batching),
         spec.model.network.free_axes,
-        {
-            own: examples[name]
-            for own, name in wiring.client_inputs[part.model].items()
-            if name in examples
-        },
+        own,
         controls,
     )
+
+
+def _is_unasked(part: Part) -> bool:
+    """Whether a part is Python that tritonkit did not write, and whose spec says nothing of warm-up: what it takes
+    beside what callers send, nobody knows."""
+    own = part.backend == "python" and STEP not in part.parameters
+    return own and "model_warmup" not in part.serving.model_fields_set
 
 
 def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelPlan:

@@ -14,6 +14,9 @@ from tritonkit.export.artifact import TensorInfo
 from tritonkit.spec import FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
 
+_FORMATS = {"FP32": "f", "INT32": "i", "BOOL": "?", "UINT64": "Q", "INT64": "q", "UINT32": "I"}
+"""By type of a control input, as `struct` writes it."""
+
 __all__ = ["Warmup", "automatic", "listed", "prompted", "serialize"]
 
 
@@ -42,18 +45,20 @@ def automatic(
 
     Zeros, not Triton's random data: random bytes hold NaN and, for ids, values out of range, and a
     failed warm-up keeps a model from loading. Several free axes move together, so that the number
-    of samples grows with the sizes and not with their product.
+    of samples grows with the sizes and not with their product. An optional input is left out unless there is an example
+    of it. Control inputs say that a sequence of one request begins and ends.
     """
-    if missing := [t.name for t in inputs if t.dtype == "BYTES" and t.name not in examples]:
+    needed = [t for t in inputs if not t.optional or t.name in examples]
+    if missing := [t.name for t in needed if t.dtype == "BYTES" and t.name not in examples]:
         return Warmup(note=f"no warm-up: there is no example for the BYTES input {missing[0]}")
     if unknown := [
-        t for t in inputs if any(_is_unknown(t, i, free_axes) for i in range(len(t.shape)))
+        t for t in needed if any(_is_unknown(t, i, free_axes) for i in range(len(t.shape)))
     ]:
         return Warmup(
             note=f"no warm-up: input {unknown[0].name} has an axis whose sizes are not under"
             " network.free_axes"
         )
-    named = sorted({axis for t in inputs for axis in t.axes if axis in free_axes})
+    named = sorted({axis for t in needed for axis in t.axes if axis in free_axes})
     sizes = {
         axis: free_axes[axis].warm or (free_axes[axis].min, free_axes[axis].max) for axis in named
     }
@@ -62,8 +67,8 @@ def automatic(
         WarmupSample(
             name="-".join([f"batch-{batch}", *(f"{axis}-{size}" for axis, size in at.items())]),
             batch_size=batch,
-            inputs={t.name: _data(t, at, examples, files) for t in inputs}
-            | {name: _zeros(control.dtype, (1,)) for name, control in controls.items()},
+            inputs={t.name: _data(t, at, examples, files) for t in needed}
+            | {name: _control(name, control, files) for name, control in controls.items()},
         )
         for batch in batch_sizes
         for at in _together(sizes)
@@ -118,6 +123,17 @@ def _zeros(dtype: DataType, shape: tuple[int, ...]) -> WarmupInput:
     return WarmupInput(dtype=dtype, shape=shape, data="zero")
 
 
+def _control(name: str, control: ControlInput, files: dict[str, bytes]) -> WarmupInput:
+    """A control input of a request that is a sequence by itself: its first, its last, and there."""
+    value = 1.0 if control.kind == "corrid" else control.false_true[1]
+    if control.dtype == "BYTES":
+        content = serialize(b"1")
+    else:
+        number = value if control.dtype == "FP32" else int(value)
+        content = struct.pack(f"<{_FORMATS[control.dtype]}", number)
+    return WarmupInput(dtype=control.dtype, shape=(1,), file=_store(files, name, content))
+
+
 def listed(
     asked: Sequence[WarmupSample],
     inputs: Sequence[TensorInfo],
@@ -132,10 +148,11 @@ def listed(
     files: dict[str, bytes] = {}
     known = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
     known |= {name: (control.dtype, (1,)) for name, control in controls.items()}
+    required = set(known) - {t.name for t in inputs if t.optional}
     samples = []
     for sample in asked:
         place = f"{section}.{sample.name}.inputs"
-        if set(sample.inputs) != set(known):
+        if not required <= set(sample.inputs) <= set(known):
             raise RenderError(
                 f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(known)}"
             )

@@ -112,11 +112,13 @@ def python_run(backends: Path) -> frozenset[str]:
 def arguments(
     installation: ServerInstallation, settings: Settings, models: Sequence[ServedModel],
     grpc_port: int, backends: Path, shm: ShmPlan, native: Collection[NativeBackend] = (), config: str = "",
+    loaded: Sequence[str] | None = None,
 ) -> list[str]:  # fmt: skip
     """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill.
 
     Args:
         config: the name of the models' configurations for this server's cores; a flag of the user's goes before it.
+        loaded: names of the models to load at the start; all by default.
 
     Raises:
         UsageError: a flag of the user's is one that is set here.
@@ -126,7 +128,7 @@ def arguments(
         binary=installation.binary,
         repository=settings.repository,
         backends=backends,
-        models=[model.name for model in models],
+        models=[model.name for model in models] if loaded is None else loaded,
         caches=installation.caches if cached else None,
         limits_rate=any(
             group.HasField("rate_limiter")

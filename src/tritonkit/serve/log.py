@@ -41,11 +41,13 @@ def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[s
     return _once(found)[-limit:]
 
 
-def read_tail(file: Path) -> str:
-    """The last MiB of a log, empty where there is none."""
+def read_tail(file: Path, offset: int = 0) -> str:
+    """The last MiB of a log, and of that what comes after `offset`; empty where there is none."""
     try:
         with file.open("rb") as log:
-            log.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            size = file.stat().st_size
+            # A log that is shorter was begun again.
+            log.seek(max(offset if offset <= size else 0, size - _TAIL_BYTES))
             return log.read().decode(errors="replace")
     except OSError:
         return ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, TritonkitError
 from tritonkit.serve.core.flags import HTTP_SOCKET
 from tritonkit.serve.core.launch import has_guard
 from tritonkit.serve.core.unix_http import Admin
+from tritonkit.serve.loads import load_later, read_loads
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import SupervisedProcess, describe_exit
@@ -20,57 +22,163 @@ from tritonkit.serve.repository import (
 )
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.start import Run
-from tritonkit.serve.values import Endpoint, Ports, ServeEvent
+from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent
 from tritonkit.serve.warm import NoSample, warm_request
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["await_ready", "http_answers", "lost_port", "still_answers"]
+__all__ = ["EndedAtLoad", "Start", "await_ready", "http_answers", "lost_port", "still_answers"]
 
 _POLL_S = 0.05
 _CALL_S = 5.0
+_SHOW_S = 5.0
+_END_S = 1.0
 _ANSWER_S = 30.0
 
 
-def await_ready(run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float) -> Endpoint:
-    """Wait until all addresses answer and every model has answered one request; `begun_at` is when the
-    start was asked for (time.monotonic).
+class EndedAtLoad(Exception):
+    """The server ended, or its time did, before it was ready.
+
+    Args:
+        error: what to raise where nothing can be done.
+        models: those that may have been the cause, in the order of their loads.
+        certain: whether each of them is.
+        warming: whether a request of `model_warmup` had failed before, at which Triton may crash.
+    """
+
+    def __init__(
+        self, error: ServerStartError, models: Sequence[str], *, certain: bool = False, warming: bool = False
+    ) -> None:  # fmt: skip
+        super().__init__(str(error))
+        self.error, self.models = error, tuple(models)
+        self.certain, self.warming = certain, warming
+
+
+@dataclass
+class Start:
+    """A process that is to become ready.
+
+    Args:
+        run, triton, ports: what was started.
+        begun_at: when the start was asked for (time.monotonic).
+        deadline: until when it has to be ready.
+        offset: where in the log its lines begin.
+    """
+
+    run: Run
+    triton: SupervisedProcess
+    ports: Ports
+    begun_at: float
+    deadline: float
+    offset: int
+    said_at: float = 0.0
+    busy: tuple[str, ...] = ()
+    """The models that are loaded or asked now; empty: as the log says."""
+
+    def emit(self, kind: EventKind, text: str, model: str = "") -> None:
+        """Tell whoever watches."""
+        self.run.settings.emit(ServeEvent(kind, text, model))
+
+
+def await_ready(start: Start) -> Endpoint:
+    """Wait until all addresses answer, and each model that can be loaded has been sent one request.
 
     Raises:
         ServerStartError: with the models that did not load, or the last relevant lines of the log.
+        EndedAtLoad: the process ended, or was not ready in time.
     """
-    deadline = time.monotonic() + run.settings.ready_timeout_s
-    host = run.settings.host
+    run, ports, host = start.run, start.ports, start.run.settings.host
+    start.said_at = time.monotonic()
     admin = Admin(run.folder, run.key)
     with connect(reachable(host, ports.grpc), run.key) as service:
         while not service.live(_CALL_S):
-            _wait_or_fail(run, triton, deadline, "the gRPC port does not answer")
-        if run.installation.guard is not None and not has_guard(triton.pid):
+            _wait_or_fail(start, "the gRPC port does not answer")
+            _show_loads(start)
+        if run.installation.guard is not None and not has_guard(start.triton.pid):
             raise _failure(run, f"it runs without its guard, {run.installation.guard}")
         while not admin.answers("/v2/health/live"):
-            _wait_or_fail(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
-        failed = _unavailable(run, admin)
-        if failed:
-            raise _not_loaded(run, failed)
+            _wait_or_fail(start, f"{HTTP_SOCKET} does not answer")
+        failed, rejected = _load_all(start, admin)
         while not admin.answers("/v2/health/ready"):
-            _wait_or_fail(run, triton, deadline, f"{HTTP_SOCKET} does not answer")
+            _wait_or_fail(start, f"{HTTP_SOCKET} does not answer")
         for port, path in ((ports.metrics, "/metrics"), (ports.http, "/v2/health/ready")):
             while port and not http_answers(reachable(host, port), path):
-                _wait_or_fail(run, triton, deadline, f"port {port} does not answer {path}")
-        for number, model in enumerate(run.models.values(), start=1):
-            _warm(run, service, model, number, deadline)
+                _wait_or_fail(start, f"port {port} does not answer {path}")
+        _warm_all(start, service, failed, rejected)
+    refused = {name: error.found for name, error in run.selection.refused.items()}
     return Endpoint(
         grpc=reachable(host, ports.grpc),
         http=reachable(host, ports.http) if ports.http else "",
         metrics=reachable(host, ports.metrics),
-        pid=triton.pid,
+        pid=start.triton.pid,
         log=run.log,
-        models=tuple(run.models),
-        ready_s=time.monotonic() - begun_at,
+        models=tuple(name for name in run.models if name not in failed),
+        ready_s=time.monotonic() - start.begun_at,
         version=admin.version(),
         admin_key=run.key,
+        failed=refused | {name: _first_line(reason) for name, reason in failed.items()},
     )
+
+
+def _load_all(start: Start, admin: Admin) -> tuple[dict[str, str], set[str]]:
+    """Load what is not loaded at the start: the models that are not, and why; those that did not warm up.
+
+    Raises:
+        ServerStartError: the server must not run without one of them, or without all.
+    """
+    run = start.run
+    failed = _unavailable(run, admin)
+    rejected: dict[str, str] = {}
+    left_s = max(_POLL_S, start.deadline - time.monotonic())
+    for name in load_later(run, Admin(run.folder, run.key, left_s), failed, rejected):
+        start.busy = (name,)
+    if start.triton.ended.wait(_END_S if failed.keys() & set(start.busy) else 0):
+        _wait_or_fail(start, "a model is loaded")
+    start.busy = ()
+    for name, reason in rejected.items():
+        if name in run.selection.required:
+            raise _not_loaded(run, {name: reason})
+        text = f"it is served without its model_warmup, which failed: {_first_line(reason)}"
+        start.emit("warm_failed", text, name)
+    if missing := run.selection.lacks({**run.selection.refused, **failed}):
+        if bad := {name: failed[name] for name in missing if name in failed}:
+            raise _not_loaded(run, failed if set(bad) == set(failed) else bad)
+        raise run.selection.refused[missing[0]]
+    for name, reason in failed.items():
+        start.emit("not_served", _first_line(reason), name)
+    return failed, set(rejected)
+
+
+def _warm_all(
+    start: Start, service: Service, failed: Mapping[str, str], rejected: Collection[str]
+) -> None:
+    """Send a first request to each model that is loaded, but not to those that did not warm up.
+
+    Raises:
+        ServerStartError: a required model does not answer its own sample, or no model answers at all.
+    """
+    run = start.run
+    silent: dict[str, ServerStartError] = {}
+    for number, (name, model) in enumerate(run.models.items(), start=1):
+        if name in failed or name in rejected:
+            continue
+        start.busy = (name,)
+        error, answered = _warm(start, service, model, number)
+        if error is None:
+            continue
+        if not answered and start.triton.ended.wait(_END_S):
+            _wait_or_fail(start, f"{name} answers its first request")
+        if name in run.selection.required:
+            raise error
+        start.emit("warm_failed", f"it is served all the same: {_first_line(error.found)}", name)
+        if not answered:
+            silent[name] = error
+    start.busy = ()
+    missing = run.selection.lacks({**run.selection.refused, **failed, **silent})
+    if first := next((name for name in missing if name in silent), ""):
+        raise silent[first]
 
 
 def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
@@ -79,7 +187,7 @@ def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
         # What was loaded is what the repository holds now.
         found = read_models(run.settings.repository, [name], run.config)
         models = {model.name: model for model in found}
-        request = warm_request(models[name], models, os.getpid())
+        request = warm_request(models[name], models, os.getpid()).request
     except (NoSample, TritonkitError, OSError):
         return True
     try:
@@ -95,34 +203,66 @@ def lost_port(log: Path) -> bool:
     return "already in use" in read_tail(log)
 
 
-def _wait_or_fail(run: Run, triton: SupervisedProcess, deadline: float, waiting: str) -> None:
-    """Wait a moment longer; ServerStartError where that is in vain."""
+def _wait_or_fail(start: Start, waiting: str) -> None:
+    """Wait a moment longer; EndedAtLoad where that is in vain."""
+    run, triton = start.run, start.triton
     if triton.ended.wait(_POLL_S):
         todo = f"the whole log is {run.log}"
         if run.native and (triton.exit_code or 0) < 0:
             todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
-        raise _failure(run, describe_exit(triton.exit_code), todo)
-    if time.monotonic() > deadline:
-        raise _failure(run, f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}")
+        loads = read_loads(run.log, start.offset)
+        raise EndedAtLoad(
+            _failure(run, describe_exit(triton.exit_code), todo), start.busy or loads.going,
+            certain=bool(start.busy), warming=loads.warm_up_failed,
+        )  # fmt: skip
+    if time.monotonic() > start.deadline:
+        found = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
+        going = start.busy or read_loads(run.log, start.offset).going
+        raise EndedAtLoad(_failure(run, found), going, certain=True)
 
 
-def _warm(run: Run, service: Service, model: ServedModel, number: int, deadline: float) -> None:
-    """One request; its answer is what makes the model ready."""
-    timeout_s = max(_POLL_S, deadline - time.monotonic())
+def _show_loads(start: Start) -> None:
+    """Say every few seconds what is loaded and what is not."""
+    now = time.monotonic()
+    if now - start.said_at < _SHOW_S:
+        return
+    start.said_at = now
+    loads = read_loads(start.run.log, start.offset)
+    if loads.going:
+        done = len(loads.begun) - len(loads.going)
+        text = f"{done} of {len(loads.begun)} models after {now - start.begun_at:.0f} s"
+        start.emit("loading", f"{text}; loading and warming up: {', '.join(loads.going)}")
+
+
+def _warm(
+    start: Start, service: Service, model: ServedModel, number: int
+) -> tuple[ServerStartError | None, bool]:
+    """One request: why it failed, where the model ought to answer it; whether there was an answer."""
+    run = start.run
+    # One that does not answer leaves time for the others.
+    timeout_s = max(_POLL_S, (start.deadline - time.monotonic()) / 2)
     try:
         # Sequences of two runs must not be taken for one: the number is this process's own.
-        request = warm_request(model, run.models, os.getpid() * 1000 + number)
-        _ask(service, model, request, timeout_s)
+        sample = warm_request(model, run.models, os.getpid() * 1000 + number)
     except NoSample as reason:
-        run.settings.emit(ServeEvent("warm_skipped", str(reason), model.name))
+        start.emit("warm_skipped", str(reason), model.name)
+        return None, True
+    try:
+        _ask(service, model, sample.request, timeout_s)
     except NotAnswered as error:
-        raise ServerStartError(
+        if sample.made_up and not error.silent:
+            text = f"it refuses a request of zeros, which may be right: {_first_line(str(error))}"
+            start.emit("warm_failed", text, model.name)
+            return None, True
+        failure = ServerStartError(
             f"model {model.name}",
             found=f"it loaded, and its first request failed: {error}",
             wanted="an answer to the warm-up sample of its config.pbtxt",
             todo=f"read {run.log}",
             details="\n".join(relevant(read_tail(run.log), [model.name])),
-        ) from error
+        )
+        return failure, not error.silent
+    return None, True
 
 
 def _ask(service: Service, model: ServedModel, request: Any, timeout_s: float) -> None:
@@ -147,6 +287,7 @@ def _unavailable(run: Run, admin: Admin) -> dict[str, str]:
     return {
         name: reasons.get(name) or "it was not loaded, and Triton gives no reason"
         for name in run.models
+        if name not in run.later
         if name not in ready or reasons.get(name, "unloaded") != "unloaded"
     }
 
@@ -165,6 +306,10 @@ def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
         todo=f"correct it and build again; the whole log is {run.log}",
         details="\n".join(relevant(read_tail(run.log), causes)),
     )
+
+
+def _first_line(reason: str) -> str:
+    return next(iter(reason.strip().splitlines()), "")
 
 
 def _failure(run: Run, found: str, todo: str = "") -> ServerStartError:

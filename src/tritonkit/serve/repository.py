@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, UsageError
 from tritonkit.publish.configurations import named_config
 from tritonkit.publish.integrity import CONFIG
+from tritonkit.serve.calls import CALLS, called_by
 from tritonkit.serve.core.native_backends import PAD
 from tritonkit.wire.protos import schema
 
@@ -42,12 +44,14 @@ class ServedModel:
         folder: holds `config.pbtxt`, the numbered versions and `warmup/`.
         config: Triton's own `ModelConfig` message, of the configuration that is served.
         versions: the numbers that its version policy serves, newest last.
+        calls: the models of the repository that its Python calls.
     """
 
     name: str
     folder: Path
     config: Any
     versions: tuple[int, ...]
+    calls: tuple[str, ...] = ()
 
     @property
     def backend(self) -> str:
@@ -70,6 +74,16 @@ class ServedModel:
         """The models an ensemble calls; empty for any other model."""
         return tuple(step.model_name for step in self.config.ensemble_scheduling.step)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The models to load before it: the parts of an ensemble, and those that a Python model calls."""
+        return self.parts or self.calls
+
+    @property
+    def relies_on(self) -> tuple[str, ...]:
+        """Of those, the ones it cannot be served without: a call that was found in its Python may never be made."""
+        return self.needs if self.parts or CALLS in self.config.parameters else ()
+
 
 def check_unpadded(models: Iterable[ServedModel]) -> None:
     """Refuse what NVIDIA's own backends would join without padding it, and then fail to run.
@@ -88,12 +102,14 @@ def check_unpadded(models: Iterable[ServedModel]) -> None:
 
 
 def read_models(
-    repository: Path, names: Sequence[str] | None = None, config: str = ""
-) -> tuple[ServedModel, ...]:
+    repository: Path, names: Sequence[str] | None = None, config: str = "",
+    refused: dict[str, ServerStartError] | None = None,
+) -> tuple[ServedModel, ...]:  # fmt: skip
     """The named models (all by default) and what they need, each after what it calls.
 
     Args:
         config: the name of the configuration that is served of the models that have it.
+        refused: takes the models that cannot be served, and why; without it the first is an error.
 
     Raises:
         UsageError: no such folder, no model in it, or no model of that name.
@@ -107,15 +123,21 @@ def read_models(
                 f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt",
                 wanted=_nearest(name, known),
             )  # fmt: skip
-        _add(repository, name, known, found, (), config)
+        try:
+            _add(repository, name, known, found, (), config, checked=refused is not None)
+        except ServerStartError as error:
+            if refused is None:
+                raise
+            refused[name] = error
     return tuple(found.values())
 
 
 def _add(
     repository: Path, name: str, known: Sequence[str], found: dict[str, ServedModel],
-    callers: tuple[str, ...], named: str,
+    callers: tuple[str, ...], named: str, *, checked: bool,
 ) -> None:  # fmt: skip
-    """Put a model behind everything it calls. Ensembles that call each other are Triton's to refuse."""
+    """Put a model behind everything it calls, with its files checked. Ensembles that call each other are Triton's to
+    refuse."""
     if name in found or name in callers:
         return
     file = config_file(repository / name, named)
@@ -128,10 +150,18 @@ def _add(
         )
     config = parse_config(file)
     folder = repository / name
-    model = ServedModel(name, folder, config, _versions(folder, config))
-    for part in model.parts:
-        _add(repository, part, known, found, (*callers, name), named)
+    versions = _versions(folder, config)
+    model = ServedModel(name, folder, config, versions, called_by(folder, config, versions, known))
+    if checked:
+        check_files(model)
+    for part in model.needs:
+        with contextlib.nullcontext() if part in model.relies_on else _tolerated():
+            _add(repository, part, known, found, (*callers, name), named, checked=checked)
     found[name] = model
+
+
+def _tolerated() -> contextlib.suppress:
+    return contextlib.suppress(ServerStartError)
 
 
 def config_file(folder: Path, name: str) -> Path:

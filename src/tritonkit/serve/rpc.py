@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.errors import ClientError
+from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 from tritonkit.serve.core.keys import HEADER
 from tritonkit.wire.answer import stream_response
 from tritonkit.wire.http2 import Http2Transport, Secret
@@ -23,7 +23,15 @@ _LARGEST = 2**31 - 1
 
 
 class NotAnswered(Exception):
-    """The server refused or did not answer a call; the text is its own reason."""
+    """The server refused or did not answer a call; the text is its own reason.
+
+    Args:
+        silent: whether it gave no answer at all in time.
+    """
+
+    def __init__(self, text: str, *, silent: bool = False) -> None:
+        super().__init__(text)
+        self.silent = silent
 
 
 class Service:
@@ -53,7 +61,8 @@ class Service:
             else:
                 self._transport.send("ModelInfer", body, timeout_s)
         except ClientError as error:
-            raise NotAnswered(error.found) from error
+            silent = isinstance(error, DeadlineExceeded | ServerUnavailable)
+            raise NotAnswered(error.found, silent=silent) from error
 
     def _stream(self, body: list[bytes], deadline: float) -> None:
         # The stream ends when both sides have said all; until then Triton holds it open.

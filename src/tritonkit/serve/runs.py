@@ -22,6 +22,7 @@ __all__ = [
     "KEEP",
     "KEY_FILE",
     "clear",
+    "find_failed",
     "find_key_file",
     "find_metrics",
     "find_runs",
@@ -87,7 +88,7 @@ def write_run(folder: Path, endpoint: Endpoint) -> None:
     """Say where the server of this run answers; its key goes into a file beside."""
     facts = {
         "grpc": endpoint.grpc, "http": endpoint.http, "metrics": endpoint.metrics,
-        "models": endpoint.models, "version": endpoint.version,
+        "models": endpoint.models, "failed": dict(endpoint.failed), "version": endpoint.version,
     }  # fmt: skip
     write_private(folder / _ENDPOINT_FILE, json.dumps(facts))
     write_private(folder / KEY_FILE, f"{endpoint.admin_key}\n")
@@ -115,6 +116,12 @@ def find_metrics(root: Path, address: str) -> str | None:
     """The metrics address of the running server of this project at a gRPC address; None where there is none."""
     found = (f["metrics"] for f in find_runs(root) if f.get("grpc") == _plain(address))
     return next(found, None)
+
+
+def find_failed(root: Path, address: str) -> dict[str, str]:
+    """The models that the running server of this project at a gRPC address does without, and why."""
+    found = (f.get("failed", {}) for f in find_runs(root) if f.get("grpc") == _plain(address))
+    return next(found, {})
 
 
 def _plain(address: str) -> str:

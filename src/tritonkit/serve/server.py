@@ -19,11 +19,12 @@ from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
-from tritonkit.serve.ready import await_ready, lost_port, still_answers
+from tritonkit.serve.ready import EndedAtLoad, Start, await_ready, lost_port, still_answers
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.runs import clear, write_run
 from tritonkit.serve.start import Run, chosen, launch, prepare, read_again
 from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent, Settings
+from tritonkit.serve.without import without_cause
 
 __all__ = ["Server", "serve"]
 
@@ -67,7 +68,7 @@ class Server(Settings):
             if self.verify:
                 verifier.start()
             self._proxies = Proxies(run, ports)
-            ports = self._start_on(run, ports, begun_at)
+            run, ports = self._start_on(run, ports, begun_at)
             if self.verify:
                 verifier.join()
             if verifier.findings:
@@ -181,11 +182,11 @@ class Server(Settings):
             Ports(self.grpc_port, self.http_port, self.metrics_port), self.host, http=self.http
         )
 
-    def _start_on(self, run: Run, ports: Ports, begun_at: float) -> Ports:
+    def _start_on(self, run: Run, ports: Ports, begun_at: float) -> tuple[Run, Ports]:
         """Start the first process; a free port that is lost between choice and start is chosen again."""
         for races_left in reversed(range(_PORT_RACES)):
             try:
-                self._start_process(run, ports, begun_at)
+                run = self._start_process(run, ports, begun_at)
                 break
             except ServerStartError:
                 ended = self._triton is not None and self._triton.ended.is_set()
@@ -193,17 +194,37 @@ class Server(Settings):
                     raise
                 ports = replace(ports, grpc=self._choose().grpc)
                 run.log.unlink()
-        return ports
+        return run, ports
 
-    def _start_process(self, run: Run, ports: Ports, begun_at: float) -> None:
-        """Start a process and wait until it is ready."""
+    def _start_process(self, run: Run, ports: Ports, begun_at: float) -> Run:
+        """Start a process and wait until it is ready; one that a model ends is started again without that model.
+
+        Gives the run as it is then.
+        """
+        while True:
+            try:
+                self._start_once(run, ports, begun_at)
+            except EndedAtLoad as end:
+                lost = self._triton is not None and lost_port(run.log)
+                again = None if lost or self._ending.is_set() else without_cause(run, end)
+                if again is None:
+                    raise end.error from None
+                if self._triton is not None:
+                    self._triton.kill()
+                run = self._run = again
+                continue
+            return run
+
+    def _start_once(self, run: Run, ports: Ports, begun_at: float) -> None:
+        offset = run.log.stat().st_size if run.log.exists() else 0
         with self._lock:
             if self._ending.is_set():
                 return
             triton = self._triton = launch(run, ports.grpc)
         said = f"process {triton.pid}: {chosen(run, triton.pid)}; log {run.log}"
         self.emit(ServeEvent("starting", said))
-        self._endpoint = await_ready(run, triton, ports, begun_at)
+        deadline = time.monotonic() + self.ready_timeout_s
+        self._endpoint = await_ready(Start(run, triton, ports, begun_at, deadline, offset))
         write_run(run.folder, self._endpoint)
 
     def _begin_stop(self) -> SupervisedProcess | None:
@@ -305,7 +326,7 @@ class Server(Settings):
             started = time.monotonic()
             try:
                 run = self._run = read_again(run)
-                self._start_process(run, ports, started)
+                run = self._start_process(run, ports, started)
             except Exception as error:  # of any kind: this thread is all that watches the server
                 if self._triton is not None:
                     self._triton.kill()

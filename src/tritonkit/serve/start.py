@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tritonkit.errors import ServerStartError
 from tritonkit.machine import cores, cores_within
 from tritonkit.publish.configurations import config_for
 from tritonkit.serve import shm
@@ -30,12 +31,12 @@ from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.process import SupervisedProcess
 from tritonkit.serve.repository import (
     ServedModel,
-    check_files,
     check_unpadded,
     config_file,
     read_models,
 )
 from tritonkit.serve.runs import new_run_dir
+from tritonkit.serve.selection import Selection, mark, select
 from tritonkit.serve.values import ServeEvent, Settings
 
 if TYPE_CHECKING:
@@ -71,13 +72,14 @@ _POLICIES = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "i
 class Run:
     """Everything that is settled before a process starts; `folder` is this run's own.
 
-    `key` is the run's admin key, `message_bytes` its largest request, `config` the name of the models'
-    configurations for the cores it has; empty: an older server, which knows no such names, and models without them.
+    `selection` has the models, `key` is the run's admin key, `message_bytes` its largest request, `config` the name
+    of the models' configurations for the cores it has; empty: an older server, which knows no such names, and models
+    without them.
     """
 
     settings: Settings
     installation: ServerInstallation
-    models: dict[str, ServedModel]
+    selection: Selection
     backends: Path
     native: tuple[NativeBackend, ...]
     shm: shm.ShmPlan
@@ -85,6 +87,17 @@ class Run:
     key: str
     message_bytes: int
     config: str
+    later: frozenset[str] = frozenset()
+    """Models that are loaded by requests once the server runs, in the order of `models`."""
+    unwarmed: frozenset[str] = frozenset()
+    """Of these, those whose `model_warmup` fails: they are loaded without it."""
+    one_by_one: bool = False
+    """Whether models are loaded one after the other, to learn which of them ends the server."""
+
+    @property
+    def models(self) -> Mapping[str, ServedModel]:
+        """Those to serve, each after what it calls."""
+        return self.selection.models
 
     @property
     def log(self) -> Path:
@@ -98,22 +111,25 @@ def prepare(settings: Settings) -> Run:
     Raises:
         UsageError, ServerNotFound, ServerStartError: as the parts say.
     """
-    models, config = _read(settings)
+    selection, config = _read(settings)
+    selection.check()
     installation = find_server(settings.project)
-    config = _usable_config(installation, models, config)
+    selection, config = _usable(installation, selection, config)
     clear_dead_runs()
     compiled = {} if settings.backend == "python" else installation.native_backends()
     compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    wanted = _shm_plan(settings, installation, native, models)
-    shm.check_room(wanted, settings.shared_memory)
+    selection, wanted = _with_room(settings, installation, native, selection)
+    models = tuple(selection.models.values())
     folder = new_run_dir(settings.project)
     backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)
     _announce(settings, installation, models, compiled, native)
+    for error in selection.refused.values():
+        settings.emit(ServeEvent("not_served", error.in_a_line()))
     return Run(
-        settings, installation, {m.name: m for m in models}, backends, native, wanted, folder,
-        new_key(), _message_bytes(settings, models), config,
+        settings, installation, selection, backends, native, wanted, folder,
+        new_key(), _message_bytes(settings, models), config, later=_callers(models),
     )  # fmt: skip
 
 
@@ -127,36 +143,77 @@ def read_again(run: Run) -> Run:
         OSError: the repository cannot be read.
     """
     settings, installation = run.settings, run.installation
-    models, config = _read(settings)
+    selection, config = _read(settings)
+    selection, config = _usable(installation, selection, config)
+    for name, before in run.selection.killers.items():
+        if name in selection.models and mark(selection.models[name]) == before:
+            selection = selection.without_killer(name, run.selection.refused[name])
+    selection.check()
+    models = tuple(selection.models.values())
     return replace(
         run,
-        models={model.name: model for model in models},
+        selection=selection,
         shm=_shm_plan(settings, installation, run.native, models),
         message_bytes=_message_bytes(settings, models),
-        config=_usable_config(installation, models, config),
+        config=config,
+        later=_callers(models) | (run.unwarmed & {model.name for model in models}),
+        one_by_one=False,
     )
 
 
-def _read(settings: Settings) -> tuple[tuple[ServedModel, ...], str]:
+def _read(settings: Settings) -> tuple[Selection, str]:
     """The models to serve, and the name of their configurations for the cores there are."""
     own = cores()
     usual = config_for(settings.repository, own, cores_within(own))
     config = str(settings.triton_flags.get(CONFIG_FLAG, usual))
-    models = read_models(settings.repository, settings.models, config)
+    refused: dict[str, ServerStartError] = {}
+    models = read_models(settings.repository, settings.models, config, refused)
+    return select(models, refused, settings.models, settings.require), config
+
+
+def _usable(
+    installation: ServerInstallation, selection: Selection, config: str
+) -> tuple[Selection, str]:
+    """What this kind of server can serve, and the name of the configurations as it may be told it; empty where it must
+    not be."""
+    if not installation.native:
+        return selection, config
+    for model in tuple(selection.models.values()):
+        try:
+            check_unpadded([model])
+        except ServerStartError as error:
+            selection = selection.without(model.name, error)
+    selection.check()
+    models = selection.models.values()
+    named = any(config_file(model.folder, config).stem == config for model in models)
+    return selection, config if named else ""
+
+
+def _with_room(
+    settings: Settings, installation: ServerInstallation, native: Collection[NativeBackend], selection: Selection
+) -> tuple[Selection, shm.ShmPlan]:  # fmt: skip
+    """Without the models that need more shared memory than there is, each by itself."""
+    needs = _shm_plan(settings, installation, native, tuple(selection.models.values())).models
+    for need in needs:
+        try:
+            alone = shm.ShmPlan((need,), need.bytes_each, need.stubs * need.bytes_each)
+            shm.check_room(alone, settings.shared_memory)
+        except ServerStartError as error:
+            selection = selection.without(need.model, error)
+    selection.check()
+    wanted = _shm_plan(settings, installation, native, tuple(selection.models.values()))
+    shm.check_room(wanted, settings.shared_memory)
+    return selection, wanted
+
+
+def _callers(models: Sequence[ServedModel]) -> frozenset[str]:
+    """The Python models that call others, and what is made of them: Triton loads all at the same time, and these need
+    the others when they are warmed up."""
+    found: set[str] = set()
     for model in models:
-        check_files(model)
-    return models, config
-
-
-def _usable_config(
-    installation: ServerInstallation, models: Sequence[ServedModel], config: str
-) -> str:
-    """The name of the configurations as this server may be told it; empty where it must not be."""
-    if installation.native:
-        check_unpadded(models)
-        if not any(config_file(model.folder, config).stem == config for model in models):
-            return ""
-    return config
+        if model.calls or found & set(model.parts):
+            found.add(model.name)
+    return frozenset(found)
 
 
 def _shm_plan(
@@ -194,6 +251,7 @@ def _announce(
 def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     """Start the process."""
     models = tuple(run.models.values())
+    first = tuple(model for model in models if model.name not in run.later)
     guard = run.installation.guard
     environment = run.installation.environment()
     process = Launch(
@@ -206,7 +264,9 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
             run.shm,
             run.native,
             run.config,
-        ),
+            [model.name for model in first],
+        )
+        + (["--model-load-thread-count=1"] if run.one_by_one else []),
         env=environment | thread_variables(cores(), environment),
         cwd=str(run.folder),
         key=run.key,

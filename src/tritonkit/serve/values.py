@@ -16,6 +16,9 @@ __all__ = ["Backend", "Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"
 Backend = Literal["auto", "native", "python"]
 
 EventKind = Literal[
+    "not_served",  # a model that cannot be served, and why; the others are
+    "loading",  # what is loaded so far, where that takes long
+    "warm_failed",  # a model's first request failed, and why; it is served all the same
     "preparing",  # before the process starts: what will be served, and by which server
     "stand_in",  # native backends are not there or cannot be used, and why: Python stand-ins serve
     "starting",  # the process runs and loads the models
@@ -64,6 +67,7 @@ class Endpoint:
         pid: of the tritonserver process; another one after a restart.
         log: the file with everything it and its models print; it stays after the end.
         models: the names it serves, those that an ensemble needs included.
+        failed: model -> why it is not served.
         ready_s: seconds from the call until every model had answered.
         version: Triton's own version.
         admin_key: what `Client(..., admin_key=)` needs to load models, to run code therefore; it is
@@ -79,6 +83,7 @@ class Endpoint:
     ready_s: float
     version: str
     admin_key: str = field(default="", repr=False)
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -88,6 +93,8 @@ class Settings:
     Args:
         repository: the model repository.
         models: names to serve, with what their ensembles need; all by default.
+        require: the models without which the server is not to run, or "all" of them; by default it runs as long as
+            one of those in `models` is served.
         grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
         host: the address to listen on; the default is reachable from this machine alone.
         ready_timeout_s: from the start of the process until every model has answered once.
@@ -121,6 +128,7 @@ class Settings:
     repository: Path
     _: KW_ONLY
     models: Sequence[str] | None = None
+    require: Sequence[str] = ()
     grpc_port: int = Ports.grpc
     http_port: int = Ports.http
     metrics_port: int = Ports.metrics

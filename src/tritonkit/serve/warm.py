@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.datatypes import BY_CONFIG
@@ -15,30 +16,51 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["NoSample", "warm_request"]
+__all__ = ["WARMUP", "NoSample", "Sample", "warm_request"]
+
+
+WARMUP = "tritonkit.warmup"
+"""A parameter of the configuration; `off`: the model is sent no request of ours at all."""
 
 
 class NoSample(Exception):
-    """A model whose BYTES input has no warm-up sample: what it accepts cannot be guessed."""
+    """A model to which no request is made up: what it accepts cannot be guessed, or it wants none."""
 
 
-def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: int) -> Any:
+@dataclass(frozen=True)
+class Sample:
+    """A first request, and whether any of its inputs is made up: then the model may rightly refuse it."""
+
+    request: Any
+    made_up: bool
+
+
+def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: int) -> Sample:
     """The protocol's `ModelInferRequest` of batch 1: out of `model_warmup`, else zeros with open axes 1.
 
-    An ensemble may not have a warm-up of its own: its inputs are those of the steps that take them.
+    An ensemble may not have a warm-up of its own: its inputs are those of the steps that take them. An optional input
+    without a sample is left out.
 
     Args:
         number: tells sequences apart, and is not 0.
 
     Raises:
-        NoSample: a BYTES input without a sample.
+        NoSample: a BYTES input without a sample, a Python model that has no `model_warmup`, or one that wants none.
     """
+    if _is_off(model, models):
+        raise NoSample("model_warmup is off")
     request = schema().ModelInferRequest(model_name=model.name, id="tritonkit-warm")
     batch = (1,) if model.config.max_batch_size > 0 else ()
+    made_up = False
     for tensor in model.config.input:
         owner, sample = _sample(model, tensor.name, models)
         if sample is None and tensor.optional:
             continue
+        if sample is None and owner.backend == "python":
+            raise NoSample(
+                f"{owner.name} is Python of its own without model_warmup: it is sent nothing made up"
+            )
+        made_up |= sample is None
         dims = (
             tuple(sample.dims)
             if sample is not None
@@ -51,23 +73,34 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
         request.parameters["sequence_id"].int64_param = number
         request.parameters["sequence_start"].bool_param = True
         request.parameters["sequence_end"].bool_param = True
-    return request
+    return Sample(request, made_up)
+
+
+def _is_off(model: ServedModel, models: Mapping[str, ServedModel]) -> bool:
+    """Whether a model, or a part of it, wants no request of ours."""
+    if WARMUP in model.config.parameters:
+        return bool(model.config.parameters[WARMUP].string_value == "off")
+    return any(_is_off(models[part], models) for part in model.parts if part in models)
 
 
 def _sample(
     model: ServedModel, name: str, models: Mapping[str, ServedModel]
 ) -> tuple[ServedModel, Any]:
-    """The warm-up entry for an input, and the model that has it."""
+    """The warm-up entry for an input, and the model that has it; without one, the model that takes the input, one of
+    Python before others."""
+    takers = [model] if not model.parts else []
     for step in model.config.ensemble_scheduling.step:
         for key, value in step.input_map.items():
             if value == name and step.model_name in models:
                 owner, sample = _sample(models[step.model_name], key, models)
                 if sample is not None:
                     return owner, sample
+                takers.append(owner)
     for warmup in model.config.model_warmup[:1]:
         if name in warmup.inputs:
             return model, warmup.inputs[name]
-    return model, None
+    takers.sort(key=lambda taker: taker.backend != "python")
+    return (takers or [model])[0], None
 
 
 def _raw(model: ServedModel, name: str, dtype: str, dims: tuple[int, ...], sample: Any) -> bytes:

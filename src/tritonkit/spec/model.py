@@ -79,6 +79,8 @@ class Network(Strict):
     """A model.py for Triton's Python backend, served as it is."""
     files: tuple[FileReference, ...] = ()
     """More files for the version folder of a python model."""
+    calls: tuple[ModelName, ...] | None = None
+    """Models that a python model calls while it answers (BLS): loaded before it, and with it."""
     llm: LanguageModel | None = None
     """A causal language model; its inputs and outputs are always the same (docs/llm.md)."""
     inputs: dict[str, Tensor] = {}
@@ -103,6 +105,8 @@ class Network(Strict):
             raise ValueError("both train and weights are given; wanted one")
         if not self.onnx and not self.llm and not self.inputs:
             raise ValueError(f"{sources[0]} needs inputs: names, dtypes and shapes")
+        if self.calls is not None and not self.python:
+            raise ValueError("calls belongs to python: no other network calls models")
         if self.python and not self.outputs:
             raise ValueError("python needs outputs: names, dtypes and shapes")
         if self.torch and not self.outputs:
@@ -188,6 +192,8 @@ class PipelineStep(Strict):
     """Step input -> pipeline tensor, where the names differ."""
     outputs: dict[str, str] = {}
     """Step output -> pipeline tensor, where the names differ."""
+    calls: tuple[ModelName, ...] | None = None
+    """Models that the step's Python calls while it answers (BLS): loaded before it, and with it."""
     serving: Serving = Serving()
 
 
@@ -240,6 +246,14 @@ class ModelFile(Strict):
             "optimize.teacher.train": teacher.train if teacher else None,
         }
         return {field: hook for field, hook in hooks.items() if hook is not None}
+
+    @model_validator(mode="after")
+    def _calls_others(self) -> Self:
+        steps = [part for part in self.pipeline if isinstance(part, PipelineStep)]
+        for calls in (self.network.calls, *(part.calls for part in steps)):
+            if calls and self.name in calls:
+                raise ValueError(f"calls has {self.name!r}, the model itself; wanted other models")
+        return self
 
     @model_validator(mode="after")
     def _network_once(self) -> Self:

@@ -36,7 +36,8 @@ class RunningReplica:
         self._state: State = "starting"
         self.error: BaseException | None = None
         self._server = Server(
-            repository or settings.repository, models=models or settings.models, root=settings.root, grpc_port=0,
+            repository or settings.repository, models=models or settings.models,
+            require=tuple(models) if models else settings.require, root=settings.root, grpc_port=0,
             http=True, http_port=0, metrics_port=0, drain_timeout_s=settings.drain_s, restarts=restarts,
             on_event=self._hear,
         )  # fmt: skip

@@ -50,6 +50,7 @@ class StackSettings:
         root: the project.
         repository: the models.
         models: names to serve; all by default.
+        require: those without which no replica is to run, or "all".
         replicas: how many servers.
         gateway: the folder of the gateway's spec, keys and certificates.
         prometheus, redis: whether they are started where they are installed.
@@ -66,6 +67,7 @@ class StackSettings:
     repository: Path
     _: KW_ONLY
     models: Sequence[str] | None = None
+    require: Sequence[str] = ()
     replicas: int = 2
     gateway: Path = Path("deploy/gateway")
     prometheus: bool = True

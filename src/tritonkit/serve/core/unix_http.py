@@ -63,9 +63,14 @@ class Admin:
         """Triton's version."""
         return str(json.loads(self._checked("GET", "/v2"))["version"])
 
-    def load(self, model: str) -> None:
-        """Load a model's newest versions; returns when they are ready."""
-        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load")
+    def load(self, model: str, config: str = "") -> None:
+        """Load a model's newest versions; returns when they are ready.
+
+        Args:
+            config: a configuration as JSON, in place of the one in the model's folder, for this load.
+        """
+        body = json.dumps({"parameters": {"config": config}}) if config else ""
+        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load", body)
 
     def unload(self, model: str) -> None:
         """Take no new requests for a model; those it has are answered (see `index` until then)."""
@@ -81,16 +86,16 @@ class Admin:
         answer = json.loads(self._checked("POST", "/v2/repository/index"))
         return [entry for entry in answer if isinstance(entry, dict)]
 
-    def _checked(self, method: str, path: str) -> bytes:
-        status, answer = self._status(method, path)
+    def _checked(self, method: str, path: str, body: str = "") -> bytes:
+        status, answer = self._status(method, path, body)
         if status != http.client.OK:
             raise http.client.HTTPException(_reason(answer) or f"{path}: status {status}")
         return answer
 
-    def _status(self, method: str, path: str) -> tuple[int, bytes]:
+    def _status(self, method: str, path: str, body: str = "") -> tuple[int, bytes]:
         connection = UnixConnection(self._folder, HTTP_SOCKET, self._timeout_s)
         try:
-            connection.request(method, path, headers={HEADER: self._key})
+            connection.request(method, path, body or None, headers={HEADER: self._key})
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

@@ -1,0 +1,37 @@
+"""Which other models of the repository a Python model calls while it answers (Triton's BLS).
+
+Triton does not know: it loads no model for the sake of another's Python. The spec says it (`network.calls`, in the
+configuration the parameter `tritonkit.calls`); of a model that does not, its file is read for names written out there.
+Nothing of it is run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+__all__ = ["CALLS", "called_by"]
+
+CALLS = "tritonkit.calls"
+"""A parameter of the configuration: names with spaces between; empty: it calls none."""
+
+
+def called_by(
+    folder: Path, config: Any, versions: Sequence[int], known: Collection[str]
+) -> tuple[str, ...]:
+    """The models that a model of the Python backend calls: those that its configuration names, else those of the
+    repository that its file names."""
+    if config.backend != "python":
+        return ()
+    if CALLS in config.parameters:
+        return tuple(str(config.parameters[CALLS].string_value).split())
+    from tritonkit.spec.calls import written_calls
+
+    names: set[str] = set()
+    for version in versions:
+        file = folder / str(version) / (config.default_model_filename or "model.py")
+        names |= written_calls(file).names
+    return tuple(sorted(names & set(known) - {folder.name}))

@@ -1,0 +1,113 @@
+"""Which models of a repository a server can do without: one that cannot be served keeps no other from being served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ServerStartError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tritonkit.serve.repository import ServedModel
+
+__all__ = ["ALL", "Selection", "mark", "select"]
+
+ALL = "all"
+"""In `Settings.require`: every model."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The models that a server is to serve, and those that it does without.
+
+    Args:
+        models: those to load, each after what it calls.
+        refused: model -> why it is not even loaded.
+        roots: what callers want: the named models, or all that no other one calls.
+        required: the models without which the server is not to run.
+        killers: model -> `mark` of it when it ended the server.
+    """
+
+    models: Mapping[str, ServedModel]
+    refused: Mapping[str, ServerStartError]
+    roots: tuple[str, ...]
+    required: frozenset[str]
+    killers: Mapping[str, bytes] = field(default_factory=dict)
+
+    def without(self, name: str, error: ServerStartError) -> Selection:
+        """The same without a model and those that call it."""
+        gone = {name: error}
+        for model in self.models.values():
+            for part in model.needs:
+                if part in gone and model.name not in gone and part in model.relies_on:
+                    gone[model.name] = _cannot(model.name, part)
+        left = {name: model for name, model in self.models.items() if name not in gone}
+        return replace(self, models=left, refused={**self.refused, **gone})
+
+    def without_killer(self, name: str, error: ServerStartError) -> Selection:
+        """The same without a model that ended the server, for as long as it is not changed."""
+        killers = {**self.killers, name: mark(self.models[name])}
+        return replace(self.without(name, error), killers=killers)
+
+    def lacks(self, failed: Mapping[str, object]) -> list[str]:
+        """Of the failed models, those that the server must not run without; empty where it may go on."""
+        if missing := [name for name in failed if name in self.required]:
+            return missing
+        return list(failed) if failed and set(self.roots) <= set(failed) else []
+
+    def check(self) -> None:
+        """Refuse to start without what is refused.
+
+        Raises:
+            ServerStartError: the reason of the first model that the server must not run without.
+        """
+        if missing := self.lacks(self.refused):
+            raise self.refused[missing[0]]
+
+
+def select(
+    models: Sequence[ServedModel], refused: Mapping[str, ServerStartError],
+    named: Sequence[str] | None, require: Sequence[str],
+) -> Selection:  # fmt: skip
+    """The selection of a start.
+
+    Args:
+        models: those that can be read; `refused`: the others.
+        named: the models that the settings name; None for all.
+        require: names, or `ALL`.
+
+    Raises:
+        UsageError: `require` names a model that is not to be served.
+    """
+    known = [*(model.name for model in models), *refused]
+    called = {part for model in models for part in model.needs if part != model.name}
+    for name in require:
+        if name not in known and name != ALL:
+            raise UsageError(
+                f"--require {name}", found="a model that is not to be served",
+                wanted=f"one of {', '.join(sorted(known))}, or {ALL}",
+            )  # fmt: skip
+    roots = tuple(named) if named is not None else tuple(n for n in known if n not in called)
+    required = set(known if ALL in require else require)
+    for model in reversed(models):  # each stands after those it calls
+        required.update(model.relies_on if model.name in required else ())
+    return Selection(
+        {model.name: model for model in models},
+        dict(refused),
+        roots or tuple(known),
+        frozenset(required),
+    )
+
+
+def mark(model: ServedModel) -> bytes:
+    """What tells a model from the same one after it was changed."""
+    config: bytes = model.config.SerializeToString(deterministic=True)
+    return config + repr(model.versions).encode()
+
+
+def _cannot(name: str, part: str) -> ServerStartError:
+    return ServerStartError(
+        f"model {name}", found=f"it calls {part}, which cannot be served", wanted=f"{part}"
+    )
