@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tritonkit.export import BuildCache
 from tritonkit.optimize import build, plan
 from tritonkit.scaffold import new_from_onnx, new_from_torch, parse_input
 from tritonkit.spec import load
+from tritonkit.spec.contents import build_python
 
 
 def test_an_onnx_folder_builds(root: Path, tmp_path: Path) -> None:
@@ -194,3 +196,28 @@ def test_weights_that_a_build_would_refuse_are_refused_now(
         new_from_torch(root, "net", "net:build", ["x=FP32:4"], weights, tmp_path)
     assert caught.value.where.startswith("--weights")
     assert not list((root / "models").iterdir())
+
+
+@pytest.mark.parametrize("factory", ["net:build", "pkg.net:build"])
+def test_what_the_python_file_imports_from_its_folder_is_copied_too(
+    root: Path, tmp_path: Path, factory: str
+) -> None:
+    """Modules and whole packages, also those that import each other relatively; and only those."""
+    relative = factory.startswith("pkg")
+    (tmp_path / "pkg").mkdir()
+    base = "from .part import OUT" if relative else "from pkg.part import OUT"
+    code = f"import torch\nfrom sizes import IN\n{base}\ndef build(): return torch.nn.Linear(IN, OUT)\n"
+    (tmp_path / "pkg" / "net.py" if relative else tmp_path / "net.py").write_text(code)
+    (tmp_path / "sizes.py").write_text("from more import IN\n")
+    (tmp_path / "more.py").write_text("IN = 4\n")
+    (tmp_path / "other.py").write_text("raise RuntimeError\n")
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "part.py").write_text("OUT = 3\n")
+    folder = new_from_torch(root, "net", factory, ["x=FP32:4"], None, tmp_path)
+    files = {str(file.relative_to(folder)) for file in folder.rglob("*.py")}
+    own = {"network.py", "pkg/net.py"} if relative else {"net.py"}
+    assert files == {"sizes.py", "more.py", "pkg/__init__.py", "pkg/part.py", *own}
+    spec = load(folder, root)
+    assert spec.model.network.outputs["output_0"].shape == (3,)
+    assert set(build_python(spec)) == files
+    assert not {"pkg", "pkg.part", "sizes", "more"} & set(sys.modules)

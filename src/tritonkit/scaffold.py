@@ -24,6 +24,7 @@ from tritonkit.export.describe import network_comments, other_comments
 from tritonkit.export.external_data import copy_file, data_files, flat_names, relocate
 from tritonkit.export.made_up import make_up
 from tritonkit.export.onnx_file import check_file, read_signature, tensors
+from tritonkit.export.siblings import imports_relatively, package_code, sibling_code
 from tritonkit.export.torch_module import load_weights, make_module, run_outputs
 from tritonkit.extras import need
 from tritonkit.render.language import token_bytes
@@ -45,14 +46,14 @@ _SEQUENCES = 8
 _MIB = 1 << 20
 _CACHE_STEP = 64 * _MIB
 
-_DTYPE_NAMES = {name: dtype for dtype, name in NUMPY_DTYPES.items()}
+_DTYPE_NAMES = {name: dtype for dtype, name in NUMPY_DTYPES.items()} | {"bfloat16": "BF16"}
 
 
 def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
     """`pixels=FP32:3,224,224` or `ids=INT64:length(2-256)`: name, tensor without the batch axis,
     and the free axes it names."""
     match = _INPUT.fullmatch(text)
-    if match is None or match["dtype"] not in NUMPY_DTYPES:
+    if match is None or match["dtype"] not in _DTYPE_NAMES.values():
         raise UsageError(
             f"--input {text}",
             found="it cannot be read",
@@ -160,15 +161,19 @@ def new_from_torch(
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with _as_usage_error(f"--torch {factory}"):
-                network["outputs"] = _probe(Path(scratch), name, hook, code, tensors, axes, weights)
+                network["outputs"], left_out = _probe(
+                    Path(scratch), name, hook, code, tensors, axes, weights
+                )
         except TritonkitError as error:
             if error.where.startswith("--weights"):
                 raise
             error.where = f"--torch {factory}"  # the scratch folder is gone when this is read
-            error.todo = "correct --input, or the Python of the network"
+            if "wrapper" not in error.todo:
+                error.todo = "correct --input, or the Python of the network"
             raise
     described = [TensorInfo.of(n, t) for n, t in tensors.items()]
-    comments = ((), other_comments(described, batched=True))
+    notes = [f"# {text}" for text in left_out]
+    comments = ((), [*notes, *other_comments(described, batched=True)])
     return _write(root, name, {"network": network}, files, code, comments)
 
 
@@ -208,7 +213,7 @@ def _refuse_taken(root: Path, name: str) -> None:
 
 
 def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
-    """The hook for model.yaml, and the Python file behind it."""
+    """The hook for model.yaml, and the Python behind it: the file, and what it imports from its folder."""
     module, separator, function = factory.partition(":")
     if not separator or not function.isidentifier():
         raise UsageError(
@@ -224,7 +229,15 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
                 found=f"{file.name} cannot be imported under that name",
                 wanted="a file named with letters, digits and _",
             )
-        return f"{file.stem}:{function}", {file.name: file.read_bytes()}
+        if imports_relatively(file):
+            package = here / module.partition(".")[0]
+            return f"network:{function}", {
+                **_shim(module, function),
+                **package_code(package),
+                **sibling_code(file, (here,)),
+            }
+        siblings = sibling_code(file, (file.parent, here))
+        return f"{file.stem}:{function}", {**siblings, file.name: file.read_bytes()}
     try:
         known = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -235,17 +248,23 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
             found=f"no file {file} and no installed module {module}",
             todo="name a file here or an installed module",
         )
+    return f"network:{function}", _shim(module, function)
+
+
+def _shim(module: str, function: str) -> dict[str, bytes]:
     text = f'"""The network of {module}."""\n\nfrom {module} import {function}\n\n__all__ = ["{function}"]\n'
-    return f"network:{function}", {"network.py": text.encode()}
+    return {"network.py": text.encode()}
 
 
 def _probe(
     folder: Path, name: str, hook: str, code: Mapping[str, bytes],
     inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis], weights: Path | None,
-) -> dict[str, Any]:  # fmt: skip
-    """Outputs of the network as a spec writes them, by running it at two sizes of each free axis."""
+) -> tuple[dict[str, Any], tuple[str, ...]]:  # fmt: skip
+    """Outputs of the network as a spec writes them, by running it at two sizes of each free axis; and what of them
+    is no tensor."""
     need("torch", "build")
     for file, text in code.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(text)
     network = Network(
         torch=hook,
@@ -258,31 +277,34 @@ def _probe(
     module = make_module(spec, str(network.torch), "network.torch").eval()
     if weights is not None:  # refused now rather than by the build
         load_weights(module, weights, f"--weights {weights}")
-    small = run_outputs(spec, module, make_up(spec, signature, 2, largest=False))
+    small = run_outputs(spec, module, make_up(spec, signature, 2, largest=False)).tensors
     batch = make_up(spec, signature, 2, largest=True)
-    large = run_outputs(spec, module, batch)
+    found = run_outputs(spec, module, batch)
+    large = found.tensors
     sizes: dict[int, set[str]] = {}
     for tensor_name, tensor in inputs.items():
         for size, axis in zip(batch[tensor_name].shape[1:], tensor.shape, strict=True):
             if isinstance(axis, str):
                 sizes.setdefault(size, set()).add(axis)
-    if [a.ndim for a in small] != [a.ndim for a in large]:
+    if [(n, t.ndim) for n, t in small.items()] != [(n, t.ndim) for n, t in large.items()]:
         raise BuildError(
             "",
             found="the number of outputs or of their axes depends on the sizes of the input",
             wanted="the same outputs for every input",
         )
-    return {
-        f"output_{index}": _output(first, second, sizes)
-        for index, (first, second) in enumerate(zip(small, large, strict=True))
+    outputs = {
+        f"{name}_out" if name in inputs else name: _output(small[name], large[name], sizes)
+        for name in large
     }
+    return outputs, found.left_out
 
 
 def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, Any]:
     """An output as a spec writes it; an axis that grew has the name of the one input axis of its size."""
-    if str(large.dtype) not in _DTYPE_NAMES:
+    dtype = str(large.dtype).removeprefix("torch.")
+    if dtype not in _DTYPE_NAMES:
         raise BuildError(
-            "", found=f"an output of {large.dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}"
+            "", found=f"an output of {dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}"
         )
     shape: list[int | str] = []
     for first, second in zip(small.shape[1:], large.shape[1:], strict=True):
@@ -290,7 +312,7 @@ def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, 
         shape.append(
             int(second) if first == second else next(iter(names)) if len(names) == 1 else -1
         )
-    return {"dtype": _DTYPE_NAMES[str(large.dtype)], "shape": shape}
+    return {"dtype": _DTYPE_NAMES[dtype], "shape": shape}
 
 
 def _write(
@@ -307,6 +329,7 @@ def _write(
         staged.mkdir(parents=True)
         (staged / "model.yaml").write_text(text, encoding="utf-8")
         for file, content in (code or {}).items():
+            (staged / file).parent.mkdir(parents=True, exist_ok=True)
             (staged / file).write_bytes(content)
         for file, source in files.items():
             (staged / file).parent.mkdir(exist_ok=True)

@@ -19,6 +19,7 @@ from tritonkit.export.onnx_file import check_file, open_session, run_session
 from tritonkit.optimize import build, plan
 
 X, Y = ("x", FLOAT, ["N", 4]), ("y", FLOAT, ["N", 4])
+BF16 = TensorProto.BFLOAT16
 RELU = [node("Relu", ["x"], ["y"])]
 MAPS = helper.make_sequence_type_proto(
     helper.make_map_type_proto(INT64, helper.make_tensor_type_proto(FLOAT, []))
@@ -57,6 +58,10 @@ CUT = onnx_bytes(RELU, [X], [Y])[:40]
             onnx_bytes([node("Mine", ["x"], ["y"], domain="my.ops")], [X], [Y], domains=["my.ops"]),
             "the custom operator my.ops.Mine", "register_custom_ops_library",
         ),
+        (
+            onnx_bytes([node("Mul", ["x", "x"], ["y"])], [("x", BF16, ["N"])], [("y", BF16, ["N"])], opset=18),
+            "Could not find an implementation for Mul", "compute in float32",
+        ),
         (CUT, "not a whole ONNX file", "truncated download"),
         (b"", "not a whole ONNX file", "truncated download"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "a pointer of Git LFS", "git lfs pull"),
@@ -72,7 +77,7 @@ def test_a_file_is_named_as_what_it_is(
     file = tmp_path / "m.onnx"
     file.write_bytes(content)
     with pytest.raises(BuildError) as caught:
-        check_file(file, "--onnx")
+        _ = check_file(file, "--onnx"), open_session(file, "--onnx")
     assert found in caught.value.found
     assert todo in caught.value.todo
     assert ("truncated" in caught.value.todo) == (todo == "truncated download")

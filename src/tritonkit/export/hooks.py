@@ -75,8 +75,10 @@ def _siblings_importable(folder: Path) -> Iterator[None]:
     """
     path, before = list(sys.path), dict(sys.modules)
     sys.path.insert(0, str(folder))
-    for name in {file.stem for file in folder.glob("*.py")}:
-        sys.modules.pop(name, None)
+    own = {file.stem for file in folder.glob("*.py")}
+    own |= {package.parent.name for package in folder.glob("*/*.py")}
+    for name in [name for name in sys.modules if name.partition(".")[0] in own]:
+        del sys.modules[name]
     try:
         yield
     finally:
@@ -89,4 +91,4 @@ def _siblings_importable(folder: Path) -> Iterator[None]:
 
 def _is_inside(module: Any, folder: Path) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and Path(file).parent == folder
+    return file is not None and Path(file).is_relative_to(folder)

@@ -26,7 +26,7 @@ from tritonkit.export.onnx_file import (
 from tritonkit.export.probe import advise, find_hints
 from tritonkit.export.quality import Reference
 from tritonkit.export.samples import Batch, batches, first_items, hook_calibration, hook_training
-from tritonkit.export.torch_module import load_teacher, load_trained
+from tritonkit.export.torch_module import as_plain, load_teacher, load_trained
 from tritonkit.export.weights import WeightCache
 from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
@@ -60,6 +60,8 @@ class Job:
         self._weights = weights
         self.notes: tuple[str, ...] = ()
         """Notes of the transform."""
+        self.left_out: tuple[str, ...] = ()
+        """Outputs of the PyTorch module that are no tensors, each with a reason."""
         self._base = base
         self._transform = transform
 
@@ -120,7 +122,16 @@ class Job:
         self._need_torch()
         if self._transform is not None:
             return copy.deepcopy(self._transformed_module)
-        return load_trained(self.spec, self._weights, self.say)
+        return self._plain(load_trained(self.spec, self._weights, self.say))
+
+    def _plain(self, module: Any) -> Any:
+        """The module with tensors alone as inputs and outputs, and a note of what that leaves out."""
+        with self.advised():
+            plain, notes = as_plain(
+                self.spec, module, first_items(self.samples[:1], 2, self.batched)[0]
+            )
+        self.left_out = notes
+        return plain
 
     @cached_property
     def _transformed_module(self) -> Any:
@@ -132,7 +143,7 @@ class Job:
         """The module that smaller ones are made from: `optimize.teacher`, else the network itself."""
         self._need_torch()
         if self.spec.model.optimize.teacher is None:
-            return load_trained(self.spec, self._weights, self.say)
+            return self._plain(load_trained(self.spec, self._weights, self.say))
         return load_teacher(self.spec, self._weights, self.say)
 
     @cached_property

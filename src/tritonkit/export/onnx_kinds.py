@@ -125,6 +125,13 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
             todo="export without it; or serve the file from Python (network: {python: server.py, files: [...]}),"
             " where SessionOptions.register_custom_ops_library loads its library",
         )
+    if missing := re.search(r"Could not find an implementation for (\w+)\(\d+\)", reason):
+        return BuildError(
+            where,
+            found=f"{engine} refuses {name}: {_own_words(reason)}",
+            wanted=f"operators that it has on the CPU: it has {missing[1]}, but not for the type of these tensors",
+            todo="compute in float32: export from a float32 network, or cast BF16 and FP16 values inside of it",
+        )
     return BuildError(where, found=f"ONNX Runtime refuses {name}: {_own_words(reason)}")
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors, load_hook
 from tritonkit.export.samples import Batch
+from tritonkit.export.torch_values import (
+    Found,
+    adapted,
+    flatten,
+    keywords_of,
+    wants_other_values,
+    wrapper_text,
+)
 from tritonkit.export.weights import WeightCache
 from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
@@ -18,6 +27,7 @@ from tritonkit.text import first_line
 
 __all__ = [
     "SEED",
+    "as_plain",
     "load_teacher",
     "load_trained",
     "load_weights",
@@ -25,6 +35,7 @@ __all__ = [
     "outputs_of",
     "run_module",
     "run_outputs",
+    "to_array",
     "to_tensors",
 ]
 
@@ -68,12 +79,14 @@ def make_module(spec: Spec, hook: str, field: str) -> Any:
 def _check_order(spec: Spec, module: Any, where: str) -> None:
     """Refuse inputs named like forward's parameters in another order: positions count, and two tensors of one
     shape would be taken for each other without a word."""
+    inputs = list(spec.model.network.inputs)
+    if keywords_of(module, inputs):
+        return
     try:
         found = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):  # compiled: no names are known
         return
     parameters = [each.name for each in found if each.kind is each.POSITIONAL_OR_KEYWORD]
-    inputs = list(spec.model.network.inputs)
     for place, name in enumerate(inputs):
         if name in parameters and parameters.index(name) != place:
             raise BuildError(
@@ -102,44 +115,83 @@ def _trained(
 
 def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
     """Outputs of the module for one batch, under the names the spec gives them."""
-    names = list(spec.model.network.outputs)
-    results = run_outputs(spec, module, batch)
+    names, found = list(spec.model.network.outputs), run_outputs(spec, module, batch)
+    results = {name: found.tensors[name] for name in found.chosen(names)}
     if len(results) != len(names):
         raise BuildError(
             f"{spec.file} network.outputs",
-            found=f"{len(names)} names for {len(results)} outputs of the module",
-            wanted="one name per output, in the order the module returns them",
+            found=f"{len(names)} names for {len(results)} outputs of the module: {', '.join(results)}",
+            wanted="the names of outputs of the module, or one for each, in the order it returns them",
         )
-    return dict(zip(names, results, strict=True))
+    return dict(zip(names, map(to_array, results.values()), strict=True))
 
 
-def run_outputs(spec: Spec, module: Any, batch: Batch) -> list[Any]:
-    """Outputs of the module as arrays, in its order."""
-    torch, tensors = need("torch", "build"), to_tensors(spec, batch)
-    with hook_errors(spec, "network.torch", "running the module on the samples"), torch.no_grad():
-        results = outputs_of(module, tensors)
-    if other := [result for result in results if not isinstance(result, torch.Tensor)]:
+def run_outputs(spec: Spec, module: Any, batch: Batch) -> Found:
+    """The tensors that the module gives, by its own names for them, and what is no tensor."""
+    torch, inputs = need("torch", "build"), list(spec.model.network.inputs)
+    tensors = to_tensors(spec, batch)
+    with _running(spec, module), torch.no_grad():
+        if keywords_of(module, inputs):
+            found = flatten(module(**dict(zip(inputs, tensors, strict=True))))
+        else:
+            found = flatten(module(*tensors))
+    if not found.tensors:
         raise BuildError(
             f"{spec.file} network.torch",
-            found=f"the module returned a {type(other[0]).__name__} among its outputs",
-            wanted="a tensor, or a tuple, list or dict of tensors",
+            found="the module returned no tensor" + "".join(f"; {text}" for text in found.left_out),
+            wanted="tensors: alone, or in tuples, lists, dictionaries or dataclasses",
         )
-    # numpy has no bfloat16; float32 holds each of its values.
-    return [(r.float() if r.dtype == torch.bfloat16 else r).numpy() for r in results]
+    return found
+
+
+@contextmanager
+def _running(spec: Spec, module: Any) -> Iterator[None]:
+    """Errors of a module that is run; with a wrapper where its forward takes other values than the spec's tensors."""
+    network = spec.model.network
+    try:
+        with hook_errors(spec, "network.torch", "running the module on the samples"):
+            yield
+    except BuildError as error:
+        inputs = list(network.inputs)
+        if wants_other_values(module, inputs):
+            factory = (network.torch or "").partition(":")[2]
+            error.wanted = "a module that takes tensors alone, in the order of network.inputs or by their names"
+            error.todo = "write a wrapper as below, and name it: torch: network:wrapped"
+            error.details = f"{wrapper_text(module, inputs, factory)}\n\n{error.details}"
+        raise
+
+
+def to_array(tensor: Any) -> Any:
+    """The tensor as numpy's array; of BF16, which numpy has not, as float32, which holds each of its values."""
+    torch = need("torch", "build")
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
 
 
 def to_tensors(spec: Spec, batch: Batch) -> tuple[Any, ...]:
     """The module's positional arguments: the spec's inputs, in their order."""
     torch = need("torch", "build")
-    return tuple(torch.from_numpy(batch[name]) for name in spec.model.network.inputs)
+    return tuple(
+        torch.from_numpy(batch[name]).to(torch.bfloat16)
+        if tensor.dtype == "BF16"
+        else torch.from_numpy(batch[name])
+        for name, tensor in spec.model.network.inputs.items()
+    )
 
 
 def outputs_of(module: Callable[..., Any], inputs: Iterable[Any]) -> list[Any]:
-    """The module's outputs as a list, in its order."""
-    found = module(*inputs)
-    if isinstance(found, dict):
-        return list(found.values())
-    return list(found) if isinstance(found, tuple | list) else [found]
+    """The module's tensors as a list, in its order."""
+    return list(flatten(module(*inputs)).tensors.values())
+
+
+def as_plain(spec: Spec, module: Any, batch: Batch) -> tuple[Any, tuple[str, ...]]:
+    """The module, or one around it that takes and gives plain tensors in the spec's order; and what is left out.
+
+    It is run on the batch once.
+    """
+    network = spec.model.network
+    names = list(network.inputs), list(network.outputs)
+    with _running(spec, module):
+        return adapted(module, *names, to_tensors(spec, batch))
 
 
 def seed_all(torch: Any) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "build_python",
     "imported_modules",
     "list_files",
+    "package_files",
     "python_uses",
 ]
 
@@ -151,10 +152,24 @@ def _imported(spec: Spec, uses: list[PythonUse]) -> dict[str, tuple[str, str]]:
             continue
         seen.add(importer)
         for module in sorted(imported_modules(spec.folder / importer)):
-            if (spec.folder / f"{module}.py").is_file():
-                found.setdefault(f"{module}.py", (when, importer))
-                left.insert(0, (f"{module}.py", when))
+            files = [f"{module}.py"] if (spec.folder / f"{module}.py").is_file() else []
+            files = files or [f"{module}/{path}" for path in package_files(spec.folder / module)]
+            for file in files:
+                found.setdefault(file, (when, importer))
+                left.insert(0, (file, when))
     return found
+
+
+def package_files(folder: Path) -> tuple[str, ...]:
+    """The Python below a folder that can be imported as a package; none for another folder."""
+    if not folder.is_dir():
+        return ()
+    paths = (file.relative_to(folder) for file in sorted(folder.rglob("*.py")) if file.is_file())
+    return tuple(
+        path.as_posix()
+        for path in paths
+        if all(part.isidentifier() for part in path.with_suffix("").parts)
+    )
 
 
 def imported_modules(file: Path) -> set[str]:

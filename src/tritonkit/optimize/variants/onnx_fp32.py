@@ -37,4 +37,4 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     model = need("onnx", "build").load(folder / FILE, load_external_data=False)
     tidy(model)  # the exporter's notes name files of this machine
     (folder / FILE).write_bytes(model.SerializeToString())
-    return ()
+    return job.left_out

@@ -1,0 +1,216 @@
+"""What a PyTorch module takes and gives, as plain tensors: inputs by position or name, nested outputs in a row."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tritonkit.extras import need
+
+__all__ = ["Found", "adapted", "flatten", "keywords_of", "wants_other_values", "wrapper_text"]
+
+_CACHES = ("past_key_values", "past_key_value", "mems", "cache_params")
+"""Outputs that hold the state of a generation, under transformers' names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The tensors of an output by their names, and what was left out and why."""
+
+    tensors: dict[str, Any]
+    left_out: tuple[str, ...] = ()
+    has_keys: bool = False
+    """Whether the names are the module's own, not places in a row."""
+
+    def chosen(self, names: Sequence[str]) -> list[str]:
+        """The tensors that the spec's names stand for: those of the same names, else all in their order."""
+        return (
+            list(names) if self.has_keys and set(names) <= set(self.tensors) else list(self.tensors)
+        )
+
+
+def flatten(value: Any) -> Found:
+    """The tensors inside of dataclasses, dictionaries, tuples and lists, in their order.
+
+    A name is the way to the tensor: `boxes`, `scores_0`; without any, `output_0`. None, caches and whatever else is no
+    tensor are left out.
+    """
+    tensor = need("torch", "build").Tensor
+    tensors: dict[str, Any] = {}
+    left_out: list[str] = []
+    for path, leaf in _leaves(value, (), tensor):
+        name = "_".join(path) or "output_0"
+        name = f"output_{name}" if name[0].isdecimal() else name
+        if isinstance(leaf, tensor):
+            tensors[name if name not in tensors else f"{name}_{len(tensors)}"] = leaf
+        else:
+            what = "None" if leaf is None else f"of the type {type(leaf).__name__}"
+            left_out.append(f"output {name.removeprefix('output_')} is {what}, and left out")
+    has_keys = bool(_parts(value)) and not str(_parts(value)[0][0]).isdecimal()
+    return Found(tensors, tuple(left_out), has_keys)
+
+
+def _leaves(
+    value: Any, path: tuple[str, ...], tensor: type
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if path and path[-1] in _CACHES and not isinstance(value, tensor):
+        yield path, value
+        return
+    for key, inner in _parts(value):
+        yield from _leaves(inner, (*path, str(key)), tensor)
+    if _parts(value) == () and not _is_container(value):
+        yield path, value
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, Mapping | tuple | list) or _is_dataclass(value)
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _parts(value: Any) -> tuple[tuple[Any, Any], ...]:
+    """What a container holds; transformers' outputs are mappings that leave None out."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return tuple(zip(value._fields, value, strict=True))
+    if isinstance(value, tuple | list):
+        return tuple(enumerate(value))
+    if _is_dataclass(value):
+        return tuple(
+            (field.name, getattr(value, field.name)) for field in dataclasses.fields(value)
+        )
+    return ()
+
+
+def keywords_of(module: Any, names: Sequence[str]) -> bool:
+    """Whether inputs are to be passed by name: forward has each of them, some by name alone or behind optional ones
+    that are left out."""
+    parameters = _parameters(module)
+    places = {each.name: place for place, each in enumerate(parameters)}
+    any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if any_name and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        rest = [name for name in names if name not in places]
+        if rest and all(_is_optional(p) for p in parameters if p.name not in names):
+            return True
+    if not set(names) <= set(places):
+        return False
+    order = [places[name] for name in names]
+    required = [p.name for p in parameters if not _is_optional(p) and p.name not in names]
+    by_name_alone = any(parameters[place].kind is inspect.Parameter.KEYWORD_ONLY for place in order)
+    return (
+        not required
+        and order == sorted(order)
+        and (by_name_alone or order != list(range(len(order))))
+    )
+
+
+def _parameters(module: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):  # compiled: no names are known
+        return []
+
+
+def _is_optional(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not parameter.empty or parameter.kind in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+    )
+
+
+def adapted(
+    module: Any, inputs: Sequence[str], outputs: Sequence[str], example: Sequence[Any]
+) -> tuple[Any, tuple[str, ...]]:
+    """The module itself where it takes and gives plain tensors, else one around it that does, and notes.
+
+    Args:
+        outputs: names of the spec; those that the module gives are chosen by name, any others by their order.
+        example: tensors that the module is run on once.
+    """
+    torch = need("torch", "build")
+    by_name = keywords_of(module, inputs)
+    call = _caller(module, inputs) if by_name else module
+    with torch.no_grad():
+        value = call(*example)
+    found = flatten(value)
+    plain = isinstance(value, torch.Tensor) or (
+        isinstance(value, tuple | list | dict)
+        and not hasattr(value, "_fields")
+        and all(isinstance(each, torch.Tensor) for _, each in _parts(value))
+    )
+    chosen = found.chosen(outputs)
+    in_order = plain and not by_name and chosen == list(found.tensors)
+    if in_order or not found.tensors:
+        return module, ()
+    return _wrapped(torch, module, call, inputs, chosen), found.left_out
+
+
+def _caller(module: Any, inputs: Sequence[str]) -> Callable[..., Any]:
+    return lambda *values: module(**dict(zip(inputs, values, strict=True)))
+
+
+def _wrapped(
+    torch: Any, module: Any, call: Callable[..., Any], inputs: Sequence[str], outputs: list[str]
+) -> Any:
+    class Plain(torch.nn.Module):  # type: ignore[misc]  # torch comes in through `need`
+        """Takes tensors by position and gives a tuple of tensors."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = module
+
+        def forward(self, *values: Any) -> Any:
+            network = _caller(self.network, inputs) if call is not module else self.network
+            tensors = flatten(network(*values)).tensors
+            return tuple(tensors[name] for name in outputs)
+
+    # torch.export takes shapes by parameter: one for each input.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [f"input_{place}" for place in range(len(inputs))]
+    Plain.forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, kind) for name in ("self", *names)]
+    )
+    return Plain().train(module.training)
+
+
+def wrapper_text(module: Any, inputs: Sequence[str], factory: str) -> str:
+    """A wrapper to start from, for a module that takes no plain tensors."""
+    parameters = ", ".join(_described(each) for each in _parameters(module)) or "?"
+    return f"""# forward({parameters}) takes other values than the tensors {", ".join(inputs)}. In network.py:
+class Wrapped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = {factory}()
+
+    def forward(self, {", ".join(inputs)}):
+        # Make what the network takes of the tensors, such as [x[0]] for a list of one image,
+        # and return tensors alone.
+        return self.network({", ".join(inputs)})
+
+def wrapped():
+    return Wrapped().eval()"""
+
+
+def _described(parameter: inspect.Parameter) -> str:
+    return str(parameter).partition(" = ")[0]
+
+
+def wants_other_values(module: Any, inputs: Sequence[str]) -> bool:
+    """Whether forward says of an input that it is a list, a dictionary or the like, or needs one that is not given."""
+    parameters = _parameters(module)
+    named = {each.name for each in parameters}
+    for place, each in enumerate(parameters):
+        given = each.name in inputs or (place < len(inputs) and not set(inputs) <= named)
+        text = str(each.annotation).lower()
+        if given and any(
+            word in text for word in ("list[", "dict[", "tuple[", "sequence[", "mapping[")
+        ):
+            return True
+        if not given and not _is_optional(each):
+            return True
+    return False
