@@ -11,6 +11,7 @@ import logging
 import random
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +25,7 @@ from settings import add_options, read_settings
 
 from tritonkit.errors import ServerUnavailable, TritonkitError, UsageError
 from tritonkit.measure import judge, users_at, workloads
+from tritonkit.measure.asking import SEQUENCE, ask
 from tritonkit.spec import find_root
 from tritonkit.text import printable
 
@@ -41,6 +43,7 @@ except UsageError:
 runners.HEARTBEAT_LIVENESS = 30
 FAILED = "tritonkit_failed"
 PAUSE_S = 1.0  # before a user calls a server again that was not there
+SEQUENCE_CALLS = 8  # of a model that keeps state, in each sequence
 SHAPED_S = 60  # duration of a shape where none was given
 
 
@@ -74,21 +77,23 @@ class ModelUser(User):
         if RUN.failed:
             raise StopUser
         item = random.choice(RUN.items[model])  # noqa: S311
-        outputs: Outputs = {}
+        answers: list[Outputs] = []
         failure: Exception | None = None
         at, started = time.time(), time.perf_counter()
         try:
-            outputs = self.send(item)
+            answers = self.send(item)
         except TritonkitError as error:
             failure = error
         took_ms = 1e3 * (time.perf_counter() - started)
-        if failure is None and (wrong := item.request.check(outputs)):
-            failure = WrongAnswer(wrong)
+        if failure is None:
+            wrong = [words for outputs in answers if (words := item.request.check(outputs))]
+            if wrong or not answers:
+                failure = WrongAnswer(wrong[0] if wrong else "a stream without a reply")
         self.environment.events.request.fire(
             request_type=self.protocol,
             name=model,
             response_time=took_ms,
-            response_length=sum(map(rest.size_of, outputs.values())),
+            response_length=sum(rest.size_of(a) for each in answers for a in each.values()),
             exception=failure,
             context=self.context(),
             response=None,
@@ -99,8 +104,8 @@ class ModelUser(User):
         if isinstance(failure, ServerUnavailable):
             gevent.sleep(PAUSE_S)
 
-    def send(self, item: Any) -> Outputs:
-        """One request over this kind of user's protocol."""
+    def send(self, item: Any) -> list[Outputs]:
+        """One request over this kind of user's protocol: its answers."""
         raise TypeError(f"{type(self).__name__} has no protocol")
 
 
@@ -109,10 +114,35 @@ class TritonUser(ModelUser):
 
     protocol = "grpc"
 
-    def send(self, item: Any) -> Outputs:
-        """One call of tritonkit's client."""
-        model = RUN.client.model(item.model)
-        outputs: Outputs = model.predict(inputs=item.request.inputs).outputs
+    def on_start(self) -> None:
+        """No sequence is open yet."""
+        self.sequences: dict[str, tuple[Any, int]] = {}
+
+    def on_stop(self) -> None:
+        """End the sequences, so that their places at the server are free."""
+        for sequence, _ in self.sequences.values():
+            with suppress(TritonkitError):
+                sequence.__exit__(None, None, None)
+
+    def send(self, item: Any) -> list[Outputs]:
+        """One call of tritonkit's client, all replies of a stream, or the next call of a sequence."""
+        if item.kind == SEQUENCE:
+            return [self._in_sequence(item)]
+        return ask(RUN.client, item.model, item.request.inputs, item.kind)
+
+    def _in_sequence(self, item: Any) -> Outputs:
+        """The next call of this user's own sequence; a new one after its last call, or a failure."""
+        sequence, left = self.sequences.pop(item.model, (None, SEQUENCE_CALLS))
+        if sequence is None:
+            sequence = RUN.client.model(item.model).sequence().__enter__()
+        try:
+            outputs: Outputs = sequence.predict(inputs=item.request.inputs, last=left == 1).outputs
+        except BaseException as error:
+            with suppress(TritonkitError):
+                sequence.__exit__(type(error), error, None)
+            raise
+        if left > 1:
+            self.sequences[item.model] = sequence, left - 1
         return outputs
 
 
@@ -131,9 +161,9 @@ class RestUser(ModelUser):
         if hasattr(self, "http"):
             self.http.close()
 
-    def send(self, item: Any) -> Outputs:
+    def send(self, item: Any) -> list[Outputs]:
         """One POST of the request as it was encoded beforehand."""
-        return rest.infer(self.http, item.rest)
+        return [rest.infer(self.http, item.rest)]
 
 
 class Shape(LoadTestShape):

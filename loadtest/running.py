@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import rest
 
 from tritonkit.client import Client
-from tritonkit.errors import TritonkitError
+from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.measure import Recorder, Report, Request, workloads
+from tritonkit.measure.asking import CALL, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
     from settings import Settings
+
+    from tritonkit.measure.asking import Kind
 
 __all__ = ["RUN", "Item", "Run", "reach"]
 
@@ -31,7 +34,8 @@ class Item:
 
     model: str
     request: Request
-    rest: rest.RestCall
+    kind: Kind
+    rest: rest.RestCall | None
 
 
 class Run:
@@ -60,9 +64,23 @@ class Run:
         self.items = {}
         for model in settings.weights:
             signature = self.client.model(model).signature
-            requests = workloads.prepare(model, root, self.client).requests
+            requests = workloads.prepare(model, root, self.client, settings.given).requests
+            kind = kind_of(self.client, model)
+            over_http = "http" in protocols
+            if over_http and kind != CALL:
+                raise UsageError(
+                    f"model {model}",
+                    found="it answers in streams or keeps state, and users who call over HTTP",
+                    wanted="users who call over gRPC alone: leave --rest and RestUser out",
+                )
             self.items[model] = [
-                Item(model, request, rest.encode(signature, request.inputs)) for request in requests
+                Item(
+                    model,
+                    request,
+                    kind,
+                    rest.encode(signature, request.inputs) if over_http else None,
+                )
+                for request in requests
             ]
 
     def begin(self) -> None:

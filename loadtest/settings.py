@@ -18,6 +18,8 @@ __all__ = ["ADDRESS", "Settings", "add_options", "read_settings"]
 
 ADDRESS = "127.0.0.1:8001"
 _HTTP_PORT = 8000
+_PAGE_HOST = "127.0.0.1"
+"""Where the web page listens, if --web-host names nothing else: whoever reaches it can load any server."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Settings:
         weights: how often each model is called, beside the others.
         think_time_s: a user's pause, on average.
         limits: what is asked of each model.
+        given: inputs of the only model, NAME=VALUE; none: those of its workload.
     """
 
     address: str
@@ -37,10 +40,15 @@ class Settings:
     weights: dict[str, int]
     think_time_s: float
     limits: dict[str, Limits]
+    given: tuple[str, ...] = ()
 
 
 def add_options(parser: Any, default_models: Sequence[str]) -> None:
-    """Declare the options with Locust's parser; those for the web page appear there, too."""
+    """Declare the options with Locust's parser; those for the web page appear there, too.
+
+    Locust's own defaults are a page that is open on every interface, and no host.
+    """
+    parser.set_defaults(host=ADDRESS, web_host=_PAGE_HOST)
     option = parser.add_argument
     option(
         "--http-host", env_var="LOADTEST_HTTP_HOST", default="", metavar="HOST:PORT",
@@ -72,6 +80,14 @@ def add_options(parser: Any, default_models: Sequence[str]) -> None:
         help="Judge every model by this tier of the thresholds file",
     )  # fmt: skip
     option(
+        "--input", action="append", metavar="NAME=VALUE", include_in_web_ui=False,
+        help="An input of the only model, as of `tritonkit call`; by default its own example or samples",
+    )  # fmt: skip
+    option(
+        "--outside", action="store_true", include_in_web_ui=False,
+        help="The models need no folder in models/: the server knows them",
+    )  # fmt: skip
+    option(
         "--report-json", env_var="LOADTEST_REPORT_JSON", default="", metavar="FILE",
         include_in_web_ui=False, help="Write the report and the missed limits there",
     )  # fmt: skip
@@ -91,8 +107,12 @@ def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Setti
     models = [name.strip() for name in options.models.split(",") if name.strip()]
     if not models:
         raise UsageError("--models", found="no name", wanted=f"some of {', '.join(known)}")
+    given = tuple(getattr(options, "input", None) or ())
+    if given and len(models) > 1:
+        raise UsageError("--input", found="several models", wanted="the only one that it is for")
     for model in models:
-        _need(model, known, "--models")
+        if not getattr(options, "outside", False):
+            _need(model, known, "--models")
     thresholds = read_thresholds(Path(options.thresholds), known)
     address = (host or ADDRESS).removeprefix("grpc://").rstrip("/")
     http_address = options.http_host or f"{address.rpartition(':')[0]}:{_HTTP_PORT}"
@@ -102,6 +122,7 @@ def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Setti
         weights=_weights(options.weights, models),
         think_time_s=_think_time_s(options.think_time),
         limits={m: limits_for(thresholds, m, options.tier or None) for m in models},
+        given=given,
     )
 
 

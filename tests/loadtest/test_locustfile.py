@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import FakeDigits, locust, said
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.testing import FakeModel
 
 SHORT = ("TritonUser", "-u", "4", "-r", "4", "-t", "2s", "--models", "digits")
@@ -211,6 +212,54 @@ def test_the_command_judges_and_reports(
     assert [line for line in done.stderr.splitlines() if line.startswith("missed: ")] == [
         f"missed: {json.loads(done.stdout)['missed'][0]}"
     ]
+
+
+def test_the_page_is_on_loopback_and_has_a_host() -> None:
+    """Unless an option or an environment variable says otherwise."""
+    code = (
+        "import locust, settings\n"
+        "from locust.argument_parser import get_empty_argument_parser, setup_parser_arguments\n"
+        "parser = get_empty_argument_parser(default_config_files=[])\n"
+        "setup_parser_arguments(parser)\n"
+        "settings.add_options(parser, [])\n"
+        "for words in ([], ['--web-host', '*', '--host', 'a:1']):\n"
+        "    read = parser.parse_args(words)\n"
+        "    print(read.host, read.web_host)\n"
+    )
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env=env | more, cwd=PROJECT / "loadtest",
+        ).stdout.splitlines()
+        for more in ({}, {"LOCUST_WEB_HOST": "10.0.0.1"})
+    ]  # fmt: skip
+    assert found == [["127.0.0.1:8001 127.0.0.1", "a:1 *"], ["127.0.0.1:8001 10.0.0.1", "a:1 *"]]
+
+
+def test_an_interrupt_keeps_the_figures(serve: Any, own_model: Path) -> None:
+    """Ctrl-C ends a closed loop early: what was sent is counted and shown, and the exit code says it."""
+    seen: list[int] = []
+
+    def shout(given: Any) -> Any:
+        seen.append(len(given["text"]))
+        return {"loud": [[text.upper()] for text in given["text"].ravel()]}
+
+    model = FakeModel({"text": ("BYTES", [1])}, {"loud": ("BYTES", [1])}, shout, max_batch_size=4)
+    with serve({"shout": model}) as address:
+        load = subprocess.Popen(
+            [sys.executable, "-m", "tritonkit.cli", "load", "shout", "--users", "2", "--duration", "60s",
+             "--think-time", "5ms", "--address", address, "--json", "--thresholds", "limits.yaml"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=own_model,
+        )  # fmt: skip
+        eventually(lambda: len(seen) > 20, "some requests")
+        load.send_signal(signal.SIGINT)
+        out, err = load.communicate(timeout=PATIENCE_S)
+    assert load.returncode == 130, err
+    (series,) = json.loads(out)["series"]
+    assert 20 <= series["requests"] <= len(seen)
+    assert series["failures"] == 0
+    assert "the figures are of what was sent" in err
 
 
 @pytest.mark.parametrize(

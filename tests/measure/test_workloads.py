@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.client import Client
 from tritonkit.errors import UsageError
+from tritonkit.measure.asking import STREAM, ask, kind_of
+from tritonkit.measure.given import read_given, split_given
 from tritonkit.measure.workloads import prepare
 from tritonkit.testing import FakeModel, MemoryTransport
+from tritonkit.wire.signature import ModelSignature, TensorSpec
 
 NET = (
     "name: net\nnetwork: {torch: net:build, inputs: {x: {dtype: FP32, shape: [4]}},"
@@ -58,3 +62,73 @@ def test_a_function_of_the_project_makes_the_requests(root: Path) -> None:
     file.write_text("")
     with pytest.raises(UsageError, match="no WORKLOADS"):
         prepare("digits", root, client)
+
+
+def streams(given: Any) -> Any:
+    """Two replies."""
+    for _ in range(2):
+        yield {"y": given["x"]}
+
+
+def test_a_stream_is_held_to_the_kind_of_its_replies(root: Path) -> None:
+    """Of a model without a spec: its free axis gets a size that the model takes, and each reply is checked."""
+
+    def only_64(given: Any) -> Any:
+        if given["x"].shape[-1] != 64:
+            raise ValueError("64 is what it takes")
+        yield from streams(given)
+
+    model = FakeModel({"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, only_64)
+    with Client(transport=MemoryTransport({"net": model})) as client:
+        assert kind_of(client, "net") == STREAM
+        (request,) = prepare("net", root, client).requests
+        assert request.inputs["x"].shape == (1, 64)
+        assert [request.check(each) for each in ask(client, "net", request.inputs, STREAM)] == [
+            "",
+            "",
+        ]
+    assert "type and rank" in request.check({"y": np.zeros(3, np.float32)})
+    assert "NaN" in request.check({"y": np.full((1, 3), np.nan, np.float32)})
+
+
+def test_given_inputs_are_sent(root: Path, tmp_path: Path) -> None:
+    """As of `tritonkit call`, also for text without an example, and a file's float64 is rounded with a note."""
+    model = FakeModel({"x": ("BYTES", [1])}, {"y": ("BYTES", [1])}, lambda given: {"y": given["x"]})
+    with Client(transport=MemoryTransport({"net": model, "double": DOUBLE})) as client:
+        (request,) = prepare("net", root, client, ["x=hello"]).requests
+        assert request.inputs == {"x": "hello"}
+        with pytest.raises(UsageError, match="no example for input x"):
+            prepare("net", root, client)
+        np.save(tmp_path / "x.npy", np.array([0.1, 2, 3, 4]))
+        notes: list[str] = []
+        given = split_given([f"x=@{tmp_path}/x.npy"])
+        read = read_given(given, client.model("double").signature, notes)
+        assert read["x"].dtype == np.float32
+        assert read["x"].tolist() == np.float32([0.1, 2, 3, 4]).tolist()
+        assert notes == ["--input x: converted from float64 to float32, rounded"]
+
+
+@pytest.mark.parametrize(
+    ("own", "datatype", "found"),
+    [
+        (np.array([1.5]), "FP32", "float32"),
+        (np.array([1e300]), "FP32", "float64"),
+        (np.array([1, -2]), "INT32", "int32"),
+        (np.array([2**40]), "INT32", "int64"),
+        (np.array([-1]), "UINT8", "int64"),
+        (np.array([3]), "FP32", "float32"),
+        (np.array([2**24 + 1]), "FP32", "int64"),
+        (np.array([1.0]), "INT64", "float64"),
+        (np.array([1, 0]), "BOOL", "bool"),
+        (np.array([2]), "BOOL", "int64"),
+        (np.array([True]), "INT64", "bool"),
+        (np.array([1.5]), "BF16", "float32"),
+    ],
+)
+def test_a_file_of_numpys_own_types(own: Any, datatype: str, found: str) -> None:
+    """Whole numbers are converted where all fit, floats rounded; what is left as it is the client refuses or takes."""
+    signature = ModelSignature("m", ("1",), 0, {"x": TensorSpec("x", datatype, (-1,))}, {})
+    made = read_given({"x": own}, signature)["x"]
+    assert made.dtype.name == found
+    if found != own.dtype.name:
+        np.testing.assert_allclose(made, own)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -316,6 +318,43 @@ def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
     assert json.loads(shown["seen"][0][0]) == [{"level": 3, "mode": "fast"}, "mine"]
     replies = list(model.stream(x=[0.25, 2.0, 1.0], parameters={"level": 1}, request_id="stream"))
     assert json.loads(replies[0]["seen"].item()) == [{"level": 1}, "stream"]
+
+
+def test_load_of_every_kind_of_model(server: Endpoint, tmp_path: Path) -> None:
+    """Sequences, streams and calls of a repository that was made elsewhere, by its address alone."""
+    given = {
+        "adding": [],  # one input of numbers, which are made up
+        "count": ["--input", "x=[3, 0, -1]", "--input", "note="],
+        "shows": ["--input", "x=[0.5, 2.0, 1.0]"],
+    }
+    closed = ["--users", "2", "--duration", "1s", "--think-time", "1ms", "--json"]
+    command = [sys.executable, "-m", "tritonkit.cli", "load", "--address", server.grpc, *closed]
+    loads = {
+        model: subprocess.Popen(
+            [*command, model, *inputs], text=True, cwd=tmp_path,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for model, inputs in given.items()
+    }  # fmt: skip
+    for model, load in loads.items():
+        out, err = load.communicate(timeout=PATIENCE_S)
+        assert load.returncode == 0, err
+        (series,) = json.loads(out)["series"]
+        assert series["requests"] > 8, model
+        assert series["failures"] == 0
+        if model == "count":  # three replies of a number
+            assert series["mean_bytes"] == 3 * 4
+
+
+def test_a_rate_needs_requests_that_stand_alone(server: Endpoint, tmp_path: Path) -> None:
+    """The open loop says which loop to use instead."""
+    for model, words in (("adding", "keeps state"), ("count", "answers in streams")):
+        given = () if model == "adding" else ("--input", "x=[1, 0, -1]", "--input", "note=")
+        done = tritonkit_here(
+            "load", model, "--rate", "10", "--address", server.grpc, *given, cwd=tmp_path
+        )
+        assert words in failed(done, 2)
+        assert "--users" in done.stderr
 
 
 def test_a_sequence_named_by_text(server: Endpoint) -> None:

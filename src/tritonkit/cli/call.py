@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,11 +16,11 @@ from tritonkit.cli.caller import (
     caller,
 )
 from tritonkit.cli.options import Address, AsJson, Timeout
-from tritonkit.cli.output import print_json, print_table, to_plain
+from tritonkit.cli.output import note, print_json, print_table, to_plain
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.client import ModelSignature, Reply
+    from tritonkit.client import Reply
 
 __all__ = ["command"]
 
@@ -84,17 +83,17 @@ def command(
     """
     from tritonkit.cli.call_stream import print_stream
     from tritonkit.client import Client
+    from tritonkit.measure.given import read_given, split_given
 
-    given = dict(pairs := [_split(text) for text in inputs])
-    if len(given) < len(pairs):
-        raise UsageError(
-            "--input", found="one name is given twice", wanted="each input once", todo="drop one"
-        )
+    given = split_given(inputs)
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
         handle = client.model(model, version)
-        values = {name: _value(name, given[name], handle.signature) for name in given}
+        converted: list[str] = []
+        values = read_given(given, handle.signature, converted)
+        for line in converted:
+            note(line)
         more: dict[str, Any] = {
             "parameters": _parameters(parameters or []),
             "request_id": request_id,
@@ -109,16 +108,6 @@ def command(
         print_json(_facts(reply))
     else:
         _print(reply)
-
-
-def _split(text: str) -> tuple[str, Any]:
-    """Name and value of one --input; a file is read here, before anything is sent."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError(
-            f"--input {text}", found="no name", wanted="NAME=VALUE, such as image=@seven.png"
-        )
-    return name, _read_file(name, Path(value[1:])) if value.startswith("@") else value
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:
@@ -149,40 +138,6 @@ def _classes(texts: list[str]) -> int | dict[str, int] | None:
             return int(count)
         named[name] = int(count)
     return named or None
-
-
-def _value(name: str, text: Any, signature: ModelSignature) -> Any:
-    """The value of one input: BYTES are taken as they stand, numbers as JSON."""
-    spec = signature.inputs.get(name)
-    if isinstance(text, bytes) and spec is not None and spec.datatype != "BYTES":
-        raise UsageError(
-            f"--input {name}",
-            found="the bytes of a file",
-            wanted=f"{spec.datatype} numbers of shape {list(spec.dims)}: @FILE.npy or JSON",
-        )
-    # An unknown name goes on as it is: the client knows the nearest one.
-    if not isinstance(text, str) or spec is None or spec.datatype == "BYTES":
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--input {name}",
-            found=f"{text[:60]!r} is not JSON: {error}",
-            wanted=f"{spec.datatype} numbers of shape {list(spec.dims)}, or @FILE.npy",
-        ) from None
-
-
-def _read_file(name: str, path: Path) -> Any:
-    try:
-        if path.suffix == ".npy":
-            import numpy as np
-
-            return np.load(path, allow_pickle=False)
-        return path.read_bytes()
-    except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"--input {name}", found=f"{path} cannot be read: {reason}") from None
 
 
 def _facts(reply: Reply) -> dict[str, Any]:

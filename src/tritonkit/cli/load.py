@@ -13,12 +13,14 @@ from tritonkit.cli.load_generation import (
     has_language_model,
     load_language_model,
 )
-from tritonkit.cli.load_open import OpenOptions, open_load, run_open
+from tritonkit.cli.load_names import check_names, whole_inputs
+from tritonkit.cli.load_open import INTERRUPTED_CODE, OpenOptions, open_load, run_open
 from tritonkit.cli.options import (
     AnyServer,
     AsJson,
     Root,
     project_folder,
+    project_or_here,
     rate_per_s,
     refuse,
     seconds,
@@ -29,6 +31,8 @@ from tritonkit.errors import UsageError
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tritonkit.measure import Outcome, Report
 
 __all__ = ["command"]
@@ -164,6 +168,14 @@ def command(
             help="Language models: an answer that takes longer has failed; 120s by default.",
         ),
     ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=VALUE",
+            help="An input of the only model, as of `tritonkit call`; by default its own example or samples.",
+        ),
+    ] = None,
     address: AnyServer = None,
     http_address: Annotated[
         str | None,
@@ -200,14 +212,15 @@ def command(
         "--users": users, "--think-time": think_time, "--tier": tier, "--rest": rest or None,
         "--http-address": http_address, "--thresholds": thresholds,
     }  # fmt: skip
-    project = project_folder(root)
+    project = project_folder(root) if address is None else project_or_here(root)
+    given = whole_inputs(inputs or [], names)
     is_trace = arrivals is not None and arrivals not in _KINDS
     steady = None if shape is ShapeName.steady else shape
     if has_language_model(project, names, address):
         refuse(
             {
                 "--processes": processes, "--think-time": think_time, "--rest": rest or None,
-                "--http-address": http_address,
+                "--http-address": http_address, "--input": inputs,
             },
             "a model that is no language model",
         )  # fmt: skip
@@ -231,7 +244,7 @@ def command(
         refuse(opened, "--rate or --find-rate")
         _closed_loop(
             project, names, users or 20, duration or "20s", tier, shape, think_time or "100ms",
-            rest, address, http_address, thresholds, report, as_json,
+            rest, address, http_address, thresholds, report, as_json, given,
         )  # fmt: skip
         return
     refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
@@ -250,7 +263,7 @@ def command(
             slo=tuple(slo or ()), arrivals=arrivals or "poisson", cv=4.0 if cv is None else cv,
             shape=shape.value, warm_s=seconds("--warm-up", warm_up or "1s"),
             processes=processes, seed=seed or 0, report=None if report is None else report.resolve(),
-            as_json=as_json,
+            as_json=as_json, given=given,
         ),
     )  # fmt: skip
 
@@ -258,7 +271,6 @@ def command(
 def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None:
     """Check what can be checked before a server is started, then send."""
     from tritonkit.measure.openloop import Slo, moments_of, parse_slo
-    from tritonkit.spec import load_all
 
     if options.find and not options.slo:
         raise UsageError("--find-rate", found="no --slo", wanted="a target, such as --slo p99=20ms")
@@ -269,7 +281,7 @@ def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None
     load = open_load(options, parse_slo(options.slo) if options.slo else Slo({}))
     if not options.find:
         moments_of(load)
-    load_all(project, options.models)
+    check_names(project, options.models, address, options.given)
     folder = project / "model_repository"
     first, *others = (address or "").split(",")
     with called(project, folder, options.models, first or None) as (grpc, _):
@@ -279,7 +291,7 @@ def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None
 def _closed_loop(
     project: Path, names: list[str], users: int, duration: str, tier: str | None, shape: ShapeName,
     think_time: str, rest: bool, address: str | None, http_address: str | None,
-    thresholds: Path | None, report: Path | None, as_json: bool,
+    thresholds: Path | None, report: Path | None, as_json: bool, given: tuple[str, ...],
 ) -> None:  # fmt: skip
     from tritonkit.measure import LoadPlan, run_load
     from tritonkit.measure.load import THRESHOLDS
@@ -288,33 +300,39 @@ def _closed_loop(
     folder = project / "model_repository"
     duration_s = _whole_seconds(duration)
     pause_us = round(1_000_000 * seconds("--think-time", think_time))
-    _check(project, names, file, tier)
+    outside = _check(project, names, file, tier, address, given)
     with called(project, folder, names, address, http_address, http=rest) as (grpc, http):
         plan = LoadPlan(
             project, tuple(dict.fromkeys(names)), grpc,
             http_address=http if rest else None, users=users, duration_s=duration_s,
             shape=shape.value, think_time_us=pause_us, thresholds=file, tier=tier,
-            report=None if report is None else report.resolve(),
+            report=None if report is None else report.resolve(), given=given, outside=outside,
         )  # fmt: skip
         note(f"{users} users for {duration_s} s against {grpc} ...")
         outcome = run_load(plan)
     _print_outcome(outcome, as_json)
     if report is not None:
         note(f"reports: {report}")
+    if outcome.interrupted:
+        note("interrupted: the figures are of what was sent")
+        raise typer.Exit(INTERRUPTED_CODE)
     if outcome.missed:
         raise typer.Exit(1)
 
 
-def _check(project: Path, names: list[str], file: Path, tier: str | None) -> None:
-    """Refuse wrong names before a server is started for them."""
+def _check(
+    project: Path, names: list[str], file: Path, tier: str | None, address: str | None,
+    given: Sequence[str],
+) -> bool:  # fmt: skip
+    """Refuse wrong names before a server is started for them; whether one has no spec."""
     from tritonkit.measure import limits_for, read_thresholds
-    from tritonkit.spec import load_all
 
-    load_all(project, tuple(names))
+    outside = check_names(project, names, address, given)
     known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
     limits = read_thresholds(file, known)
     for name in names:
         limits_for(limits, name, tier)
+    return outside
 
 
 def _whole_seconds(text: str) -> int:
@@ -333,7 +351,7 @@ def _print_outcome(outcome: Outcome, as_json: bool) -> None:
         _print(outcome.report)
     for line in outcome.missed:
         note(f"missed: {line}")
-    if not outcome.missed:
+    if not outcome.missed and not outcome.interrupted:
         note("all limits hold")
 
 

@@ -55,6 +55,7 @@ class OpenOptions:
     seed: int
     report: Path | None
     as_json: bool
+    given: tuple[str, ...] = ()
 
 
 def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> None:
@@ -66,7 +67,7 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
     load = open_load(options, slo)
     search: RateSearch[OpenReport] | None = None
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
-    with Generator(project, options.models, addresses) as generator:
+    with Generator(project, options.models, addresses, given=options.given) as generator:
         if options.find:
             search = _find(generator, slo, options)
             report = search.report

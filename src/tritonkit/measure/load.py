@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,8 @@ class LoadPlan:
         thresholds: the file with limits; `THRESHOLDS` by default.
         tier: judge every model by this tier of that file instead.
         report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
+        given: inputs of the only model as on the command line, NAME=VALUE; else those of its workload.
+        outside: whether the models need no folder in `models/`: the server knows them.
     """
 
     root: Path
@@ -60,6 +63,8 @@ class LoadPlan:
     thresholds: Path | None = None
     tier: str | None = None
     report: Path | None = None
+    given: tuple[str, ...] = ()
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,12 @@ class Outcome:
 
     report: Report
     missed: tuple[str, ...]
+    interrupted: bool = False
+    """Whether it was ended before its time: the figures are of what was sent."""
 
 
 def run_load(plan: LoadPlan) -> Outcome:
-    """Run a load to its end.
+    """Run a load to its end. An interrupt (Ctrl-C) ends it early; before anything was counted it is raised.
 
     Raises:
         UsageError: Locust or the project's locustfile is missing, or something in the plan is wrong.
@@ -86,11 +93,15 @@ def run_load(plan: LoadPlan) -> Outcome:
     with _folder(plan) as folder:
         report = folder / _REPORT
         report.unlink(missing_ok=True)
-        code, said = _run(_command(plan, file, folder), plan)
+        code, said, interrupted = _run(_command(plan, file, folder), plan)
         if not report.is_file():
+            if interrupted:
+                raise KeyboardInterrupt
             raise _failure(code, said)
         facts = json.loads(report.read_text(encoding="utf-8"))
-    return Outcome(Report.from_dict(facts), tuple(facts["missed"]))
+    if interrupted and not facts["series"]:
+        raise KeyboardInterrupt
+    return Outcome(Report.from_dict(facts), tuple(facts["missed"]), interrupted)
 
 
 @contextlib.contextmanager
@@ -124,6 +135,9 @@ def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
         "--thresholds", str(thresholds),
         "--report-json", str(folder / _REPORT),
     ]  # fmt: skip
+    command += [f"--input={text}" for text in plan.given]
+    if plan.outside:
+        command += ["--outside"]
     if plan.tier is not None:
         command += ["--tier", plan.tier]
     if plan.report is not None:
@@ -133,8 +147,12 @@ def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
     return [*command, "--http-host", plan.http_address, "TritonUser", "RestUser"]
 
 
-def _run(command: list[str], plan: LoadPlan) -> tuple[int, str]:
-    """Exit code and standard error."""
+def _run(command: list[str], plan: LoadPlan) -> tuple[int, str, bool]:
+    """Exit code, standard error, and whether it was interrupted.
+
+    Locust is in a process group of its own, so that it gets one interrupt, from here: a second one while it
+    writes its report would cost the figures.
+    """
     # A setting meant for another run of Locust must not change this one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LOCUST_", "LOADTEST_"))}
     with subprocess.Popen(
@@ -145,6 +163,7 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str]:
         text=True,
         cwd=plan.root,
         env=env,
+        process_group=0,
     ) as process:
         try:
             said = process.communicate(timeout=plan.duration_s + _MARGIN_S)[1]
@@ -154,12 +173,22 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str]:
                 "Locust", found=f"not at its end {_MARGIN_S:.0f} s after the run should have been"
             ) from None
         except KeyboardInterrupt:
-            # The terminal interrupted Locust too, which ends by itself.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_S)
+            return process.returncode, _interrupt(process), True
+        except BaseException:
             process.kill()
             raise
-    return process.returncode, said
+    return process.returncode, said, False
+
+
+def _interrupt(process: subprocess.Popen[str]) -> str:
+    """End Locust, which then counts up and writes its report; a second interrupt, or silence, ends it at once."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=_STOP_S)[1]
+    except subprocess.TimeoutExpired:
+        return ""
+    finally:
+        process.kill()
 
 
 def _failure(code: int, said: str) -> TritonkitError:

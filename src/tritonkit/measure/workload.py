@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ __all__ = [
     "Outputs",
     "Request",
     "Workload",
+    "expect_each",
     "expect_embedding",
     "expect_label",
     "expect_like",
@@ -87,6 +88,23 @@ def expect_like(first: Outputs) -> Check:
             if found is None or (found.dtype, found.shape) != (dtype, shape):
                 return f"{name} is not {dtype} {list(shape)}, as it was at first"
             if dtype.kind == "f" and not np.isfinite(found).all():
+                return f"{name} holds NaN or infinity"
+        return ""
+
+    return check
+
+
+def expect_each(first: Sequence[Outputs]) -> Check:
+    """A reply of a stream has outputs that the first stream had too, of their type and rank, and no NaN or infinity."""
+    kinds = {
+        name: (array.dtype, array.ndim) for outputs in first for name, array in outputs.items()
+    }
+
+    def check(outputs: Outputs) -> str:
+        for name, array in outputs.items():
+            if kinds.get(name) != (array.dtype, array.ndim):
+                return f"{name} is not of the type and rank that it had at first"
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
                 return f"{name} holds NaN or infinity"
         return ""
 

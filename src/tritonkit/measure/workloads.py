@@ -7,24 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonkit.errors import InferenceError, UsageError
+from tritonkit.errors import InferenceError, Overloaded, UsageError
 from tritonkit.export import load_hook
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.samples import batches
+from tritonkit.measure.asking import STREAM, ask, kind_of
+from tritonkit.measure.given import read_given, split_given
 from tritonkit.measure.workload import (
     Request,
     Workload,
+    expect_each,
     expect_embedding,
     expect_label,
     expect_like,
 )
 from tritonkit.spec import load, read_example
+from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tritonkit.client import Client
+    from numpy.typing import NDArray
+
+    from tritonkit.client import Client, TensorSpec
     from tritonkit.spec import Spec
 
 __all__ = ["IMAGES", "PAIRS", "SHIPPED", "prepare"]
@@ -32,6 +38,7 @@ __all__ = ["IMAGES", "PAIRS", "SHIPPED", "prepare"]
 IMAGES = 360  # the held-out fifth
 _RIGHT = 0.97
 _SAMPLES = 16  # batches of a network's own samples
+_FREE_SIZES = (32, 64, 224, 8, 3, 1)  # tried in turn for free axes of a model without a spec
 
 PAIRS = (
     ("Where is my parcel?", "My order has not been delivered yet and I want to know where it is."),
@@ -123,31 +130,94 @@ SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {
 """What makes the workload of each model that ships."""
 
 
-def prepare(name: str, root: Path, client: Client) -> Workload:
-    """The workload of a model: made by a function for it, here or in the project; else its example from
-    model.yaml; else, of a network without steps, the samples that a build would check it on.
+def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) -> Workload:
+    """The workload of a model: what is given; else made by a function for it, here or in the project; else its example
+    from model.yaml; else, of a network without steps, the samples that a build would check it on.
+
+    A model without a spec, as in a repository made elsewhere, gets numbers that are made up.
+
+    Args:
+        name: the model's.
+        root: the project.
+        client: of a server that serves it.
+        given: inputs as on the command line, NAME=VALUE.
 
     Raises:
         UsageError: the model neither ships nor has an example for each input.
         ClientError: the server does not answer, or answers with nonsense.
     """
+    if given:
+        inputs = read_given(split_given(given), client.model(name).signature)
+        return Workload(name, (_expecting(client, name, inputs),))
     makers = SHIPPED | _own(root)
     if name in makers:
         return makers[name](root, client)
-    spec = load(root / "models" / name, root)
+    folder = root / "models" / name
+    if not (folder / "model.yaml").is_file():
+        return _made_up(name, client)
+    spec = load(folder, root)
     model = client.model(name)
-    numbers = all(tensor.datatype != "BYTES" for tensor in model.signature.inputs.values())
+    needed = [each for each in model.signature.inputs.values() if not each.optional]
+    numbers = all(tensor.datatype != "BYTES" for tensor in needed)
     if numbers and not spec.model.example and not spec.steps:
-        return _sampled(spec, model)
+        return _sampled(spec, client)
     inputs = {key: read_example(spec, key) for key in spec.model.example}
-    if missing := [key for key in model.signature.inputs if key not in inputs]:
-        raise UsageError(
-            f"{spec.file} example",
-            found=f"no example for input {missing[0]}",
-            wanted="real data to send",
-            todo="add it, or a function to WORKLOADS of the project's loadtest/workloads.py",
-        )
-    return Workload(name, (Request(inputs, expect_like(model.predict(inputs=inputs).outputs)),))
+    if missing := [each.name for each in needed if each.name not in inputs]:
+        raise _no_example(f"{spec.file} example", missing[0])
+    return Workload(name, (_expecting(client, name, inputs),))
+
+
+def _no_example(where: str, missing: str) -> UsageError:
+    return UsageError(
+        where,
+        found=f"no example for input {missing}",
+        wanted="real data to send",
+        todo=f"add it, or give it with --input {missing}=VALUE, or add a function to WORKLOADS of the project's "
+        "loadtest/workloads.py",
+    )
+
+
+def _expecting(client: Client, name: str, inputs: Mapping[str, Any]) -> Request:
+    """A request whose answers are to stay as the first ones."""
+    kind = kind_of(client, name)
+    answers = ask(client, name, inputs, kind)
+    return Request(inputs, expect_each(answers) if kind == STREAM else expect_like(answers[0]))
+
+
+def _made_up(name: str, client: Client) -> Workload:
+    """Numbers for a model of which only its tensors are known, at the first size of free axes that it answers."""
+    signature = client.model(name).signature
+    needed = [each for each in signature.inputs.values() if not each.optional]
+    if texts := [each.name for each in needed if each.datatype == "BYTES"]:
+        raise _no_example(f"model {name}", texts[0])
+    random = np.random.default_rng(0)
+    refused: InferenceError | None = None
+    for size in _FREE_SIZES if any(-1 in each.dims for each in needed) else (1,):
+        inputs = {each.name: _numbers(random, each, size) for each in needed}
+        try:
+            return Workload(name, (_expecting(client, name, inputs),))
+        except Overloaded:
+            raise
+        except InferenceError as error:
+            refused = error
+    raise UsageError(
+        f"model {name}",
+        found="it refuses inputs that are made up",
+        wanted="real data to send",
+        todo="give it with --input NAME=VALUE",
+        details=str(refused),
+    ) from refused
+
+
+def _numbers(random: np.random.Generator, tensor: TensorSpec, size: int) -> NDArray[Any]:
+    shape = [size if axis == -1 else axis for axis in tensor.dims]
+    shape = [1, *shape] if tensor.batched else shape
+    dtype = FIXED.get(tensor.datatype, FIXED["FP32"])
+    if dtype.kind == "f":
+        return random.random(shape).astype(dtype)
+    return np.ones(
+        shape, dtype
+    )  # an index, a length, a mask: what is left out counts for most of them
 
 
 def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
@@ -166,14 +236,14 @@ def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
     return found
 
 
-def _sampled(spec: Spec, model: Any) -> Workload:
+def _sampled(spec: Spec, client: Client) -> Workload:
     """Single items of the network's samples, real or made up; answers stay like the first ones."""
-    batched = model.signature.max_batch_size > 0
-    tensors = [TensorInfo(n, t.datatype, tuple(t.dims)) for n, t in model.signature.inputs.items()]
+    signature: Any = client.model(spec.name).signature
+    batched = signature.max_batch_size > 0
+    is_real = spec.model.quality.samples is not None
+    sent = [each for each in signature.inputs.values() if is_real or not each.optional]
+    tensors = [TensorInfo(each.name, each.datatype, tuple(each.dims)) for each in sent]
     given = batches(spec, Signature(tuple(tensors), (), batched))[:_SAMPLES]
     if batched:
         given = [{name: array[:1] for name, array in batch.items()} for batch in given]
-    return Workload(
-        spec.name,
-        tuple(Request(item, expect_like(model.predict(inputs=item).outputs)) for item in given),
-    )
+    return Workload(spec.name, tuple(_expecting(client, spec.name, item) for item in given))

@@ -24,6 +24,7 @@ import numpy as np
 from tritonkit.client import Client
 from tritonkit.client.inputs import Inputs
 from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.measure.asking import CALL, SEQUENCE, kind_of
 from tritonkit.measure.openloop.joined import Encodable, joined, layouts
 from tritonkit.measure.openloop.sender import MISSED, Prepared, Record, Sender, Stop
 from tritonkit.measure.workload import Workload
@@ -72,7 +73,8 @@ def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
     requests: list[Prepared] = []
     with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
         for model in asked["models"]:
-            workload = prepare(model, root, client)
+            workload = prepare(model, root, client, asked.get("given", ()))
+            _need_calls(client, workload.model)
             signature = client.model(workload.model).signature
             single = _single(workload, signature)
             if not single:
@@ -85,6 +87,18 @@ def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
             said["most_items"].append(signature.max_batch_size)
             requests += _encoded(made, signature)
     return said, requests
+
+
+def _need_calls(client: Client, model: str) -> None:
+    """Refuse a model whose requests are not calls by themselves."""
+    kind = kind_of(client, model)
+    if kind != CALL:
+        raise UsageError(
+            f"model {model}",
+            found="it keeps state between calls" if kind == SEQUENCE else "it answers in streams",
+            wanted="a model whose requests can be sent at any moment, each by itself",
+            todo="load it with --users, without --rate and --find-rate",
+        )
 
 
 def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:

@@ -77,6 +77,7 @@ class Generator:
         models: names of models of it that the servers serve; requests are drawn evenly among them.
         addresses: gRPC addresses of servers, which get requests in turns.
         timeout_s: after which a request has failed.
+        given: inputs of the only model as on the command line, NAME=VALUE; else those of its workload.
 
     Raises:
         UsageError: a model without requests to send.
@@ -84,10 +85,15 @@ class Generator:
     """
 
     def __init__(
-        self, root: Path, models: Sequence[str], addresses: Sequence[str], timeout_s: float = 10.0
+        self,
+        root: Path,
+        models: Sequence[str],
+        addresses: Sequence[str],
+        timeout_s: float = 10.0,
+        given: Sequence[str] = (),
     ) -> None:
         self.models, self.addresses = tuple(models), tuple(addresses)
-        self._root, self._timeout_s = root, timeout_s
+        self._root, self._timeout_s, self._given = root, timeout_s, tuple(given)
         self._interrupted = False
 
     def __enter__(self) -> Generator:
@@ -122,7 +128,7 @@ class Generator:
             raise UsageError("the requests", found=f"{batch} items of each", wanted="1 or more")
         said = self._ask(
             do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
-            timeout_s=self._timeout_s, sizes=sizes,
+            timeout_s=self._timeout_s, sizes=sizes, given=self._given,
         )  # fmt: skip
         self._model_of = np.array([self.models.index(name) for name in said["models"]])
         self._items, self._layouts = np.array(said["items"]), np.array(said["layouts"])

@@ -3,7 +3,7 @@ server as the gate asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ from tritonkit.export import BuildCache
 from tritonkit.export.gate import judge, refuse
 from tritonkit.export.quality import measure
 from tritonkit.export.samples import Batch
+from tritonkit.measure.asking import CALL, Kind, ask, kind_of
+from tritonkit.measure.workload import Request
 from tritonkit.measure.workloads import prepare
 from tritonkit.operate.release.candidate import Candidate
 from tritonkit.optimize.make import job_of
@@ -70,17 +72,32 @@ def _ask(root: Path, model: str, client: Client) -> int:
     requests = workload.requests[:_MOST_REQUESTS]
     # More than once each where there are few: code that runs on first use has run by then.
     repeats = max(1, 32 // len(requests))
+    kind = kind_of(client, model)
+    if kind != CALL:
+        return _ask_in_turn(client, model, requests, kind)
     replies = client.model(model).predict_many(
         (request.inputs for _ in range(repeats) for request in requests), concurrency=_AT_ONCE
     )
     asked = [request for _ in range(repeats) for request in requests]
     for request, reply in zip(asked, replies, strict=True):
-        if wrong := request.check(reply.outputs):
-            raise InferenceError(
-                f"the candidate for {model}", found=wrong, wanted="the known answer",
-                todo="look at what changed in the model; nobody was sent to the candidate",
-            )  # fmt: skip
+        _hold(model, request.check(reply.outputs))
     return len(asked)
+
+
+def _ask_in_turn(client: Client, model: str, requests: Sequence[Request], kind: Kind) -> int:
+    """The same for a model that answers in streams or keeps state."""
+    for request in requests:
+        for outputs in ask(client, model, request.inputs, kind):
+            _hold(model, request.check(outputs))
+    return len(requests)
+
+
+def _hold(model: str, wrong: str) -> None:
+    if wrong:
+        raise InferenceError(
+            f"the candidate for {model}", found=wrong, wanted="the known answer",
+            todo="look at what changed in the model; nobody was sent to the candidate",
+        )  # fmt: skip
 
 
 def _measure(
