@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import openvino
 import pytest
 
@@ -16,8 +17,13 @@ from tritonkit.export.cache import BuildCache
 from tritonkit.export.job import Job
 from tritonkit.optimize.make import build, job_of, plan
 from tritonkit.optimize.runtimes.openvino_cpu import open_runner
+from tritonkit.optimize.variants import openvino_int8
 from tritonkit.optimize.variants.openvino_ir import make_bf16, make_fp32, make_int8
-from tritonkit.optimize.variants.openvino_layers import has_attention, layers_in_float
+from tritonkit.optimize.variants.openvino_layers import (
+    has_attention,
+    layers_in_float,
+    split_constants,
+)
 
 SPEC = """
 name: net
@@ -277,3 +283,49 @@ def test_dtype_that_the_backend_does_not_carry(write_model: WriteModel, tmp_path
         BuildError, match="x is FP64, which Triton's openvino backend does not carry"
     ):
         made(make_fp32, job, tmp_path / "fp32")
+
+
+def test_layers_with_equal_weights_get_constants_of_their_own(tmp_path: Path) -> None:
+    """Copies of a layer share constants in an ONNX file; NNCF finds nodes by name and needs one for each."""
+    random = np.random.default_rng(0)
+    weights = {
+        name: onnx.numpy_helper.from_array(random.standard_normal(shape, np.float32), name)
+        for name, shape in (("w", (4, 4)), ("b", (4,)), ("b.1", (4,)))
+    }
+    nodes = [
+        onnx.helper.make_node("Gemm", ["x", "w", "b"], ["first"]),
+        onnx.helper.make_node("Gemm", ["first", "w", "b"], ["second"]),
+        onnx.helper.make_node("Add", ["second", "b.1"], ["y"]),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", 4]) for n in "xy")
+    graph = onnx.helper.make_graph(nodes, "net", [x], [y], list(weights.values()))
+    onnx.save(onnx.helper.make_model(graph, ir_version=9), tmp_path / "net.onnx")
+    model = openvino.Core().read_model(tmp_path / "net.onnx")
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    batch = random.standard_normal((3, 4), np.float32)
+    before = openvino.compile_model(model, "CPU", exact)(batch)[0]
+    split_constants(model)
+    constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+    names = [node.get_friendly_name() for node in constants]
+    assert len(set(names)) == len(names)
+    assert {"w", "w.1", "b", "b.1", "b.2"} <= set(names)
+    assert all(len(node.output(0).get_target_inputs()) == 1 for node in constants)
+    assert (openvino.compile_model(model, "CPU", exact)(batch)[0] == before).all()
+
+
+def test_a_way_that_fails_leaves_the_others(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What NNCF cannot do in one way is a note, as long as it can in another."""
+    ways = openvino_int8._ways
+
+    def last_two(*given: Any) -> Any:
+        *_, (control, _), weights = ways(*given)
+        yield control, lambda: {}["no such node"]
+        yield weights
+
+    monkeypatch.setattr(openvino_int8, "_ways", last_two)
+    folder, notes = made(make_int8, make_job(write_model, tmp_path), tmp_path / "int8")
+    assert notes[0].startswith("quantized with INT8 weights alone: R2 to FP32 0.99")
+    assert notes[-1] == "given up: NNCF cannot quantize it with accuracy control: 'no such node'"
+    assert weights_of(folder)["u8"] > 0

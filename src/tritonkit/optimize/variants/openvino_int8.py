@@ -20,7 +20,12 @@ from tritonkit.export.samples import Batch, count_items
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import first_reason, open_nncf
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
-from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantized, layers_in_float
+from tritonkit.optimize.variants.openvino_layers import (
+    has_attention,
+    is_quantized,
+    layers_in_float,
+    split_constants,
+)
 
 __all__ = ["quantize", "without_padding"]
 
@@ -43,22 +48,31 @@ class _Attempt(NamedTuple):
 def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     """The openvino.Model in INT8, with notes for people.
 
-    BuildError for a network without anything to quantize, and for calibration data that do not fit.
+    BuildError for a network that no way quantizes, and for calibration data that do not fit.
     """
+    split_constants(model)
     drop = job.spec.model.quality.max_drop
     wanted = min(1 - drop, _CLOSEST)
     in_fp32 = _outputs(job, model)
     yardstick = job.yardstick_for(in_fp32)
     tried: list[_Attempt] = []
+    failed: list[BuildError] = []
     for way, make in _ways(job, model, in_fp32, yardstick):
         enough = wanted if way in _COSTLY else 1 - _NEAR * drop
         if tried and max(attempt.closeness for attempt in tried) >= enough:
             break
         job.say(f"quantizing with {way}")
-        made = _made(f"{job.spec.file} network", way, make)
+        try:
+            made = _made(f"{job.spec.file} network", way, make)
+        except BuildError as error:  # what one way cannot do, such as keep any layer, another may
+            failed.append(error)
+            continue
         tried.append(_Attempt(made, way, yardstick.mean(_outputs(job, made), in_fp32)))
+    if not tried:
+        raise failed[0]
     best = max(tried, key=lambda attempt: attempt.closeness)
-    return best.model, _notes(best, tried, yardstick.name)
+    failures = tuple(f"given up: {error.found}" for error in failed)
+    return best.model, (*_notes(best, tried, yardstick.name), *failures)
 
 
 def _outputs(job: Job, model: Any) -> list[Batch]:
@@ -113,8 +127,8 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
     if not is_quantized(model):
         raise BuildError(
             where,
-            found="NNCF finds no operator to quantize in it",
-            wanted="convolutions or matrix products",
+            found=f"NNCF finds no operator to quantize with {way}",
+            wanted="convolutions or matrix products that come close enough in 8 bits",
             todo="build openvino-bf16, or leave this variant out",
         )
     return model

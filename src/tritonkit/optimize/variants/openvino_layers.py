@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["has_attention", "is_quantized", "layers_in_float"]
+from tritonkit.extras import need
+
+__all__ = ["has_attention", "is_quantized", "layers_in_float", "split_constants"]
 
 _LAYERS = (
     "Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul",
@@ -23,6 +25,38 @@ def has_attention(model: Any) -> bool:
         or (kind == "Softmax" and _leads_to(node, "MatMul"))
         for node in model.get_ops()
     )
+
+
+def split_constants(model: Any) -> None:
+    """Give each operator constants of its own.
+
+    Layers with equal weights, as the copies of nn.TransformerEncoder have before training, share their constants
+    in an ONNX file. NNCF (3.4) writes a bias or weight that it corrects as another constant under the old one's name,
+    and finds nodes by name: accuracy control then fails with "More than one node in NNCFGraph matches name".
+    """
+    opset = need("openvino.opset13", "optimize")
+    names = {node.get_friendly_name() for node in model.get_ops()}
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Constant" or node.get_element_type().get_type_name() != "f32":
+            continue
+        first, *others = sorted(node.output(0).get_target_inputs(), key=_place)
+        for target in (target for target in others if target.get_node() != first.get_node()):
+            own = opset.constant(node.data)
+            own.set_friendly_name(_free_name(node.get_friendly_name(), names))
+            target.replace_source_output(own.output(0))
+
+
+def _place(target: Any) -> tuple[str, int]:
+    return target.get_node().get_friendly_name(), target.get_index()
+
+
+def _free_name(name: str, names: set[str]) -> str:
+    """The name with a number behind it that no other node has; it is taken from now on."""
+    number = 1
+    while f"{name}.{number}" in names:
+        number += 1
+    names.add(f"{name}.{number}")
+    return f"{name}.{number}"
 
 
 def is_quantized(model: Any) -> bool:
