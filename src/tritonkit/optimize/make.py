@@ -22,6 +22,7 @@ from tritonkit.export.job import Job
 from tritonkit.export.quality import measure
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
+from tritonkit.optimize.outputs import settle_outputs
 from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
 from tritonkit.optimize.variants.int8_cpu import cpu_kind
@@ -147,6 +148,7 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
             runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            runner, signature = settle_outputs(job, folder, runner, signature)
             measured = measure(job, runner, lossless=form.lossless and not job.transformed)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     return Artifact(

@@ -12,14 +12,16 @@ from tritonkit.export.runner import OperatorTime
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 
-__all__ = ["idle_workers", "open_runner"]
+__all__ = ["OnnxRuntimeRunner", "idle_workers", "open_runner"]
 
 _KERNEL = "_kernel_time"
 _RUN = "model_run"
 _WARM_RUNS = 2
 
 
-class _Session:
+class OnnxRuntimeRunner:
+    """A session of an ONNX file."""
+
     def __init__(self, file: Path, threads: int, where: str) -> None:
         self._file = file
         self._threads = threads
@@ -40,6 +42,17 @@ class _Session:
     def run(self, batch: Batch) -> Batch:
         """Outputs by name."""
         return run_session(self._session, batch, self._where)
+
+    def output_shapes(self) -> dict[str, tuple[int | str | None, ...]]:
+        """Output name -> its sizes as ONNX Runtime has inferred them; None or a name where one is free.
+
+        An output of unknown rank has no sizes either, as a scalar.
+        """
+        return {output.name: tuple(output.shape) for output in self._session.get_outputs()}
+
+    def reopened(self) -> OnnxRuntimeRunner:
+        """The same file opened again, after it has changed."""
+        return OnnxRuntimeRunner(self._file, self._threads, self._where)
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean time of each node of the optimized graph, in the order they ran.
@@ -62,9 +75,9 @@ class _Session:
         return [OperatorTime(name, kinds[name], us / repeats / 1000) for name, us in sums.items()]
 
 
-def open_runner(folder: Path, threads: int, where: str) -> _Session:
+def open_runner(folder: Path, threads: int, where: str) -> OnnxRuntimeRunner:
     """The model.onnx in `folder`."""
-    return _Session(folder / "model.onnx", threads, where)
+    return OnnxRuntimeRunner(folder / "model.onnx", threads, where)
 
 
 def idle_workers(version: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from tritonkit.optimize.openvino_core import compile_for_cpu, first_reason, open
 
 __all__ = ["OpenVINORunner", "open_runner"]
 
+_SOME_BATCH = 5
 _KEPT = 4  # compiled shapes: each holds the weights once more
 
 
@@ -44,6 +45,24 @@ class OpenVINORunner:
                 node.get_any_name(): request.get_tensor(node).data.copy()
                 for node in self._model.outputs
             }
+
+    def output_shapes(self, batched: bool) -> dict[str, tuple[int, ...]]:
+        """Output name -> its sizes without the batch axis, -1 where one is free, at a given batch size: so the
+        backend compares them with the configuration."""
+        model = self._model
+        if batched:
+            model = model.clone()
+            shapes = {node.get_any_name(): node.get_partial_shape() for node in model.inputs}
+            for shape in shapes.values():
+                shape[0] = _SOME_BATCH
+            model.reshape(shapes)
+        return {
+            node.get_any_name(): tuple(
+                dim.get_length() if dim.is_static else -1 for dim in node.get_partial_shape()
+            )[int(batched) :]
+            for node in model.outputs
+            if not node.get_partial_shape().rank.is_dynamic
+        }
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean time of each operator that ran, by OpenVINO's own counters, in order of execution."""
