@@ -6,6 +6,7 @@ What `build_repository` calls, in order, and the rooms where it is:
     evaluate    Spec -> its variants, each made or cached, measured, judged    export, optimize
     choose      of these the one to be served: an Artifact                     optimize
     render      Spec and Artifact -> a checked config.pbtxt for each model     render
+    try_serving the network's files and text, loaded once as the server will   publish
     publish     text and files -> the repository, each model in one step       publish
 """
 
@@ -15,17 +16,21 @@ import contextlib
 import fcntl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, TritonkitError
 from tritonkit.export import Artifact, BuildCache
+from tritonkit.export.job import Job
+from tritonkit.export.samples import Batch, first_items
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.optimize.variants import for_target, variant_of
 from tritonkit.publish.existing import recorded_cores
 from tritonkit.publish.publish import Change, Rendered, drift, publish
+from tritonkit.publish.trial import try_serving
 from tritonkit.render.config import render_config
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import Target
@@ -96,11 +101,17 @@ def build_repository(
     rendered: list[Rendered] = []
 
     def build(spec: Spec) -> None:
-        made = _make_variants(spec, root, variants, progress, force=force, dry_run=dry_run)
+        jobs: dict[str, Job] = {}
+        made = _make_variants(
+            spec, root, variants, progress, force=force, dry_run=dry_run, jobs=jobs
+        )
         results.extend(made)
         artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
         if artifact is not None:
-            rendered.extend(render_models(spec, artifact, root, target, cores or machine_cores()))
+            models = render_models(spec, artifact, root, target, cores or machine_cores())
+            if not dry_run and target == "cpu":
+                _try_network(spec, artifact, models, jobs)
+            rendered.extend(models)
             served[spec.name] = artifact.variant
 
     def fail(name: str, error: TritonkitError) -> None:
@@ -129,6 +140,21 @@ def build_repository(
             )  # fmt: skip
     notes = tuple(note for model in fine for note in model.plan.notes)
     return Repository(out, tuple(results), served, tuple(changes), notes, failed)
+
+
+def _try_network(
+    spec: Spec, artifact: Artifact, models: Sequence[Rendered], jobs: Mapping[str, Job]
+) -> None:
+    """Load the network once as it will be served; the steps of a pipeline are not ours to try."""
+    job = jobs[variant_of(spec, artifact.variant).base]
+    for model in models:
+        if model.plan.name == spec.network_name:
+            try_serving(model, partial(_request, job, model.plan.max_batch_size))
+
+
+def _request(job: Job, max_batch_size: int) -> Batch:
+    """One request's input: an item, or a whole sample where there is no batch axis."""
+    return first_items(job.samples[:1], 1, max_batch_size > 0)[0]
 
 
 def _read_specs(
@@ -189,7 +215,7 @@ def default_out(root: Path, target: Target) -> Path:
 
 def _make_variants(
     spec: Spec, root: Path, variants: Sequence[str], progress: Progress, *, force: bool = False,
-    dry_run: bool = False,
+    dry_run: bool = False, jobs: dict[str, Job] | None = None,
 ) -> tuple[Result, ...]:  # fmt: skip
     """The served variant and those in `variants`, each made or taken from the cache."""
     wanted = wanted_variants(spec, variants)
@@ -202,6 +228,7 @@ def _make_variants(
         timed=len(wanted) > 1,  # several are compared by their speed too
         dry_run=dry_run,
         progress=progress,
+        jobs=jobs,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
-from tests.cli.running import tritonkit
+from tests.cli.running import tritonkit, tritonkit_here
+from tests.export.test_external_data import external
 from tests.optimize.test_make import RELU, onnx_file
+from tests.optimize.test_outputs import CASES
 from tritonkit.client import Client
 from tritonkit.serve import serve
 
@@ -67,8 +72,33 @@ def test_a_new_model_is_built_served_called_and_stopped(served_root: Path, tmp_p
         assert process.wait(30) == 0
 
 
-def test_a_new_torch_model_is_built_and_served(served_root: Path, tmp_path: Path) -> None:
-    """`tritonkit new --torch` writes a folder that builds and answers."""
+def odd_files(folder: Path) -> None:
+    """Files whose weights lie elsewhere, with scalars, and with an output's shape that is not what it gives."""
+    external(folder / "apart.onnx", folder, ("w/a.bin", "b.bin"))
+    for name in ("named and inferred", "another rank", "hidden, another size", "a batch of one"):
+        (folder / f"{name.split()[-1]}.onnx").write_bytes(CASES[name][0])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, []) for n in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "scalar.onnx")
+
+
+def hold_to_odd_files(client: Client) -> None:
+    """Each answers what its file computes."""
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    reply = client.model("apart").predict(x=x[:, :4])["y"]
+    np.testing.assert_array_equal(reply, x[:, :4] * 6)
+    for name in ("rank", "size", "one"):
+        np.testing.assert_array_equal(client.model(name).predict(x=x)["y"], x)
+    one = np.ones((1, 1, 8), np.float32)
+    np.testing.assert_array_equal(client.model("inferred").predict(x=one)["y"], one)
+    for name in ("scalar", "scalar_ov"):
+        for value in (3.0, np.array([3], np.float32)):
+            assert client.model(name).predict(x=value)["y"].tolist() == [-3]
+
+
+def test_new_models_are_built_and_served(served_root: Path, tmp_path: Path) -> None:
+    """`tritonkit new --torch` and `--onnx` write folders that build and answer."""
     (tmp_path / "mynet.py").write_text(
         "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softmax(1))\n"
     )
@@ -85,6 +115,17 @@ def test_a_new_torch_model_is_built_and_served(served_root: Path, tmp_path: Path
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    odd_files(odd)
+    for file in odd.glob("*.onnx"):
+        done = tritonkit_here("new", file.stem, "--onnx", str(file), "--root", root)
+        assert done.returncode == 0, done.stderr
+    spec = served_root / "models" / "scalar"
+    shutil.copytree(spec, spec.with_name("scalar_ov"))
+    text = (spec / "model.yaml").read_text().replace("name: scalar", "name: scalar_ov")
+    text = text.replace("max_batch_size: 0", "max_batch_size: 0, variant: openvino-fp32")
+    (spec.with_name("scalar_ov") / "model.yaml").write_text(text)
     assert tritonkit("build", "--root", root).returncode == 0
     with (
         serve(
@@ -92,6 +133,7 @@ def test_a_new_torch_model_is_built_and_served(served_root: Path, tmp_path: Path
         ) as endpoint,
         Client(endpoint.grpc) as client,
     ):
+        hold_to_odd_files(client)
         reply = client.model("mynet").predict(x=np.ones((5, 3), np.float32))
     np.testing.assert_allclose(reply["output_0"].sum(axis=1), 1, rtol=1e-5)
 

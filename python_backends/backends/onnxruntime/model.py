@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import onnxruntime as ort
-from backend_batch import Network
-from backend_config import ModelError, check_served_here, configured_dims, is_batched
+from backend_config import check_served_here
 from backend_model import StandIn
-from backend_padding import read_padding
-from onnxruntime_config import (
-    check_accelerators,
-    check_signature,
-    model_file,
-    run_options,
-    session_options,
-    tensor_specs,
-)
-from onnxruntime_engine import Session
+from onnxruntime_config import check_accelerators, model_file
+from onnxruntime_network import network_of
+
+if TYPE_CHECKING:
+    from backend_batch import Network
 
 
 def open_network(args: dict[str, str]) -> Network:
@@ -32,25 +26,7 @@ def open_network(args: dict[str, str]) -> Network:
     check_served_here(config, args["model_instance_kind"], "onnxruntime")
     check_accelerators(config)
     path = model_file(Path(args["model_repository"]), args["model_version"], config)
-    options = session_options(config)
-    try:
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's own classes have no common root
-        raise ModelError(f"ONNX Runtime cannot load {path}: {error}") from error
-    inputs = tensor_specs(session.get_inputs())
-    outputs = tensor_specs(session.get_outputs())
-    optional = tensor_specs(session.get_overridable_initializers())
-    check_signature(config, inputs, outputs, optional)
-    scalars = {
-        entry["name"]: configured_dims(entry)
-        for entry in config["output"]
-        if not outputs[entry["name"]].dims
-    }
-    engine = Session(session, run_options(config))
-    padding = read_padding(config, inputs, outputs)
-    return Network(
-        args["model_name"], engine, inputs, is_batched(config), optional, scalars, padding
-    )
+    return network_of(args["model_name"], path, config)
 
 
 class TritonPythonModel(StandIn):

@@ -9,40 +9,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import triton_python_backend_utils as pb_utils
-from backend_batch import Network
-from backend_config import check_served_here, is_batched
+from backend_config import check_served_here
 from backend_model import StandIn
-from backend_padding import read_padding
-from openvino import Core
-from openvino_config import check_device, model_file, properties
-from openvino_engine import Forms, make_engine
-from openvino_network import input_specs, output_specs, precision, read_network, scalars
+from openvino_config import model_file
+from openvino_engine import make_engine
+from openvino_opening import network_of
+
+if TYPE_CHECKING:
+    from backend_batch import Network
 
 
 def open_network(args: dict[str, str]) -> Network:
     """The network of the model version in `args`, checked against its configuration, compiled."""
     config = json.loads(args["model_config"])
     check_served_here(config, args["model_instance_kind"], "openvino")
-    check_device(config)
     path = model_file(Path(args["model_repository"]), args["model_version"], config)
-    core = Core()
-    model = read_network(core, path, config)
-    options = properties(config, precision(model))
-    engine = make_engine(Forms(core, model, config, options), config)
-    said = ", ".join(f"{key} {value}" for key, value in options.items())
-    pb_utils.Logger.log_info(f"model '{args['model_name']}': {said}; {engine.choice}")
-    inputs = input_specs(model, config)
-    padding = read_padding(config, inputs, output_specs(model, config))
-    return Network(
-        args["model_name"],
-        engine,
-        inputs,
-        is_batched(config),
-        scalars=scalars(model, config),
-        padding=padding,
-    )
+    return network_of(args["model_name"], path, config, make_engine, pb_utils.Logger.log_info)
 
 
 class TritonPythonModel(StandIn):

@@ -31,7 +31,7 @@ from tritonkit.text import first_line
 
 __all__ = ["BuildPlan", "build", "job_of", "plan"]
 
-_RESERVED = ("artifact.json", "manifest.json", "timing.json")
+_RESERVED = ("artifact.json", "loaded.json", "manifest.json", "timing.json")
 _EXTRAS = {
     "build": (),
     "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),

@@ -54,13 +54,10 @@ def _of_onnxruntime(
     found = _seen(job, runner, signature)
     wrong = {name: _loosened(shapes[name], found[name]) for name in shapes if name in found}
     contradicted = {name for name, shape in wrong.items() if shape != shapes[name]}
-    changed = _correct(file, {**shapes, **wrong}, drop_inner=bool(contradicted))
-    if contradicted:
+    if _correct(file, {**shapes, **wrong}, drop_inner=bool(contradicted)):
         runner = runner.reopened()
         shapes = runner.output_shapes()
         _hold(job, shapes, found)
-    elif changed:
-        shapes = {**shapes, **wrong}
     where = f"{job.spec.file} output"
     outputs = tuple(
         _described(output, shapes[output.name], signature.batched, where)
@@ -121,6 +118,7 @@ def _correct(file: Path, shapes: Mapping[str, Shape], *, drop_inner: bool) -> bo
                 axis.dim_param = size
         changed = True
     if drop_inner:
+        changed = changed or bool(model.graph.value_info)
         del model.graph.value_info[:]
     if changed:
         file.write_bytes(model.SerializeToString())

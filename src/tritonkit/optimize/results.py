@@ -116,6 +116,7 @@ def _of_language_model(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
 def evaluate(
     spec: Spec, variants: Sequence[str | Variant], cache: BuildCache, *, threads: int = 1, force: bool = False,
     timed: bool = False, dry_run: bool = False, progress: Progress | None = None,
+    jobs: dict[str, Job] | None = None,
 ) -> tuple[Result, ...]:  # fmt: skip
     """Make and measure each variant; one that cannot be made is a result with its problem.
 
@@ -124,9 +125,10 @@ def evaluate(
         threads: cores that the measurements may use.
         force: make anew what the cache holds.
         timed: measure speed too.
+        jobs: is filled with what the variants were made from, by the name of their FP32 variant.
     """
     progress = progress or Progress()
-    jobs: dict[str, Job] = {}
+    jobs = {} if jobs is None else jobs
     plans: list[BuildPlan] = []
     results: list[Result] = []
     for variant in variants:

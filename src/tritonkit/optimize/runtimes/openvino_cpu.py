@@ -118,5 +118,5 @@ def _infer(request: Any, batch: Batch) -> None:
 
     tensor = need("openvino", "optimize").Tensor
     for name, array in batch.items():
-        request.set_tensor(name, tensor(np.ascontiguousarray(array)))
+        request.set_tensor(name, tensor(np.asarray(array, order="C")))
     request.infer()

@@ -1,0 +1,175 @@
+"""Load what is about to be published once, as the server will, and answer one request with it.
+
+The stand-ins in `python_backends/backends` read a configuration as the native backends do: the same options of the
+engine, the same comparison with the file, the same refusals. So a build runs their code, in its own process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import write_whole
+from tritonkit.errors import BuildError
+from tritonkit.export.artifact import seal, unseal
+from tritonkit.export.samples import Batch
+from tritonkit.publish.publish import Rendered
+from tritonkit.render.message import parse_text
+from tritonkit.render.values import ModelPlan
+from tritonkit.resources import shipped
+
+__all__ = ["try_serving"]
+
+RECORD = "loaded.json"
+_BACKENDS = "python_backends/backends"
+_OPENERS = {
+    "onnxruntime": ("onnxruntime_network", "model.onnx"),
+    "openvino": ("openvino_opening", "model.xml"),
+}
+"""Backend -> the module of its stand-in that opens a network, and the network's file."""
+_NATIVE_ONLY = ("batch_input", "batch_output", "model_operations")
+"""Fields that the stand-ins do not have."""
+
+
+def try_serving(rendered: Rendered, sample: Callable[[], Batch]) -> None:
+    """Load a model as a server with its configuration will, and run one request.
+
+    What was tried before with the same configuration is not tried again; nor is what only a server can load.
+
+    Args:
+        rendered: the model.
+        sample: gives one request's input.
+
+    Raises:
+        BuildError: a server would refuse the model, or the request.
+    """
+    plan = rendered.plan
+    config = _config(rendered)
+    if plan.backend not in _OPENERS or not _can_try(plan, config):
+        return
+    record, tried = rendered.artifact.folder / RECORD, _fingerprint(rendered)
+    if _read(record) == tried:
+        return
+    with _refusals(rendered):
+        opening, requests = _stand_in(plan.backend)
+        file = rendered.artifact.folder / _OPENERS[plan.backend][1]
+        network = opening.network_of(plan.name, file, config)
+        _answer(plan, network, requests.Request, sample())
+    with contextlib.suppress(OSError):  # it is tried again next time
+        write_whole(record, seal({"tried": tried}).encode())
+
+
+def _can_try(plan: ModelPlan, config: Mapping[str, Any]) -> bool:
+    tensors = (*plan.inputs, *plan.outputs)
+    sequences = plan.sequence_batching
+    return (
+        importlib.util.find_spec(str(plan.backend)) is not None
+        and all(tensor.dtype != "BF16" for tensor in tensors)
+        and not (sequences and sequences.state)
+        and not any(config.get(field) for field in _NATIVE_ONLY)
+        and "default_model_filename" not in config
+    )
+
+
+def _config(rendered: Rendered) -> dict[str, Any]:
+    """The configuration as Triton hands it to a backend."""
+    from google.protobuf import json_format
+
+    message = parse_text(rendered.config, f"{rendered.plan.name}/config.pbtxt")
+    config: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    for tensor in (*config.get("input", ()), *config.get("output", ())):
+        tensor.setdefault("dims", [])
+    return {"max_batch_size": 0, "input": [], "output": []} | config
+
+
+@cache
+def _stand_in(backend: str) -> tuple[Any, Any]:
+    """The modules of a stand-in that open a network and describe a request.
+
+    They import each other by plain names, as in a server. Here those names are a person's: they stand for these
+    modules only while these are imported.
+    """
+    folders = [shipped(_BACKENDS), shipped(f"{_BACKENDS}/{backend}")]
+    names = {file.stem for folder in folders for file in folder.glob("*.py")}
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    path = list(sys.path)
+    sys.path[:0] = map(str, folders)
+    try:
+        return importlib.import_module(_OPENERS[backend][0]), importlib.import_module(
+            "backend_batch"
+        )
+    finally:
+        sys.path[:] = path
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _answer(plan: ModelPlan, network: Any, request: Any, sample: Batch) -> None:
+    """Run a request, and compare the shapes of its outputs with the configuration's."""
+    wanted_outputs = [tensor.name for tensor in plan.outputs]
+    inputs = {name: _on_the_wire(array) for name, array in sample.items()}
+    [answer] = network.answer([request(inputs, wanted_outputs)])
+    if isinstance(answer, Exception):
+        raise answer
+    for tensor in plan.outputs:
+        found = answer[tensor.name].shape[1 if plan.max_batch_size else 0 :]
+        wanted = tensor.dims
+        fits = len(found) == len(wanted) and all(
+            size in (-1, have) for size, have in zip(wanted, found, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"output {tensor.name} has the shape {list(found)}, config.pbtxt says {list(wanted)}"
+            )
+
+
+def _on_the_wire(array: Any) -> Any:
+    """Texts as bytes, as requests carry them."""
+    import numpy as np
+
+    if array.dtype.kind not in "OSU":
+        return array
+    flat = [each if isinstance(each, bytes) else str(each).encode() for each in array.ravel()]
+    texts = np.empty(len(flat), dtype=object)
+    texts[:] = flat
+    return texts.reshape(array.shape)
+
+
+@contextlib.contextmanager
+def _refusals(rendered: Rendered) -> Iterator[None]:
+    """What the server would say, as an error of the build."""
+    try:
+        yield
+    except (BuildError, MemoryError):
+        raise
+    except Exception as error:
+        raise BuildError(
+            f"models/{rendered.artifact.model}",
+            found=f"a server would not serve {rendered.artifact.variant}: {error}",
+            wanted="files and a configuration that fit each other: nothing is published",
+            todo="correct serving in model.yaml; if nothing there is unusual, report this",
+        ) from error
+
+
+def _fingerprint(rendered: Rendered) -> str:
+    """What a trial depends on, besides the artifact: the configuration, and the code that reads it."""
+    digest = hashlib.sha256(rendered.config.encode())
+    folder = shipped(_BACKENDS)
+    for file in sorted([*folder.glob("*.py"), *folder.glob(f"{rendered.plan.backend}/*.py")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(record: Path) -> str:
+    """What was tried before; empty where that cannot be read."""
+    try:
+        return str(unseal(record.read_text())["tried"])
+    except (OSError, ValueError, KeyError, RecursionError):
+        return ""
