@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonkit.errors import UsageError
-from tritonkit.releases import EMBEDDED, release_of_server, to_release
+from tritonkit.releases import EMBEDDED, release_of_server, release_text, to_release
 
 
 @pytest.mark.parametrize(
@@ -36,6 +35,8 @@ def test_a_server_s_version_names_its_container(
 def test_a_release_is_written_as_nvidia_writes_it() -> None:
     """Year and month, two digits each."""
     assert to_release("24.10") == EMBEDDED
+    assert release_text(EMBEDDED) == "24.10"
+    assert release_text((25, 1)) == "25.01"
     for text in ("2.51", "24.13", "24.1", "2024.10", "24.10-py3", ""):
-        with pytest.raises(UsageError, match=r"24\.10"):
+        with pytest.raises(ValueError, match=r"24\.10"):
             to_release(text)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from tritonkit.errors import UsageError
-
 __all__ = [
     "BOUNDED_QUEUES_WAKE",
     "EMBEDDED",
     "Release",
     "release_of_server",
+    "release_text",
     "to_release",
 ]
 
@@ -30,15 +29,18 @@ _WITHOUT_A_MINOR = 25 * 12 + 6
 
 
 def to_release(text: str) -> Release:
-    """`24.10` as a value; UsageError for what is not such a number."""
+    """`24.10` as a value; ValueError for what is not such a number."""
     found = re.fullmatch(r"([2-9]\d)\.(0[1-9]|1[0-2])", text)
     if found is None:
-        raise UsageError(
-            "triton",
-            found=text,
-            wanted="a release of Triton as NVIDIA numbers its containers, such as 24.10",
+        raise ValueError(
+            f"found {text!r}; wanted a release of Triton as NVIDIA numbers its containers, such as 24.10"
         )
     return int(found[1]), int(found[2])
+
+
+def release_text(release: Release) -> str:
+    """A release as NVIDIA writes it."""
+    return f"{release[0]}.{release[1]:02}"
 
 
 def release_of_server(version: str) -> Release | None:

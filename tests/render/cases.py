@@ -103,9 +103,10 @@ def _artifact(spec: Spec, facts: dict[str, Any], folder: Path) -> Artifact:
     return Artifact(spec.name, variant, folder, files, signature, None, "0" * 64, {})
 
 
-def _tensor(name: str, dtype: Any, shape: list[int | str]) -> TensorInfo:
+def _tensor(name: str, dtype: Any, shape: list[int | str], optional: bool = False) -> TensorInfo:
     sizes = tuple(-1 if isinstance(size, str) else size for size in shape)
-    return TensorInfo(name, dtype, sizes, tuple(s if isinstance(s, str) else "" for s in shape))
+    axes = tuple(s if isinstance(s, str) else "" for s in shape)
+    return TensorInfo(name, dtype, sizes, axes, optional)
 
 
 def refresh() -> None:

@@ -47,4 +47,12 @@ def test_goldens_cover_every_field_the_template_writes() -> None:
         "response_cache",
         "model_transaction_policy",
         "parameters",
+        "batch_input",
+        "batch_output",
+        "default_model_filename",
+        "cc_model_filenames",
+        "metric_tags",
+        "model_metrics",
+        "model_operations",
+        "model_repository_agents",
     }

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.render.cases import Case, make_case
+from tests.render.cases import HERE, Case, make_case
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import TensorInfo
 from tritonkit.render.warmup import automatic, serialize
@@ -241,6 +242,20 @@ def test_a_listed_sample_names_every_input(tmp_path: Path) -> None:
     }
     with pytest.raises(RenderError, match=r"serving\.model_warmup\.s\.inputs"):
         net(serving, tmp_path).plans()
+
+
+@pytest.mark.parametrize("given", [("x",), ("x", "b")])
+def test_a_listed_sample_may_leave_out_an_optional_input(
+    tmp_path: Path, given: tuple[str, ...]
+) -> None:
+    """Made-up requests never have it."""
+    zeros = {"data": "zero", "dtype": "FP32", "shape": [4]}
+    spec = yaml.safe_load((HERE / "specs" / "optional_input.yaml").read_text())
+    spec["model"]["serving"] = {
+        "model_warmup": [{"name": "s", "inputs": dict.fromkeys(given, zeros)}]
+    }
+    (plan,) = make_case("optional_input", spec, tmp_path).plans()
+    assert tuple(plan.warmup[0].inputs) == given
 
 
 def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import openvino
 import pytest
 import torch
 from onnx import TensorProto, helper, save_model
-from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
@@ -34,6 +34,7 @@ NO_GPU = "has kind KIND_GPU but no GPUs are available"
 NO_SUCH_GPU = "unsupported gpu id 0"
 NO_TENSORRT = "unable to find backend library for backend 'tensorrt'"
 NO_VLLM = "unable to find backend library for backend 'vllm'"
+NOT_READ = "failed to poll from model repository"
 REFUSED = {
     "accelerator_openvino": "cpu_execution_accelerator 'openvino' found",
     "accelerator_tensorrt": NO_GPU,
@@ -43,7 +44,17 @@ REFUSED = {
     "instance_profile": NO_TENSORRT,
     "llm_vllm": NO_VLLM,
     "llm_vllm_parallel": NO_VLLM,
+    "shape_tensor": NO_TENSORRT,
     "tensorrt_plan": NO_TENSORRT,
+    "ensemble_fields": NOT_READ,
+    "model_metrics": NOT_READ,
+    "repository_agents": NOT_READ,
+}
+# Why a configuration could not be read stands in the log alone.
+LOGGED = {
+    "ensemble_fields": 'Message type "inference.ModelEnsembling" has no field named "max_inflight_requests"',
+    "model_metrics": 'Message type "inference.ModelConfig" has no field named "model_metrics"',
+    "repository_agents": "libtritonrepoagent_checksum.so",
 }
 if not any(SERVER.glob("lib/python3.*/site-packages/torch")):
     REFUSED["torchscript"] = "torch is not installed in the server's environment"
@@ -232,6 +243,7 @@ def test_loads_or_is_refused_for_the_documented_reason(
     if feature in REFUSED:
         assert message is not None
         assert REFUSED[feature] in message
+        assert LOGGED.get(feature, "") in triton.log.read_text()
         return
     assert message is None
     assert triton.client.is_model_ready(name)
@@ -247,6 +259,33 @@ def test_one_value_per_item_reaches_the_client_as_one_axis(
     x.set_data_from_numpy(np.arange(8, dtype=np.float32).reshape(2, 4))
     answer = triton.client.infer("scalar_output", [x])
     assert answer.as_numpy("peak").tolist() == [[3.0], [7.0]]
+
+
+def test_an_optional_input_may_be_left_out_of_a_pipeline(
+    triton: Triton, cases: dict[str, Case]
+) -> None:
+    """A step's optional input is the ensemble's: with it or without, the request is answered."""
+    assert _load(triton, "optional_step_input") is None
+    x, by = InferInput("x", [1, 4], "FP32"), InferInput("by", [1, 4], "FP32")
+    for given in (x, by):
+        given.set_data_from_numpy(np.zeros((1, 4), np.float32))
+    for inputs in ([x], [x, by]):
+        answer = triton.client.infer("optional_step_input", inputs)
+        assert answer.as_numpy("logits").tolist() == [[0.0] * 4]
+
+
+def test_labels_are_those_of_the_model_s_file(triton: Triton, cases: dict[str, Case]) -> None:
+    """Callers who want classes get value, index and label; the fields beside them are as the spec has them."""
+    assert _load(triton, "tensor_fields") is None
+    pixels = InferInput("pixels", [1, 1, 8, 8], "FP32")
+    values = np.zeros((1, 1, 8, 8), np.float32)
+    values[0, 0, 0, 2] = 7
+    pixels.set_data_from_numpy(values)
+    wanted = InferRequestedOutput("logits", class_count=1)
+    answer = triton.client.infer("tensor_fields", [pixels], outputs=[wanted])
+    assert answer.as_numpy("logits").reshape(-1).tolist() == [b"7.000000:2:two"]
+    config = triton.client.get_model_config("tensor_fields").config
+    assert config.input[0].format == config.input[0].FORMAT_NCHW
 
 
 def test_response_cache_answers_for_the_whole_pipeline(

@@ -75,6 +75,11 @@ def test_a_bare_number_for_a_time_is_refused(write_model: WriteModel) -> None:
         ("serving: {sequence_batching: {direct: {}, oldest: {max_candidate_sequences: 2}}}", "one strategy"),
         ("serving: {dynamic_batching: {priority_levels: 2}}", "default_priority_level is 0"),
         ("pipeline: [{step: top_k}]", "`network` exactly once"),
+        ("triton: 25.10", "wanted: a release in quotes"),
+        ("triton: '2.51'", "a release of Triton as NVIDIA numbers its containers"),
+        ("ensemble: {max_inflight_requests: 4}", "wanted: it under serving"),
+        ("serving: {model_metrics: [{family: f, buckets: [2, 1]}]}", "ascending order"),
+        ("serving: {output: {y: {label_filename: ../labels.txt}}}", "leaves the model's folder"),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_are_refused(
@@ -142,6 +147,7 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         (TORCH + "quality: {at_least: .nan}\n", "finite number"),
         (TORCH + f"serving: {{dynamic_batching: {{max_queue_delay: {'9' * 400}s}}}}\n", "64 bits"),
         (TORCH.replace("[4]", "[0]"), "at least 1, or -1"),
+        (TORCH.replace("[4]", "[4], optional: true"), "the graph of torch needs all its inputs"),
         (TORCH + "  free_axes: {batch: {max: 4}}\n", "not `batch`"),
         (TORCH + "  free_axes: {n: {max: 4, pad: {x: 0}}}\n", "wanted: all inputs with that axis: []"),
         (TORCH + "  free_axes: {n: {max: 4, pad: {x: 0}}, m: {max: 4, pad: {x: 0}}}\n", "pad for n and m"),

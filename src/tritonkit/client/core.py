@@ -246,8 +246,9 @@ class Core(AdminCalls):
 
 
 def _only_input(signature: ModelSignature) -> str:
-    if len(signature.inputs) == 1:
-        return next(iter(signature.inputs))
+    needed = [name for name, tensor in signature.inputs.items() if not tensor.optional]
+    if len(needed) == 1 or len(signature.inputs) == 1:
+        return next(iter(needed or signature.inputs))
     raise InvalidInput(
         f"model {signature.name}",
         found="an item that is a value alone",

@@ -46,6 +46,8 @@ def plain_inputs(client: Client, model: str) -> dict[str, Any] | None:
 
     found = {}
     for name, spec in client.model(model).signature.inputs.items():
+        if spec.optional:
+            continue
         dtype = DATATYPES[spec.datatype].numpy
         if spec.datatype == "BYTES":
             return None

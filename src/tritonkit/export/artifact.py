@@ -49,7 +49,7 @@ class TensorInfo:
     def of(cls, name: str, tensor: Tensor) -> TensorInfo:
         """The same tensor as a spec writes it."""
         axes = tuple(size if isinstance(size, str) else "" for size in tensor.shape)
-        return cls(name, tensor.dtype, tensor.dims, axes)
+        return cls(name, tensor.dtype, tensor.dims, axes, tensor.optional)
 
     @property
     def axis_names(self) -> tuple[str, ...]:

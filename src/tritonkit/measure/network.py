@@ -65,16 +65,17 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
     given: dict[str, Any] = {
         name: read_example(spec, name) for name in spec.model.example if name in wanted
     }
-    if any(name not in given for name in wanted):
+    needed = [name for name, tensor in wanted.items() if not tensor.optional]
+    if any(name not in given for name in needed):
         given = _sample(spec, root) | given
-    if left := [name for name in wanted if name not in given]:
+    if left := [name for name in needed if name not in given]:
         raise UsageError(
             f"{spec.file} example",
             found=f"no example for input {left[0]}",
             wanted="real data to send",
             todo=f"add it: example: {{{left[0]}: {{file: examples/NAME}}}}",
         )
-    return {name: given[name] for name in wanted}
+    return {name: given[name] for name in wanted if name in given}
 
 
 def profile_network(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["first_difference"]
+__all__ = ["first_difference", "is_map", "is_repeated"]
 
 _ABSENT = "nothing"
 
@@ -24,9 +24,9 @@ def _differences(text: Any, spec: Any, path: str) -> Iterator[str]:
     for field in text.DESCRIPTOR.fields:
         here = f"{path}.{field.name}" if path else field.name
         one, other = getattr(text, field.name), getattr(spec, field.name)
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        if is_map(field):
             yield from _map_differences(field, one, other, here)
-        elif _is_repeated(field):
+        elif is_repeated(field):
             yield from _list_differences(field, one, other, here)
         elif field.has_presence and text.HasField(field.name) != spec.HasField(field.name):
             said = [_shown(m, field) if m.HasField(field.name) else _ABSENT for m in (text, spec)]
@@ -37,7 +37,13 @@ def _differences(text: Any, spec: Any, path: str) -> Iterator[str]:
             yield _say(here, _shown(text, field), _shown(spec, field))
 
 
-def _is_repeated(field: Any) -> bool:
+def is_map(field: Any) -> bool:
+    """Whether a field of a descriptor is a map."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def is_repeated(field: Any) -> bool:
+    """Whether a field of a descriptor is a list or a map."""
     # protobuf 6 warns about `label`; before it there is nothing else.
     repeated = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if repeated is None else repeated)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
 from tritonkit.render.compare import first_difference
-from tritonkit.render.message import expected_message, parse_text
+from tritonkit.render.message import expected_message, merged_message, parse_text
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec.serving import ControlInput, Direct, Optimization
 
@@ -29,14 +29,30 @@ def render_config(plan: ModelPlan, *, source: str, target: str, cores: int) -> s
     RenderError, naming the first field, if the text says anything else than the plan.
     """
     text = _template().render(plan=plan, source=source, target=target, cores=cores)
-    check_text(text, plan)
-    return text
+    _compare(text, expected_message(plan), plan)
+    if not plan.config.strip():
+        return text
+    head = text.partition("\n")[0]
+    merged = f"{head}\n{_with_spec_text(plan)}"
+    check_text(merged, plan)
+    return merged
+
+
+def _with_spec_text(plan: ModelPlan) -> str:
+    """With text of the spec's own merged into it a configuration is in protobuf's layout."""
+    from google.protobuf import text_format
+
+    return text_format.MessageToString(merged_message(plan), as_utf8=True)
 
 
 def check_text(text: str, plan: ModelPlan) -> None:
     """RenderError unless a `config.pbtxt` says what the plan asks for, and nothing more."""
+    _compare(text, merged_message(plan), plan)
+
+
+def _compare(text: str, message: Any, plan: ModelPlan) -> None:
     where = f"{plan.name}/config.pbtxt"
-    difference = first_difference(parse_text(text, where), expected_message(plan))
+    difference = first_difference(parse_text(text, where), message)
     if difference is not None:
         raise RenderError(
             where,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
+from tritonkit.render.merge import check_release, merge_config
 from tritonkit.render.values import ModelPlan, TensorPlan
 from tritonkit.spec.base import Strict
+from tritonkit.spec.fields import BatchInput, BatchOutput, InputFields, ModelMetric, OutputFields
 from tritonkit.spec.serving import (
     ControlInput,
     Direct,
@@ -22,7 +25,7 @@ from tritonkit.spec.serving import (
 )
 from tritonkit.wire.protos import schema
 
-__all__ = ["expected_message", "parse_text"]
+__all__ = ["expected_message", "merged_message", "parse_text"]
 
 Fields = dict[str, Any]
 """A message as protobuf's JSON mapping takes it: a field that is None is not set."""
@@ -44,10 +47,23 @@ def parse_text(text: str, where: str) -> Any:
 
 
 def expected_message(plan: ModelPlan) -> Any:
-    """The `ModelConfig` that a plan asks for."""
+    """The `ModelConfig` that a plan asks for, without the spec's own text.
+
+    RenderError for a field that the release which is to serve it does not have.
+    """
     from google.protobuf import json_format
 
-    return json_format.ParseDict(_config(plan), schema().ModelConfig())
+    message = json_format.ParseDict(_config(plan), schema().ModelConfig())
+    check_release(message, plan)
+    return message
+
+
+def merged_message(plan: ModelPlan) -> Any:
+    """The same with the spec's own text merged into it."""
+    message = expected_message(plan)
+    merge_config(plan, message)
+    check_release(message, plan)
+    return message
 
 
 def _config(plan: ModelPlan) -> Fields:
@@ -71,7 +87,9 @@ def _config(plan: ModelPlan) -> Fields:
                     "output_map": dict(step.output_map),
                 }
                 for step in plan.steps
-            ]
+            ],
+            # Older schemas have no such field; so it is where a value is its own default.
+            **_if_set("max_inflight_requests", plan.max_inflight_requests),
         }
         if plan.steps
         else None,
@@ -84,7 +102,55 @@ def _config(plan: ModelPlan) -> Fields:
         "response_cache": {"enable": True} if plan.response_cache else None,
         "model_transaction_policy": {"decoupled": True} if plan.decoupled else None,
         "parameters": {key: {"string_value": value} for key, value in plan.parameters.items()},
+        "batch_input": [_batch_tensor(one) for one in plan.batch_input],
+        "batch_output": [_batch_tensor(one) for one in plan.batch_output],
+        "default_model_filename": plan.default_model_filename,
+        "cc_model_filenames": dict(plan.cc_model_filenames),
+        "metric_tags": dict(plan.metric_tags),
+        "model_operations": _fields(plan.model_operations)
+        if plan.model_operations.op_library_filename
+        else None,
+        "model_repository_agents": {
+            "agents": [_fields(one) for one in plan.model_repository_agents]
+        }
+        if plan.model_repository_agents
+        else None,
+        **_if_set("model_metrics", _metrics(plan.model_metrics)),
     }
+
+
+def _if_set(name: str, value: Any) -> Fields:
+    return {name: value} if value else {}
+
+
+def _batch_tensor(given: BatchInput | BatchOutput) -> Fields:
+    fields = _fields(given) | {"kind": f"BATCH_{given.kind.upper()}"}
+    if isinstance(given, BatchInput):
+        fields["data_type"] = DATATYPES[fields.pop("dtype")].config
+    return fields
+
+
+def _metrics(given: Sequence[ModelMetric]) -> Fields:
+    controls = [
+        {
+            "metric_identifier": {"family": one.family},
+            "histogram_options": {"buckets": list(one.buckets)},
+        }
+        for one in given
+    ]
+    return {"metric_control": controls} if controls else {}
+
+
+def _tensor_fields(given: InputFields | OutputFields | None) -> Fields:
+    """Those that are set: inputs and outputs do not have the same, and older schemas not all."""
+    if given is None:
+        return {}
+    fields = _fields(given)
+    # `allow_ragged_batch` is one of the tensor itself: the backend may pad.
+    fields.pop("allow_ragged_batch", None)
+    if isinstance(given, InputFields):
+        fields["format"] = "" if given.format == "none" else f"FORMAT_{given.format.upper()}"
+    return {name: value for name, value in fields.items() if value}
 
 
 def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
@@ -96,6 +162,7 @@ def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
         # Outputs have no such field.
         **({"allow_ragged_batch": True} if tensor.ragged else {}),
         **({"optional": True} if tensor.optional else {}),
+        **_tensor_fields(tensor.fields),
     }
 
 
@@ -113,7 +180,14 @@ def _fields(section: Strict) -> Fields:
 
 
 def _instances(group: Instances) -> Fields:
-    return _fields(group) | {"kind": f"KIND_{str(group.kind).upper()}"}
+    devices = [
+        {"kind": f"KIND_{one.kind.upper()}", "device_id": str(one.device_id)}
+        for one in group.secondary_devices
+    ]
+    return _fields(group) | {
+        "kind": f"KIND_{str(group.kind).upper()}",
+        "secondary_devices": devices,
+    }
 
 
 def _queue_policy(policy: QueuePolicy) -> Fields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,9 +21,10 @@ from tritonkit.render.language import generation_of
 from tritonkit.resources import STEPS, shipped
 from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
 from tritonkit.spec.engines import EngineName
+from tritonkit.spec.fields import Fields
 from tritonkit.spec.serving import SequenceBatching
 
-__all__ = ["CALLS", "STEP", "Part", "Port", "read_parts"]
+__all__ = ["CALLS", "STEP", "Part", "Port", "labels_of", "read_parts"]
 
 _BACKENDS = {
     "model.onnx": "onnxruntime",
@@ -99,6 +100,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
     if sequences is not None:
         _check_controls(spec, artifact, sequences)
     added = {*sequences.control_input, *(s.input for s in sequences.state)} if sequences else set()
+    added |= {name for batch in serving.batch_input for name in batch.target_name}
     states = {state.output for state in sequences.state} if sequences else set()
     return Part(
         model=spec.network_name,
@@ -119,7 +121,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
             if not {key, _INSTEAD.get(key)} & serving.parameters.keys()
         },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
-        model_files=_initial_states(spec, sequences),
+        model_files=_initial_states(spec, sequences) | labels_of(serving, spec, "serving"),
     )
 
 
@@ -194,6 +196,17 @@ def _initial_states(spec: Spec, sequences: SequenceBatching | None) -> dict[str,
     }
 
 
+def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
+    """The files of labels, which lie beside the configuration under their own paths."""
+    return {
+        one.label_filename: resolve_file(
+            one.label_filename, spec, f"{section}.output.{name}.label_filename"
+        )
+        for name, one in serving.output.items()
+        if one.label_filename
+    }
+
+
 def _with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
     """An output whose free axis has no known name takes the network's only free axis: exporters
     name input axes, and leave output axes to inference."""
@@ -225,12 +238,12 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         section=section,
         backend="python",
         serving=entry.serving,
-        inputs=_ports(step.inputs, entry.inputs),
+        inputs=_ports(step.inputs, entry.inputs, step.optional),
         outputs=_ports(step.outputs, entry.outputs),
         is_step=True,
         parameters=step.parameters | _native(step) | _calls(entry.calls),
         version_files=placed["version"],
-        model_files=placed["model"],
+        model_files=placed["model"] | labels_of(entry.serving, spec, section),
     )
 
 
@@ -246,10 +259,12 @@ def _calls(names: Sequence[str] | None) -> dict[str, str]:
 
 
 def _ports(
-    tensors: Mapping[str, tuple[DataType, tuple[int, ...]]], renamed: Mapping[str, str]
+    tensors: Mapping[str, tuple[DataType, tuple[int, ...]]],
+    renamed: Mapping[str, str],
+    optional: Collection[str] = (),
 ) -> tuple[Port, ...]:
     return tuple(
-        Port(TensorInfo(name, dtype, shape), renamed.get(name, name))
+        Port(TensorInfo(name, dtype, shape, optional=name in optional), renamed.get(name, name))
         for name, (dtype, shape) in tensors.items()
     )
 

@@ -18,7 +18,8 @@ from tritonkit.render.batching import (
     warm_batches,
 )
 from tritonkit.render.engines import engine_of, weights_at
-from tritonkit.render.parts import CALLS, STEP, Part, Port, read_parts
+from tritonkit.render.fields import check_fields, further, with_fields
+from tritonkit.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.render.warmup import Warmup, automatic, listed, prompted
@@ -86,8 +87,12 @@ def _plan_part(
         name=part.model,
         backend=part.backend,
         max_batch_size=max_batch_size,
-        inputs=_tensors(part.inputs, max_batch_size, lengths),
-        outputs=_tensors(part.outputs, max_batch_size),
+        inputs=with_fields(
+            _tensors(part.inputs, max_batch_size, lengths), serving.input, f"{where}.input"
+        ),
+        outputs=with_fields(
+            _tensors(part.outputs, max_batch_size), serving.output, f"{where}.output"
+        ),
         instances=groups,
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
@@ -112,7 +117,9 @@ def _plan_part(
             )
             if note
         ),
+        **further(serving, where, spec),
     )
+    check_fields(plan, target)
     return replace(plan, fewer_cores=_on_fewer_cores(plan, part, host, others))
 
 
@@ -275,13 +282,18 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
             wanted="a batch axis in all parts, or in none",
             todo="leave max_batch_size of the steps out",
         )
-    return ModelPlan(
+    given, where = spec.model.ensemble, f"{spec.file} ensemble"
+    plan = ModelPlan(
         name=spec.name,
         backend=None,
         max_batch_size=min(sizes.values()),
-        inputs=wiring.inputs,
-        outputs=wiring.outputs,
+        inputs=with_fields(wiring.inputs, given.input, f"{where}.input"),
+        outputs=with_fields(wiring.outputs, given.output, f"{where}.output"),
+        model_files=labels_of(given, spec, "ensemble"),
         response_cache=spec.model.serving.response_cache,
         parameters=_idempotence(spec.model.serving.idempotent),
         steps=wiring.steps,
+        **further(given, where, spec),
     )
+    check_fields(plan, "cpu")
+    return plan

@@ -8,6 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 from tritonkit.datatypes import DataType
+from tritonkit.releases import EMBEDDED, Release
+from tritonkit.spec.fields import (
+    BatchInput,
+    BatchOutput,
+    InputFields,
+    ModelMetric,
+    ModelOperations,
+    OutputFields,
+    RepositoryAgent,
+)
 from tritonkit.spec.serving import (
     DynamicBatching,
     Instances,
@@ -42,6 +52,8 @@ class TensorPlan:
     """Whether requests of one batch may differ in its sizes; the backend pads."""
     optional: bool = False
     """Whether a request may leave an input out."""
+    fields: InputFields | OutputFields | None = None
+    """What else the spec says of it."""
 
     @property
     def client_dims(self) -> tuple[int, ...]:
@@ -84,6 +96,21 @@ class ModelPlan:
     response_cache: bool = False
     warmup: tuple[WarmupSample, ...] = ()
     """Files of its inputs are names in `<model>/warmup/`."""
+    batch_input: tuple[BatchInput, ...] = ()
+    batch_output: tuple[BatchOutput, ...] = ()
+    default_model_filename: str = ""
+    cc_model_filenames: Mapping[str, str] = field(default_factory=dict)
+    metric_tags: Mapping[str, str] = field(default_factory=dict)
+    model_metrics: tuple[ModelMetric, ...] = ()
+    model_operations: ModelOperations = field(default_factory=ModelOperations)
+    model_repository_agents: tuple[RepositoryAgent, ...] = ()
+    max_inflight_requests: int = 0
+    config: str = ""
+    """More of the configuration, as protobuf's text."""
+    section: str = ""
+    """The spec's file and section, for messages about `config` and fields that a release lacks."""
+    triton: Release = EMBEDDED
+    """The oldest release that is to serve it."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[EnsembleStep, ...] = ()
     version_files: Mapping[str, Path] = field(default_factory=dict)

@@ -37,11 +37,14 @@ class _Edge:
     producer: str | None
     info: TensorInfo
     consumers: list[str] = field(default_factory=list)
+    needed: bool = False
+    """Whether a consumer cannot do without it."""
     name: str = ""
 
     @property
     def plan(self) -> TensorPlan:
-        return TensorPlan(self.name, self.info.dtype, self.info.shape)
+        optional = self.producer is None and not self.needed
+        return TensorPlan(self.name, self.info.dtype, self.info.shape, optional=optional)
 
 
 def connect(parts: tuple[Part, ...], where: str) -> Wiring:
@@ -53,6 +56,7 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
     inputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
     outputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
     latest: dict[str, _Edge] = {}
+    optional = {(part.model, p.info.name) for part in parts for p in part.inputs if p.info.optional}
     for part in parts:
         for port in part.inputs:
             if port.tensor not in latest:
@@ -61,6 +65,7 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
             edge = inputs[part.model][port.info.name] = latest[port.tensor]
             edge.info = _meet(edge, part, port, where)
             edge.consumers.append(part.model)
+            edge.needed |= not port.info.optional
         for port in part.outputs:
             edge = latest[port.tensor] = _Edge(port.tensor, part.model, _outside(port.info))
             outputs[part.model][port.info.name] = edge
@@ -85,7 +90,10 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
         inputs=tuple(e.plan for e in edges if e.producer is None),
         outputs=tuple(e.plan for e in edges if e.producer is not None and not e.consumers),
         part_inputs={
-            model: {own: replace(edge.info, name=own) for own, edge in taken.items()}
+            model: {
+                own: replace(edge.info, name=own, optional=(model, own) in optional)
+                for own, edge in taken.items()
+            }
             for model, taken in inputs.items()
         },
         client_inputs={

@@ -71,6 +71,8 @@ class Tensor(Strict):
     dtype: DataType
     shape: tuple[Annotated[int, Field(ge=-1, le=MAX_SIZE, strict=True)] | str, ...]
     """Sizes; a name stands for an axis whose size changes from request to request."""
+    optional: bool = False
+    """Of an input of a Python model: whether a request may leave it out."""
 
     @model_validator(mode="after")
     def _no_empty_axis(self) -> Self:

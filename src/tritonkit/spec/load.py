@@ -273,6 +273,7 @@ def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
         files=files,
         inputs={name: tensor.resolve(values) for name, tensor in contract.inputs.items()},
         outputs={name: tensor.resolve(values) for name, tensor in contract.outputs.items()},
+        optional=frozenset(name for name, tensor in contract.inputs.items() if tensor.optional),
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from tritonkit.releases import to_release
 from tritonkit.spec.base import (
     MAX_SIZE,
     FileReference,
@@ -15,6 +16,7 @@ from tritonkit.spec.base import (
     Strict,
     Tensor,
 )
+from tritonkit.spec.fields import Ensemble
 from tritonkit.spec.language import LanguageModel
 from tritonkit.spec.optimize import Optimize
 from tritonkit.spec.serving import Serving
@@ -22,6 +24,17 @@ from tritonkit.spec.serving import Serving
 __all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep", "Quality", "Tolerance"]
 
 Scalar = bool | int | float | str
+
+
+def _release(value: object) -> str:
+    """YAML reads 25.10 as the number 25.1, which would be another release."""
+    if not isinstance(value, str):
+        raise ValueError(f"found {value}; wanted a release in quotes, such as '24.10'")
+    to_release(value)
+    return value
+
+
+TritonRelease = Annotated[str, BeforeValidator(_release)]
 
 
 class FreeAxis(Strict):
@@ -111,6 +124,14 @@ class Network(Strict):
             raise ValueError("python needs outputs: names, dtypes and shapes")
         if self.torch and not self.outputs:
             raise ValueError("torch needs outputs: names in the order the module returns them")
+        if names := [name for name, tensor in self.outputs.items() if tensor.optional]:
+            raise ValueError(f"output {names[0]} is optional; wanted that of inputs alone")
+        names = [name for name, tensor in self.inputs.items() if tensor.optional]
+        if names and not self.python:
+            raise ValueError(
+                f"input {names[0]} is optional; wanted that for a python network alone: the graph of"
+                f" {sources[0]} needs all its inputs"
+            )
         return self._axes_known()
 
     def _axes_known(self) -> Self:
@@ -224,6 +245,11 @@ class ModelFile(Strict):
     serving: Serving = Serving()
     pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
     """The steps in order, with `network` in its place; without it the network is served alone."""
+    ensemble: Ensemble = Ensemble()
+    """What the ensemble of a pipeline has besides; the parts have their own `serving`."""
+    triton: TritonRelease = "24.10"
+    """Oldest release of Triton that is to serve it, as NVIDIA numbers its containers, in quotes: what came later is
+    refused. The embedded server and tritonkit's images are 24.10."""
     example: dict[str, Example] = {}
     """Real data for BYTES inputs, by which steps are warmed up."""
 
@@ -259,6 +285,8 @@ class ModelFile(Strict):
     def _network_once(self) -> Self:
         if self.pipeline and list(self.pipeline).count("network") != 1:
             raise ValueError("pipeline must have `network` exactly once")
+        if not self.pipeline and self.ensemble != Ensemble():
+            raise ValueError("ensemble is given without a pipeline; wanted it under serving")
         if self.network.llm and self.pipeline:
             raise ValueError("pipeline is given; wanted none for llm, which takes and gives text")
         if self.network.llm and (self.quality.metric or self.quality.also):

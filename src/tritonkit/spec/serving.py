@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec.base import MAX_SIZE, InnerPath, Strict
+from tritonkit.spec.fields import BatchInput, BatchOutput, Fields, ModelOperations, SecondaryDevice
 from tritonkit.spec.language import Generation
 from tritonkit.spec.units import Microseconds
 
@@ -197,7 +198,9 @@ class Instances(Strict):
     """Where they run; without it, where the build's target says."""
     count: PositiveInt | None = None
     """How many; without it, as many as the cores allow for the thread count."""
+    name: str = ""
     gpus: tuple[NaturalInt, ...] = ()
+    secondary_devices: tuple[SecondaryDevice, ...] = ()
     profile: tuple[str, ...] = ()
     """TensorRT optimization profiles by name."""
     passive: bool = False
@@ -302,7 +305,7 @@ class Optimization(Strict):
     eager_batching: bool = False
 
 
-class Serving(Strict):
+class Serving(Fields):
     """How one Triton model is served. What is left out is chosen from the artifact and the cores."""
 
     variant: str = "onnx-fp32"
@@ -327,6 +330,13 @@ class Serving(Strict):
     idempotent: bool = False
     """Whether a request may run twice, as the model changes nothing: then clients send it again also after
     the loss of a server that may have begun with it, and may hedge it."""
+    batch_input: tuple[BatchInput, ...] = ()
+    batch_output: tuple[BatchOutput, ...] = ()
+    default_model_filename: str = ""
+    """The file of the version folder that the backend opens, where it is not the backend's own choice."""
+    cc_model_filenames: dict[str, str] = {}
+    """By CUDA compute capability (8.6), the file of the version folder for such GPUs."""
+    model_operations: ModelOperations = ModelOperations()
     parameters: dict[str, str] = {}
 
     @model_validator(mode="after")

@@ -51,6 +51,8 @@ class StepTensor(Strict):
 
     dtype: DataType | ParameterName
     shape: tuple[int | ParameterName, ...]
+    optional: bool = False
+    """Of an input: whether a request may leave it out."""
 
     def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
         """Dtype and shape under these values of the step's parameters."""
@@ -70,6 +72,8 @@ class StepContract(Strict):
     @model_validator(mode="after")
     def _names_known(self) -> Self:
         for name, tensor in (*self.inputs.items(), *self.outputs.items()):
+            if tensor.optional and name not in self.inputs:
+                raise ValueError(f"output {name} is optional; wanted that of inputs alone")
             rule = self.parameters.get(tensor.dtype.removeprefix("$"))
             if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
                 raise ValueError(
@@ -98,6 +102,8 @@ class ResolvedStep:
     inputs: dict[str, tuple[DataType, tuple[int, ...]]]
     outputs: dict[str, tuple[DataType, tuple[int, ...]]]
     """Tensor name -> dtype and shape without the batch axis."""
+    optional: frozenset[str] = frozenset()
+    """Inputs that a request may leave out."""
 
 
 def to_text(value: Scalar | list[Scalar] | FileReference) -> str:
