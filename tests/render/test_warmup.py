@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import yaml
 
 from tests.render.cases import HERE, Case, make_case
 from tritonkit.errors import RenderError
-from tritonkit.export.artifact import TensorInfo
+from tritonkit.export.artifact import GivenInput, StartNeeds, TensorInfo
+from tritonkit.render import ModelPlan
 from tritonkit.render.warmup import automatic, serialize
 from tritonkit.spec import FreeAxis
 from tritonkit.spec.serving import ControlInput
@@ -274,3 +277,51 @@ def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RenderError) as error:
         make_case("net", facts, tmp_path).plans()
     assert error.value.wanted == "one of text"
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "seconds", "size"),
+    [
+        (1, 0.01, 64),
+        (17, 0.01, 32),
+        (88, 0.1, 8),
+        (600, 0.1, 1),
+        (9000, 0.1, 1),
+        (1, 1.5, 32),
+        (0, 99, 1),
+    ],
+)
+def test_the_largest_batch_can_be_warmed_up(
+    memory_mib: int, seconds: float, size: int, tmp_path: Path
+) -> None:
+    """Within 1 GiB and 60 s of a core, by one item; a note says why it is not 64. What the spec says stays."""
+    start = StartNeeds(memory_mib << 20, seconds)
+
+    def plan(serving: dict[str, Any], where: str) -> ModelPlan:
+        case = net(serving, tmp_path / where)
+        case = replace(case, artifact=replace(case.artifact, start=start))
+        return case.plans()[0]
+
+    found = plan({}, "a")
+    assert found.max_batch_size == size
+    assert [sample.batch_size for sample in found.warmup] == sorted({1, size})
+    assert any(f"max_batch_size is {size}:" in note for note in found.notes) == (size < 64)
+    own = plan({"max_batch_size": 64}, "b")
+    assert own.max_batch_size == 64
+    assert any("warning: warming up batches of 64" in note for note in own.notes) == (size < 64)
+
+
+def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> None:
+    """Its bytes lie beside the configuration; where there is none that is small enough, a note says so."""
+    item = {"x": GivenInput((4,), b64encode(b"0123456789abcdef").decode())}
+    case = net({"max_batch_size": 2}, tmp_path)
+    case = replace(case, artifact=replace(case.artifact, start=StartNeeds(1, 0.1, True, item)))
+    (plan,) = case.plans()
+    assert [(sample.batch_size, sample.inputs["x"].shape) for sample in plan.warmup] == [
+        (1, (4,)), (2, (4,)),
+    ]  # fmt: skip
+    assert plan.warmup_files == {"x": b"0123456789abcdef"}
+    case = replace(case, artifact=replace(case.artifact, start=StartNeeds(1, 0.1, True)))
+    (plan,) = case.plans()
+    assert plan.warmup == ()
+    assert any("refuses zeros" in note for note in plan.notes)

@@ -17,7 +17,7 @@ from tritonkit.publish.configurations import config_for, rendered_cores
 from tritonkit.publish.integrity import read_manifest
 from tritonkit.resources import shipped
 from tritonkit.serve.command import python_run
-from tritonkit.serve.manifests import ContainerNeeds, container_needs
+from tritonkit.serve.manifests import ContainerNeeds, container_needs, warm_up_of
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.shm import MIB
 
@@ -38,6 +38,8 @@ MARGIN_S = 12
 PERIOD_S = 5
 """Between two startup probes."""
 _START_S, _MODEL_S, _BYTES_PER_S = 60, 10, 10 * MIB
+_LONG_WARM_S = 30
+"""Seconds of a warm-up that the time for each model covers, on a node whose cores are free."""
 _TIMES_MEASURED = 4
 """Of a start that was measured: what a pod may take, on a node whose cores are busy with other pods' starts."""
 _FETCH_MIB = 512
@@ -58,6 +60,7 @@ class Facts:
         replicas_from: why so many.
         measured_s: what starts took that were measured, all of them together.
         unmeasured: how many models have no such measurement, the parts of one that has left out.
+        warm_s: what the warm-up of these takes beyond what any model may take, by their builds.
         config: the name of the models' configurations for so many cores; empty where `config.pbtxt` is for them.
         names: of the models.
     """
@@ -69,6 +72,7 @@ class Facts:
     cores_from: str
     unmeasured: int
     measured_s: float = 0.0
+    warm_s: float = 0.0
     replicas: int = REPLICAS
     replicas_from: str = ""
     config: str = ""
@@ -102,7 +106,7 @@ class Facts:
     @property
     def startup_s(self) -> int:
         """What a start may take."""
-        models_s = _MODEL_S * self.unmeasured + _TIMES_MEASURED * self.measured_s
+        models_s = _MODEL_S * self.unmeasured + self.warm_s + _TIMES_MEASURED * self.measured_s
         least = _START_S + models_s + self.file_bytes / _BYTES_PER_S
         return math.ceil(least / 30) * 30
 
@@ -186,6 +190,9 @@ def read_facts(repository: Path, values: Values, profile: Profile | None = None)
         cores_from=cores_from,
         unmeasured=_unmeasured(models, profile, repository),
         measured_s=sum(profile.start_s.values()),
+        warm_s=math.ceil(
+            sum(_warm_s(model, cores) for model in models if model.name not in profile.start_s)
+        ),
         replicas=replicas,
         replicas_from=replicas_from,
         config=config_for(repository, cores, cores_within(cores)),
@@ -243,6 +250,12 @@ def _unmeasured(models: Sequence[ServedModel], profile: Profile, repository: Pat
                 wanted=f"one of a model in {repository}: {', '.join(sorted(parts))}",
             )  # fmt: skip
     return len(parts.keys() - set().union(*(parts[name] for name in profile.start_s)))
+
+
+def _warm_s(model: ServedModel, cores: int) -> float:
+    """Seconds of a warm-up beyond what is usual, on so many cores."""
+    seconds = sum(warm_up_of(model, version)[1] for version in model.versions)
+    return _TIMES_MEASURED * max(0.0, seconds / cores - _LONG_WARM_S)
 
 
 def _check_gpu(model: ServedModel, product: str | None) -> None:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Artifact",
+    "GivenInput",
     "Measured",
     "Signature",
+    "StartNeeds",
     "TensorInfo",
     "below",
     "seal",
@@ -117,6 +119,31 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class GivenInput:
+    """An input of one item: its shape without the batch axis, and its bytes in base64."""
+
+    shape: tuple[int, ...]
+    data: str
+
+
+@dataclass(frozen=True)
+class StartNeeds:
+    """What one item of the largest warm size took in the process that built.
+
+    Args:
+        memory_bytes: by how much the process grew at most; 0 where the kernel does not say.
+        processor_s: seconds of all cores together.
+        refuses_zeros: whether the network cannot be run on zeros.
+        given: an item to warm up with in place of zeros.
+    """
+
+    memory_bytes: int
+    processor_s: float
+    refuses_zeros: bool = False
+    given: dict[str, GivenInput] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Artifact:
     """One built variant, lying in `folder`; `files` maps each name there to its sha256."""
 
@@ -132,6 +159,8 @@ class Artifact:
     tools: dict[str, str]
     notes: tuple[str, ...] = ()
     """What a person may want to know of how it was made, such as layers that stayed FP32."""
+    start: StartNeeds | None = None
+    """None where it was not run."""
 
     @property
     def form(self) -> str:

@@ -20,6 +20,7 @@ from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors, last_calls
 from tritonkit.export.job import Job
 from tritonkit.export.quality import measure
+from tritonkit.export.start import measure_start
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.outputs import settle_outputs
@@ -130,7 +131,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
 
 
 def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
-    spec, measured = what.spec, None
+    spec, measured, start = what.spec, None, None
     notes: tuple[str, ...] = ()
     form = what.variant.form
     if form is None:
@@ -148,11 +149,14 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
             runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            # Before anything else is run: the engine keeps the memory that it once took.
+            start = measure_start(spec, signature, job.samples, runner)
             runner, signature = settle_outputs(job, folder, runner, signature)
             measured = measure(job, runner, lossless=form.lossless and not job.transformed)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     return Artifact(
-        spec.name, what.variant.name, folder, files, signature, measured, what.source_hash, what.tools, notes
+        spec.name, what.variant.name, folder, files, signature, measured, what.source_hash, what.tools, notes,
+        start=start,
     )  # fmt: skip
 
 

@@ -32,7 +32,19 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
         facts["variant"] = artifact.variant
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
+        facts["start"] = _start(plan, artifact)
     return _text(facts)
+
+
+def _start(plan: ModelPlan, artifact: Artifact) -> dict[str, float] | None:
+    """What warming up one instance takes, as far as one item was measured: bytes, and seconds of a core."""
+    if artifact.start is None:
+        return None
+    batches = [sample.batch_size for sample in plan.warmup] or [1]
+    return {
+        "memory_bytes": artifact.start.memory_bytes * max(1, plan.max_batch_size),
+        "processor_s": round(artifact.start.processor_s * sum(max(1, size) for size in batches), 3),
+    }
 
 
 def _size(plan: ModelPlan, name: str) -> int:

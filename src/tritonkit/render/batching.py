@@ -6,21 +6,24 @@ import json
 from typing import Any
 
 from tritonkit.errors import RenderError
-from tritonkit.export.artifact import Artifact
+from tritonkit.export.artifact import Artifact, StartNeeds
 from tritonkit.render.parts import Part
 from tritonkit.render.values import Target
 from tritonkit.spec import Spec
 from tritonkit.spec.serving import DynamicBatching
+from tritonkit.spec.units import format_bytes
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
     "PADDED_MAX_BATCH_SIZE",
+    "affordable",
     "pad_parameter",
     "plan_dynamic_batching",
     "plan_lengths",
     "plan_max_batch_size",
     "plan_padding",
     "warm_batches",
+    "warm_up_note",
 ]
 
 DEFAULT_MAX_BATCH_SIZE = 64
@@ -28,18 +31,24 @@ PADDED_MAX_BATCH_SIZE = 8
 """For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
 
 
+WARM_BYTES = 1 << 30
+"""Memory that warming up may take, in one instance."""
+WARM_S = 60.0
+"""Seconds of a core that the largest batch may take."""
+
+
 _UNPADDED = ("BYTES", "FP16", "BF16")
 
 
 def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
-    """The network's: as given, else 64 (for OpenVINO 8) or its largest preferred size; 0 without a
-    batch axis."""
+    """The network's: as given, else 64 (for OpenVINO 8), less where that could not be warmed up, or its largest
+    preferred size; 0 without a batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
     given = serving.max_batch_size
     if given is None:
         padded = "model.xml" in artifact.files
         default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
-        return max(default, *_preferred(spec)) if batched else 0
+        return max(min(default, affordable(artifact)), *_preferred(spec)) if batched else 0
     if (given > 0) != batched:
         raise RenderError(
             f"{spec.file} serving.max_batch_size",
@@ -48,6 +57,49 @@ def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
             todo="change it" if batched else "change it, or export with a free first axis",
         )
     return given
+
+
+def affordable(artifact: Artifact) -> int:
+    """The largest power of two whose batch of the largest items can be warmed up within bounds, as far as was
+    measured."""
+    start, size = artifact.start, 1
+    if start is None:
+        return DEFAULT_MAX_BATCH_SIZE
+    while size < DEFAULT_MAX_BATCH_SIZE and not _is_too_much(start, 2 * size):
+        size *= 2
+    return size
+
+
+def _is_too_much(start: StartNeeds, size: int) -> bool:
+    return size * start.memory_bytes > WARM_BYTES or size * start.processor_s > WARM_S
+
+
+def warm_up_note(spec: Spec, artifact: Artifact, max_batch_size: int) -> str:
+    """Why the largest batch is smaller than by default, or what it takes where the spec chose it."""
+    start = artifact.start
+    if start is None or max_batch_size < 1:
+        return ""
+    free = ", ".join(
+        f"{name} {axis.warm[-1] if axis.warm else axis.at_most(axis.max)}"
+        for name, axis in spec.model.network.free_axes.items()
+    )
+    item = f"one item{' of ' + free if free else ''} takes {_amount(start, 1)}"
+    if spec.model.serving.max_batch_size is None and affordable(artifact) < DEFAULT_MAX_BATCH_SIZE:
+        return (
+            f"max_batch_size is {max_batch_size}: {item}, a batch of {DEFAULT_MAX_BATCH_SIZE} about"
+            f" {_amount(start, DEFAULT_MAX_BATCH_SIZE)}; serving.max_batch_size and free_axes have their own values"
+        )
+    if _is_too_much(start, max_batch_size) and max_batch_size > 1:
+        return (
+            f"warning: warming up batches of {max_batch_size} takes about {_amount(start, max_batch_size)} ({item});"
+            " a smaller max_batch_size, or smaller warm sizes of free_axes, take less"
+        )
+    return ""
+
+
+def _amount(start: StartNeeds, size: int) -> str:
+    time = f"{size * start.processor_s:.2g} s of a core"
+    return f"{format_bytes(size * start.memory_bytes)} and {time}" if start.memory_bytes else time
 
 
 def _preferred(spec: Spec) -> tuple[int, ...]:

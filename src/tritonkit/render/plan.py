@@ -16,13 +16,14 @@ from tritonkit.render.batching import (
     plan_max_batch_size,
     plan_padding,
     warm_batches,
+    warm_up_note,
 )
 from tritonkit.render.engines import engine_of, weights_at
 from tritonkit.render.fields import check_fields, further, with_fields
 from tritonkit.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
-from tritonkit.render.warmup import Warmup, automatic, listed, prompted
+from tritonkit.render.warmup import Warmup, automatic, given, listed, prompted
 from tritonkit.render.wiring import Wiring, connect
 from tritonkit.spec import Spec, read_example
 from tritonkit.spec.calls import written_calls
@@ -55,7 +56,7 @@ def plan_models(
     examples = _examples(spec, wiring.inputs)
     largest = plan_max_batch_size(spec, artifact)
     models = tuple(
-        _plan_part(part, spec, wiring, examples, largest, target, cores) for part in parts
+        _plan_part(part, spec, wiring, examples, largest, target, cores, artifact) for part in parts
     )
     return (*models, _ensemble(spec, wiring, models)) if spec.steps else models
 
@@ -68,6 +69,7 @@ def _plan_part(
     largest: int,
     target: Target,
     cores: int,
+    artifact: Artifact,
 ) -> ModelPlan:
     serving, where = part.serving, f"{spec.file} {part.section}"
     host = Host(where, part.backend, target, cores, part.is_step, engine=part.engine)
@@ -76,7 +78,7 @@ def _plan_part(
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     lengths = plan_lengths(part, spec, max_batch_size, target)
-    warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching)
+    warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching, artifact)
     others = (
         _asked_for_none(part)
         | plan_padding(part, max_batch_size)
@@ -111,6 +113,7 @@ def _plan_part(
             f"{part.model}: {note}"
             for note in (
                 warmup.note,
+                "" if part.is_step else warm_up_note(spec, artifact, max_batch_size),
                 _calls_note(part, spec),
                 _padding_note(part, max_batch_size, target),
                 _weights_note(part, spec),
@@ -231,6 +234,7 @@ def _warmup(
     examples: dict[str, bytes],
     max_batch_size: int,
     dynamic_batching: DynamicBatching | None,
+    artifact: Artifact,
 ) -> Warmup:
     asked, sequences = part.serving.model_warmup, part.serving.sequence_batching
     controls = sequences.control_input if sequences else {}
@@ -255,6 +259,16 @@ def _warmup(
     if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
         return Warmup(
             note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto"
+        )
+    start = None if part.is_step else artifact.start
+    if start is not None and start.given:
+        return given(
+            inputs, warm_batches(part, max_batch_size, dynamic_batching), start.given, controls
+        )
+    if start is not None and start.refuses_zeros:
+        return Warmup(
+            note="no warm-up: the network refuses zeros, and the samples of the build are too large; list"
+            " serving.model_warmup"
         )
     return automatic(
         inputs,

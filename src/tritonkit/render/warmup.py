@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import re
 import struct
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tritonkit.datatypes import DATATYPES, DataType
 from tritonkit.errors import RenderError
-from tritonkit.export.artifact import TensorInfo
+from tritonkit.export.artifact import GivenInput, TensorInfo
+from tritonkit.export.start import warm_sizes
 from tritonkit.spec import FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
 
 _FORMATS = {"FP32": "f", "INT32": "i", "BOOL": "?", "UINT64": "Q", "INT64": "q", "UINT32": "I"}
 """By type of a control input, as `struct` writes it."""
 
-__all__ = ["Warmup", "automatic", "listed", "prompted", "serialize"]
+__all__ = ["Warmup", "automatic", "given", "listed", "prompted", "serialize"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,7 @@ def automatic(
             note=f"no warm-up: input {unknown[0].name} has an axis whose sizes are not under"
             " network.free_axes"
         )
-    named = sorted({axis for t in needed for axis in t.axes if axis in free_axes})
-    sizes = {
-        axis: free_axes[axis].warm or (free_axes[axis].min, free_axes[axis].max) for axis in named
-    }
+    named = {axis for t in needed for axis in t.axes if axis in free_axes}
     files: dict[str, bytes] = {}
     samples = [
         WarmupSample(
@@ -71,9 +70,35 @@ def automatic(
             | {name: _control(name, control, files) for name, control in controls.items()},
         )
         for batch in batch_sizes
-        for at in _together(sizes)
+        for at in warm_sizes({axis: free_axes[axis] for axis in named})
     ]
     return Warmup(tuple(samples), files)
+
+
+def given(
+    inputs: Sequence[TensorInfo],
+    batch_sizes: Sequence[int],
+    item: Mapping[str, GivenInput],
+    controls: Mapping[str, ControlInput],
+) -> Warmup:
+    """One sample per batch size on an item of the build's own samples, for a network that takes no zeros or whose sizes
+    are not known."""
+    files: dict[str, bytes] = {}
+    tensors = {
+        t.name: WarmupInput(
+            dtype=t.dtype,
+            shape=item[t.name].shape,
+            file=_store(files, t.name, b64decode(item[t.name].data)),
+        )
+        for t in inputs
+        if t.name in item
+    }
+    tensors |= {name: _control(name, control, files) for name, control in controls.items()}
+    samples = tuple(
+        WarmupSample(name=f"batch-{batch}", batch_size=batch, inputs=tensors)
+        for batch in batch_sizes
+    )
+    return Warmup(samples, files)
 
 
 def prompted(text: bytes) -> Warmup:
@@ -95,15 +120,6 @@ def _is_unknown(info: TensorInfo, position: int, free_axes: Mapping[str, FreeAxi
     if info.shape[position] != -1 or info.dtype == "BYTES":
         return False
     return not info.axes or info.axes[position] not in free_axes
-
-
-def _together(sizes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
-    """The first size of every axis, the second of every axis, ...; a short list repeats its last."""
-    longest = max((len(values) for values in sizes.values()), default=1)
-    return [
-        {axis: values[min(turn, len(values) - 1)] for axis, values in sizes.items()}
-        for turn in range(longest)
-    ]
 
 
 def _data(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonkit.publish.integrity import MANIFEST
+from tritonkit.publish.integrity import MANIFEST, read_manifest
 from tritonkit.serve.core.rest import CONTAINER_MIB
 from tritonkit.serve.shm import MIB, largest_file, largest_message, plan
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["ContainerNeeds", "compose_text", "container_needs"]
+__all__ = ["ContainerNeeds", "compose_text", "container_needs", "warm_up_of"]
 
 SERVER_BYTES = 512 * MIB
 """tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
@@ -122,8 +122,25 @@ def _network_bytes(model: ServedModel) -> int:
             files = {file for file in folder.rglob("*") if file.is_file() and file.name != MANIFEST}
         if files:
             size = sum(file.stat().st_size for file in files)
-            total += weights * size + ACTIVATIONS_BYTES + _cache_bytes(model)
+            total += weights * size + _activations(model, version) + _cache_bytes(model)
     return instances * total
+
+
+def _activations(model: ServedModel, version: int) -> int:
+    """What runs take: the usual, unless the build measured so much more that both generations together have no room."""
+    measured = round(warm_up_of(model, version)[0])
+    return measured if measured > (1 + GENERATIONS) * ACTIVATIONS_BYTES else ACTIVATIONS_BYTES
+
+
+def warm_up_of(model: ServedModel, version: int) -> tuple[float, float]:
+    """What warming up one instance takes by the version's manifest: bytes, and seconds of a core; 0 where it was not
+    measured."""
+    start = (read_manifest(model.folder / str(version)) or {}).get("start")
+    if not isinstance(start, dict):
+        return 0.0, 0.0
+    found = (start.get("memory_bytes"), start.get("processor_s"))
+    memory, seconds = (float(each) if isinstance(each, int | float) else 0.0 for each in found)
+    return memory, seconds
 
 
 def _cache_bytes(model: ServedModel) -> int:
