@@ -14,6 +14,8 @@ from tests.cli.running import failed, tritonkit
 from tests.deploy.conftest import run
 from tests.parts import program
 from tests.server.models import ModelText, write_repository
+from tritonkit.deploy.facts import read_facts
+from tritonkit.deploy.values import Values
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import plan, read_models
 from tritonkit.serve.command import python_run
@@ -81,6 +83,28 @@ def test_a_language_model_has_room(project: Path, tmp_path: Path) -> None:
     small = needed(MIB, 256)
     assert needed(MIB, 256 + 512) - small == GENERATIONS * 512 * MIB
     assert needed(65 * MIB, 256) - small == GENERATIONS * LANGUAGE_WEIGHTS * 64 * MIB
+
+
+def test_what_warming_up_takes_has_room_and_time(project: Path, tmp_path: Path) -> None:
+    """As the build measured it, where that is more than any model has."""
+    backends = python_run(project / "python_backends" / "backends")
+
+    def needs(memory_mib: int, seconds: float) -> tuple[int, int]:
+        start = {"memory_bytes": memory_mib * MIB, "processor_s": seconds}
+        manifest = json.dumps({"files": {}, "start": start}).encode()
+        net = ModelText(
+            config='backend: "onnxruntime"', code=None, files={"1/model.onnx": b"1", "1/manifest.json": manifest}
+        )  # fmt: skip
+        folder = write_repository(tmp_path / f"{memory_mib}-{seconds}", {"net": net})
+        facts = read_facts(folder, Values(cpu=2))
+        return container_needs(read_models(folder), backends).memory_bytes, facts.startup_s
+
+    usual, start_s = needs(0, 0)
+    assert needs(700, 50) == (usual, start_s)
+    more, longer_s = needs(1256, 100)
+    # Memory is counted in steps of 64 MiB.
+    assert abs(more - usual - GENERATIONS * 1000 * MIB) <= 64 * MIB
+    assert longer_s == start_s + 90
 
 
 @pytest.mark.parametrize("tool", [("docker", "compose"), ("docker-compose",)])
