@@ -200,3 +200,47 @@ def test_a_client_sees_one_value_per_item_as_one_axis(tmp_path: Path) -> None:
     plans = by_name(pipeline([decode(), "network", PICK], tmp_path, outputs=outputs))
     assert plans["demo_network"].outputs[1].dims == ()
     assert "sure FP32 [1]" in [str(t) for t in plans["demo"].outputs]
+
+
+def asks_for(
+    more: dict[str, Any], root: Path, declared: dict[str, Any] | None = None
+) -> tuple[ModelPlan, ...]:
+    """The plans of a pipeline whose network has one more input than its step gives."""
+    inputs = {"pixels": ["FP32", [4]], **more}
+    network = {"inputs": declared} if declared else {}
+    return pipeline([decode(), "network", PICK], root, inputs, network=network).plans()
+
+
+def test_an_input_that_no_step_gives_is_refused(tmp_path: Path) -> None:
+    """It would silently become one that callers have to send; the message says how to fill it."""
+    with pytest.raises(RenderError) as caught:
+        asks_for({"token_type_ids": ["INT64", [3]]}, tmp_path)
+    assert "no step gives the network's input token_type_ids" in caught.value.found
+    assert "network: {fill: {token_type_ids: 0}}" in caught.value.todo
+    assert "under network.inputs" in caught.value.todo
+
+
+def test_an_input_that_the_spec_declares_is_deliberate_and_named(tmp_path: Path) -> None:
+    """A note says that callers send it."""
+    declared = {
+        "pixels": {"dtype": "FP32", "shape": [4]}, "weight": {"dtype": "FP32", "shape": [1]},
+    }  # fmt: skip
+    ensemble = asks_for({"weight": ["FP32", [1]]}, tmp_path, declared)[-1]
+    assert [str(t) for t in ensemble.inputs] == ["image BYTES [1]", "weight FP32 [1]"]
+    assert ensemble.notes == (
+        "demo: callers have to send weight FP32 [1], which demo_network takes and no part before it gives",
+    )
+
+
+def test_an_input_as_long_as_what_a_step_gives_is_refused_even_if_declared(tmp_path: Path) -> None:
+    """Callers cannot know the length that a tokenizer chose."""
+    free = {"dtype": "FP32", "shape": ["length"]}
+    with pytest.raises(RenderError) as caught:
+        pipeline(
+            [decode(-1), "network", PICK], tmp_path,
+            {"pixels": ["FP32", ["length"]], "mask": ["FP32", ["length"]]},
+            network={
+                "inputs": {"pixels": free, "mask": free}, "free_axes": {"length": {"max": 9}},
+            },
+        ).plans()  # fmt: skip
+    assert "as long as pixels, which they do not know" in caught.value.found

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -14,6 +17,7 @@ from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import Yardstick
+from tritonkit.export.filled import filled_copy
 from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.made_up import NO_HINTS, Hints, make_up
 from tritonkit.export.onnx_file import (
@@ -106,13 +110,18 @@ class Job:
         name = "the exported file" if torch else self.source.name
         return check_against_spec(found, self.spec, name)
 
-    @property
+    @cached_property
     def source(self) -> Path:
-        """The ONNX file a person gave."""
+        """The ONNX file a person gave; with `network.fill`, a copy that makes these inputs itself."""
         reference = self.spec.model.network.onnx
         if reference is None:
             raise ValueError("the network of this spec is not an ONNX file")
-        return resolve_file(reference, self.spec, "network.onnx")
+        source = resolve_file(reference, self.spec, "network.onnx")
+        if not self.spec.model.network.fill:
+            return source
+        folder = Path(tempfile.mkdtemp(prefix="tritonkit-"))
+        weakref.finalize(self, shutil.rmtree, folder, True)  # it is there as long as this job
+        return filled_copy(self.spec, source, folder)
 
     def module(self) -> Any:
         """A new copy of the network as a torch.nn.Module in evaluation mode, trained once and then read back.

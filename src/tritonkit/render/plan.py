@@ -18,6 +18,7 @@ from tritonkit.render.batching import (
     warm_batches,
     warm_up_note,
 )
+from tritonkit.render.callers import hold_to_callers
 from tritonkit.render.engines import engine_of, weights_at
 from tritonkit.render.fields import check_fields, further, with_fields
 from tritonkit.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
@@ -53,12 +54,16 @@ def plan_models(
         )  # fmt: skip
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")
+    notes = hold_to_callers(spec, parts, wiring)
     examples = _examples(spec, wiring.inputs)
     largest = plan_max_batch_size(spec, artifact)
     models = tuple(
         _plan_part(part, spec, wiring, examples, largest, target, cores, artifact) for part in parts
     )
-    return (*models, _ensemble(spec, wiring, models)) if spec.steps else models
+    if not spec.steps:
+        return models
+    ensemble = _ensemble(spec, wiring, models)
+    return (*models, replace(ensemble, notes=tuple(f"{spec.name}: {note}" for note in notes)))
 
 
 def _plan_part(

@@ -100,6 +100,8 @@ class Network(Strict):
     outputs: dict[str, Tensor] = {}
     free_axes: dict[str, FreeAxis] = {}
     """Axes named in a shape: the sizes they may take."""
+    fill: dict[str, bool | int | float] = {}
+    """Inputs of an ONNX file that nobody sends: the value that stands everywhere in them, such as token_type_ids: 0."""
     opset: Annotated[int, Field(ge=17, le=23)] = 18
 
     @model_validator(mode="after")
@@ -114,6 +116,10 @@ class Network(Strict):
             raise ValueError("inputs, outputs and free_axes are given; wanted none of them for llm")
         if (self.train or self.weights) and not self.torch:
             raise ValueError("train and weights belong to torch")
+        if self.fill and not self.onnx:
+            raise ValueError("fill belongs to onnx; wanted the input left out of inputs")
+        if both := sorted(set(self.fill) & set(self.inputs)):
+            raise ValueError(f"fill and inputs both have {both[0]}; wanted it in one of them")
         if self.train and self.weights:
             raise ValueError("both train and weights are given; wanted one")
         if not self.onnx and not self.llm and not self.inputs:
