@@ -36,7 +36,8 @@ QUEUE_FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
 def model(idempotent: bool = False, function: Any = None) -> FakeModel:
     """One that doubles, if it is asked at all."""
     double = function or (lambda given: {"y": given["x"] * 2})
-    return FakeModel(VECTOR, {"y": ("FP32", [2])}, double, idempotent=idempotent)
+    outputs: Any = {"y": ("FP32", [2])}
+    return FakeModel(VECTOR, outputs, double, idempotent=idempotent, independent_items="declared")
 
 
 class Wilful:

@@ -107,7 +107,7 @@ def test_items_under_way_together_share_a_request(models: dict[str, FakeModel]) 
         time.sleep(0.005)
         return models["digits"].function(given)
 
-    served = {"digits": replace(models["digits"], function=note)}
+    served = {"digits": replace(models["digits"], function=note, independent_items="declared")}
     with Client(transport=MemoryTransport(served), batching=Adaptive()) as client:
         images = [b"x" * n for n in range(64)]
         replies = list(client.model("digits").predict_many(images, concurrency=16))
@@ -125,7 +125,7 @@ def test_one_bad_item_does_not_spoil_its_batch(models: dict[str, FakeModel]) -> 
             raise InferenceError("model digits", found="it cannot read an image")
         return models["digits"].function(given)
 
-    served = {"digits": replace(models["digits"], function=picky)}
+    served = {"digits": replace(models["digits"], function=picky, independent_items="declared")}
     with Client(transport=MemoryTransport(served), batching=Adaptive()) as client:
         images = [b"bad" if n % 7 == 3 else b"x" * n for n in range(40)]
         replies = list(client.model("digits").try_many(images, concurrency=16))

@@ -26,7 +26,9 @@ def shows(calls: list[int] | None = None) -> FakeModel:
             calls.append(count)
         return {"y": [[json.dumps([given.parameters, given.request_id])]] * count}
 
-    return FakeModel({"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, function)
+    return FakeModel(
+        {"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, function, independent_items="declared"
+    )
 
 
 def shown(reply: Any) -> Any:

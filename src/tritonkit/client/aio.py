@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from typing import Unpack
 
+    from tritonkit.client.batching import Joining
     from tritonkit.client.options import ManyOptions, Options
     from tritonkit.client.reply import Reply
     from tritonkit.client.streams import AsyncSequence, AsyncStream
@@ -126,6 +127,10 @@ class AsyncModel(ModelShell):
     async def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
         return await run_async(self._core.signature(self._key))
+
+    async def joining(self) -> Joining:
+        """Whether a client with `batching=` joins its calls: `state` and `reason`."""
+        return await run_async(self._core.joining(self._key))
 
     async def predict(
         self,

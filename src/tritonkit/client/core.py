@@ -28,7 +28,7 @@ from tritonkit.wire.signature import ModelSignature, signature_from
 from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
-    from tritonkit.client.batching import Adaptive
+    from tritonkit.client.batching import Adaptive, Joining
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy
     from tritonkit.client.shm import RegionPool
@@ -83,6 +83,11 @@ class Core(AdminCalls):
         """The signature as last read, or a fresh one."""
         self.check_process()
         return (yield from self._model(key, time.monotonic() + self.timeout_s)).signature
+
+    def joining(self, key: ModelKey) -> Steps[Joining]:
+        """Whether calls of the model are joined, as far as it is known."""
+        self.check_process()
+        return (yield from self._model(key, time.monotonic() + self.timeout_s)).joining
 
     def predict(self, request: InferRequest) -> Steps[Reply]:
         """One item or one batch: the reply."""

@@ -9,12 +9,13 @@ from tritonkit.client.batching import Batcher, Item, join_items, layout, split_o
 from tritonkit.client.cache.entry import Entry
 from tritonkit.client.reply import Reply, cached_reply, item_reply, server_reply
 from tritonkit.client.shm import output_sizes
+from tritonkit.errors import ClientError, InferenceError, InvalidInput, Overloaded
 from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.client.batching import Adaptive
+    from tritonkit.client.batching import Adaptive, Sample, Trial
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy, Sent
     from tritonkit.client.policy.attempts import MakeBody
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tritonkit.wire.transport import Body
 
 __all__ = ["Inference"]
+
+_UNHURRIED = 4
+"""Times of its own request that a caller must have left to make a check."""
 
 
 class Inference:
@@ -78,30 +82,88 @@ class Inference:
 
     def _served(self, request: InferRequest) -> Steps[Reply]:
         # A request carries one id: a call that has an id of its own is sent by itself.
-        joins = request.items == 1 and request.model.joinable and not request.request_id
-        if self._batching is not None and joins:
+        if self._batching is None or request.items != 1 or request.request_id:
+            return self._alone(request)
+        joining = request.model.joining
+        if joining.state == "refused":
+            return self._alone(request)
+        if joining.known or self._batching.independent_items:
             return self._batched(request, self._batching)
-        return self._alone(request)
+        return self._unproven(request, self._batching)
 
-    def _batched(self, request: InferRequest, batching: Adaptive) -> Steps[Reply]:
+    def _unproven(self, request: InferRequest, batching: Adaptive) -> Steps[Reply]:
+        """Joined where a check has shown that its kind may be; else alone, and a part of that check."""
+        joining = request.model.joining
+        if not request.idempotent:
+            joining.not_idempotent()
+            return self._alone(request)
+        if request.classes:  # texts with rounded numbers in them cannot be compared
+            return self._alone(request)
+        trial = joining.trial(_kind(request))
+        if trial.independent:
+            return self._batched(request, batching, trial)
+        return self._tried(request, trial)
+
+    def _tried(self, request: InferRequest, trial: Trial) -> Steps[Reply]:
+        started = time.monotonic()
+        reply: Reply = yield from self._alone(request)
+        left_s, took_s = request.deadline - time.monotonic(), time.monotonic() - started
+        # Who has little time left lets another make the check.
+        if left_s > _UNHURRIED * took_s:
+            samples = trial.take(request.arrays, reply.outputs, reply.version)
+            if samples is not None:
+                yield from self._check(request, trial, samples)
+        return reply
+
+    def _check(self, first: InferRequest, trial: Trial, samples: Sequence[Sample]) -> Steps[None]:
+        """Send the samples in one request, and compare; an error is none of the caller's."""
+        joining, count = first.model.joining, len(samples)
+        items = [Item(sample.arrays, first.deadline) for sample in samples]
+        try:
+            batch = yield from self._alone(first.of_batch(join_items(items), count, first.deadline))
+            if batch.version != trial.version:
+                trial.forget(trial.version)
+                return
+            joining.judge(trial, samples, split_outputs(batch.outputs, count, first.model.where))
+        except (InferenceError, InvalidInput) as error:
+            if isinstance(error, Overloaded):
+                joining.failed(trial, error.found)
+            else:
+                joining.refuse(f"several items in one request are refused: {error.found}")
+        except ClientError as error:
+            joining.failed(trial, error.found)
+        except BaseException:  # the caller was stopped, and says nothing of the model
+            trial.end(again=True)
+            raise
+
+    def _batched(
+        self, request: InferRequest, batching: Adaptive, trial: Trial | None = None
+    ) -> Steps[Reply]:
         entered = time.perf_counter()
         model, arrays = request.model, request.arrays
-        shape = model.fixed or layout(arrays)
-        kind = (*request.shared_kind(), shape)
-        batcher = model.batchers.get(kind, lambda: self._new_batcher(request, batching))
+        # Batches of a version that was checked are not those of the next one.
+        checked = trial.version if trial is not None else None
+        batcher = model.batchers.get(
+            (*_kind(request), checked), lambda: self._new_batcher(request, batching, trial, checked)
+        )
         reply: Reply = yield from batcher.join(Item(arrays, request.deadline))
         timing = reply.timing
         joining_s = time.perf_counter() - entered - timing.wait_s - timing.queue_s
         timing.joining_s = joining_s if joining_s > 0.0 else 0.0
         return reply
 
-    def _new_batcher(self, first: InferRequest, batching: Adaptive) -> Batcher:
+    def _new_batcher(
+        self, first: InferRequest, batching: Adaptive, trial: Trial | None, checked: str | None
+    ) -> Batcher:
         model = first.model
         common = first.of_batch({}, 0, 0.0)  # not the first call's tensors, nor its trace
 
         def send(items: Sequence[Item], deadline: float) -> Steps[list[Reply]]:
             count = len(items)
             batch = yield from self._alone(common.of_batch(join_items(items), count, deadline))
+            if trial is not None and checked is not None and batch.version != checked:
+                trial.forget(checked)
+                return (yield from self._one_by_one(common, items, deadline))
             # Made here for all: each thread would do it at a higher price, since the interpreter's own
             # data move from core to core with every thread that wakes.
             return [
@@ -115,6 +177,15 @@ class Inference:
             where=model.where,
             idempotent=bool(first.idempotent),
         )
+
+    def _one_by_one(
+        self, common: InferRequest, items: Sequence[Item], deadline: float
+    ) -> Steps[list[Reply]]:
+        """Answers to items that were joined for a model whose other version was checked."""
+        replies = []
+        for item in items:
+            replies.append((yield from self._alone(common.of_batch(item.arrays, 1, deadline))))
+        return replies
 
     def _alone(self, request: InferRequest) -> Steps[Reply]:
         regions = self._regions_for(request)
@@ -174,3 +245,8 @@ class Inference:
         names = [name for name in asked if name not in classified]
         items = request.items if signature.max_batch_size else None
         return self._regions.for_call(request.typed(), output_sizes(signature, names, items))
+
+
+def _kind(request: InferRequest) -> tuple[Any, ...]:
+    """All that must be equal in calls that share one request."""
+    return (*request.shared_kind(), request.model.fixed or layout(request.arrays))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tritonkit.client.batching import BatcherPool
+from tritonkit.client.batching import BatcherPool, Joining
 from tritonkit.client.inputs import Inputs, assumed_specs, checked_outputs
 from tritonkit.client.parameters import checked_classes, checked_parameters, checked_request_id
 from tritonkit.errors import UsageError
@@ -53,7 +53,7 @@ class ModelState:
         "fixed",
         "idempotent",
         "inputs",
-        "joinable",
+        "joining",
         "read_at",
         "signature",
         "undeclared",
@@ -69,9 +69,8 @@ class ModelState:
         self.undeclared = not (signature.inputs or signature.configured)
         """Whether the server does not say what the model takes: see `assuming`."""
         self._assumed: dict[tuple[Any, ...], ModelState] = {}
-        tensors = (*signature.inputs.values(), *signature.outputs.values())
-        self.joinable = signature.max_batch_size > 1 and all(each.batched for each in tensors)
-        """Whether items of several callers may go in one request: shape tensors cannot be joined."""
+        self.joining = Joining(signature)
+        """Whether items of several callers may go in one request."""
         inputs = signature.inputs.values()
         self.fixed = not any(each.optional or -1 in each.dims for each in inputs)
         """Whether the arrays of all items have the same names, types and shapes."""

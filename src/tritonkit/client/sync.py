@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
     from typing import Unpack
 
+    from tritonkit.client.batching import Joining
     from tritonkit.client.options import ManyOptions, Options
     from tritonkit.client.reply import Reply
     from tritonkit.client.steps import Steps
@@ -169,6 +170,11 @@ class Model(ModelShell):
     def signature(self) -> ModelSignature:
         """Its inputs, outputs and batch limit, as last read from the server."""
         return run_blocking(self._core.signature(self._key))
+
+    @property
+    def joining(self) -> Joining:
+        """Whether a client with `batching=` joins its calls: `state` and `reason`."""
+        return run_blocking(self._core.joining(self._key))
 
     def predict(
         self,

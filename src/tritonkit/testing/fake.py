@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tritonkit.client.conform import conform
 from tritonkit.errors import InferenceError, ModelNotFound, Overloaded, TritonkitError
 from tritonkit.wire.messages import schema
 from tritonkit.wire.parameters import read_parameters
-from tritonkit.wire.signature import IDEMPOTENT, TensorSpec
+from tritonkit.wire.signature import IDEMPOTENT, INDEPENDENT_ITEMS, TensorSpec
 from tritonkit.wire.tensors import from_raw, to_raw
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class FakeModel:
         max_batch_size: as in `config.pbtxt`; 0 means the model has no batch axis.
         version: the version the server would report.
         idempotent: whether its configuration declares that a request may run twice.
+        independent_items: what its configuration says of the items of a batch: `proven` or `declared` to be
+            independent; empty: nothing.
     """
 
     inputs: TensorsOf
@@ -72,6 +74,7 @@ class FakeModel:
     max_batch_size: int = 8
     version: str = "1"
     idempotent: bool = False
+    independent_items: Literal["", "proven", "declared"] = ""
 
     @property
     def decoupled(self) -> bool:
@@ -185,6 +188,8 @@ class FakeServer:
         config.model_transaction_policy.decoupled = model.decoupled
         if model.idempotent:
             config.parameters[IDEMPOTENT].string_value = "true"
+        if model.independent_items:
+            config.parameters[INDEPENDENT_ITEMS].string_value = model.independent_items
         for side, tensors in ((config.input, model.inputs), (config.output, model.outputs)):
             for name, (datatype, dims) in tensors.items():
                 enum = f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"

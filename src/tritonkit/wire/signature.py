@@ -13,10 +13,12 @@ from tritonkit.wire.protos import data_type_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["IDEMPOTENT", "ModelSignature", "TensorSpec", "signature_from"]
+__all__ = ["IDEMPOTENT", "INDEPENDENT_ITEMS", "ModelSignature", "TensorSpec", "signature_from"]
 
 IDEMPOTENT = "tritonkit.idempotent"
 """The parameter of a model's configuration; `idempotent` of a spec's `serving` writes it."""
+INDEPENDENT_ITEMS = "tritonkit.independent_items"
+"""The parameter of a model's configuration: `proven` by the build, or `declared` by the spec."""
 
 _MOST_AXES = 64
 """Numpy's limit."""
@@ -49,6 +51,8 @@ class ModelSignature:
     outputs: Mapping[str, TensorSpec]
     idempotent: bool = False
     """Whether its configuration declares that a request may run twice."""
+    independent_items: str = ""
+    """What its configuration says of the items of a batch: `proven` or `declared` to be independent; empty: nothing."""
     configured: bool = True
     """Whether the server gave the model's configuration, an extension of Triton's. Without it no axis is known to be a
     batch's, and nothing of sequences and streams; without names too, any inputs are sent as they are given."""
@@ -74,6 +78,7 @@ def signature_from(metadata: Any, config: Any | None) -> ModelSignature:
         inputs=MappingProxyType({tensor.name: read(tensor) for tensor in inputs}),
         outputs=MappingProxyType({tensor.name: read(tensor) for tensor in outputs}),
         idempotent=config is not None and _declared_idempotent(config),
+        independent_items="" if config is None else _independent_items(config),
         configured=config is not None,
     )
 
@@ -84,6 +89,13 @@ def _declared_idempotent(config: Any) -> bool:
         return False
     text: str = config.parameters[IDEMPOTENT].string_value
     return text.lower() == "true"
+
+
+def _independent_items(config: Any) -> str:
+    if INDEPENDENT_ITEMS not in config.parameters:
+        return ""
+    text: str = config.parameters[INDEPENDENT_ITEMS].string_value
+    return text if text in ("proven", "declared") else ""
 
 
 def _plain_spec(tensor: Any) -> TensorSpec:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from tritonkit.client.batching.batcher import Batcher
+from tritonkit.client.batching.independence import Joining, JoiningState, Sample, Trial
 from tritonkit.client.batching.item import Item, join_items, layout, split_outputs
 from tritonkit.client.batching.pool import BatcherPool
 from tritonkit.client.batching.settings import Adaptive
 
-__all__ = ["Adaptive", "Batcher", "BatcherPool", "Item", "join_items", "layout", "split_outputs"]
+__all__ = [
+    "Adaptive",
+    "Batcher",
+    "BatcherPool",
+    "Item",
+    "Joining",
+    "JoiningState",
+    "Sample",
+    "Trial",
+    "join_items",
+    "layout",
+    "split_outputs",
+]

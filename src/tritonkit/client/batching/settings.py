@@ -28,6 +28,8 @@ class Adaptive:
             follows from `target_latency_ms`.
         in_flight: batches of one kind under way at once; further callers wait and fill the next
             one. None: 2.
+        independent_items: whether you know of every model called that an item's answer does not depend on the other
+            items of its request. False: as the model's configuration says, else as a check with real items shows.
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -38,6 +40,7 @@ class Adaptive:
     min_wait_ms: float = 0.0
     max_wait_ms: float | None = None
     in_flight: int | None = None
+    independent_items: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "in_flight"):
@@ -49,6 +52,8 @@ class Adaptive:
             fine = type(value) in (int, float) and 0 <= value < inf
             fine = fine or (name == "max_wait_ms" and value is None)
             check_setting(self, name, fine, "milliseconds, 0 or more")
+        fine = type(self.independent_items) is bool
+        check_setting(self, "independent_items", fine, "True or False")
         if self.max_wait_ms is not None:
             fine = self.max_wait_ms >= self.min_wait_ms
             check_setting(self, "max_wait_ms", fine, f"at least min_wait_ms ({self.min_wait_ms:g})")

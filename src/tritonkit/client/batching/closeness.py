@@ -1,0 +1,78 @@
+"""Whether an item's answer in a batch is the one it has alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Difference", "difference"]
+
+_TOLERANCE = 1e-3
+"""Of an output's largest magnitude: kernels differ by batch size, in the fifth digit or later in FP32."""
+_HALF = {"FP16": 2e-2, "BF16": 5e-2}
+
+
+class Difference(NamedTuple):
+    """Where and by how much an answer differs: `found` is the largest difference, `largest` the largest magnitude of
+    the answer alone; both are None where the values are not floating-point numbers or the shapes differ."""
+
+    output: str
+    found: float | None = None
+    largest: float | None = None
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return f"output {self.output} is another one"
+        return f"output {self.output} differs by {self.found:.3g} where its largest value is {self.largest:.3g}"
+
+
+def difference(
+    alone: Mapping[str, NDArray[Any]],
+    together: Mapping[str, NDArray[Any]],
+    datatypes: Mapping[str, str],
+    tolerance: float | None = None,
+) -> Difference | None:
+    """The first output whose values are not those of the item alone; None where all are.
+
+    Args:
+        alone: outputs of a request with this item only.
+        together: the item's part of the outputs of a request with several items.
+        datatypes: Triton's, of outputs by name.
+        tolerance: relative to an output's largest magnitude; by default as fits its datatype. Whole numbers and texts
+            must be equal.
+    """
+    for name, wanted in alone.items():
+        found = together.get(name)
+        if found is None or found.shape != wanted.shape:
+            return Difference(name)
+        if wanted.dtype.kind != "f":
+            if not np.array_equal(found, wanted):
+                return Difference(name)
+            continue
+        allowed = _HALF.get(datatypes.get(name, ""), _TOLERANCE) if tolerance is None else tolerance
+        if (
+            several := _far(name, wanted.astype(np.float64), found.astype(np.float64), allowed)
+        ) is not None:
+            return several
+    return None
+
+
+def _far(
+    name: str, wanted: NDArray[np.float64], found: NDArray[np.float64], tolerance: float
+) -> Difference | None:
+    """The difference of two arrays of one shape, where it is beyond the tolerance."""
+    finite = np.isfinite(wanted)
+    if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):
+        return Difference(name)
+    numbers = np.abs(wanted[finite])
+    if not numbers.size:
+        return None
+    largest = float(numbers.max())
+    distance = float(np.abs(found[finite] - wanted[finite]).max())
+    # NaN in one of them alone is a difference too.
+    return None if distance <= tolerance * largest + 1e-6 else Difference(name, distance, largest)
