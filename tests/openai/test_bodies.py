@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from tritonkit.openai.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
+from tests.conftest import PROJECT
+from tritonkit.openai.bodies import (
+    _IGNORED,
+    _REFUSED,
+    ChatBody,
+    CompletionBody,
+    EmbeddingBody,
+    read_body,
+)
 from tritonkit.openai.problems import Problem
 
 HELLO = {"role": "user", "content": "hello"}
@@ -76,9 +85,9 @@ def test_what_cannot_be_honoured_is_refused(parameter: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("parameter", "name"),
     [
-        ({"temperature": 3}, "temperature"), ({"temperature": "1"}, "temperature"), ({"top_p": 0}, "top_p"),
+        ({"temperature": 3}, "temperature"), ({"temperature": "1"}, "temperature"), ({"top_p": -0.1}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"), ({"max_tokens": True}, "max_tokens"),
-        ({"n": 17}, "n"), ({"stop": [""]}, "stop.0"), ({"stop": ["x"] * 17}, "stop"), ({"seed": 2**63}, "seed"),
+        ({"n": 129}, "n"), ({"stop": [""]}, "stop.0"), ({"stop": ["x"] * 17}, "stop"), ({"seed": 2**63}, "seed"),
         ({"stream": 1}, "stream"), ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"), ({"messages": []}, "messages"),
         ({"messages": [HELLO] * 1025}, "messages"), ({"model": ""}, "model"),
@@ -124,14 +133,133 @@ def test_parts_of_text_are_one_text() -> None:
 
 def test_prompts_and_answers_are_bounded_together() -> None:
     """Each answer is a sequence for the model."""
-    body = {"model": "m", "prompt": ["a"] * 6, "n": 3}
+    body = {"model": "m", "prompt": ["a"] * 6, "n": 22}
     assert refused(body, CompletionBody).param == "n"
-    assert read_body(CompletionBody, json.dumps(body | {"n": 2}).encode()).n == 2
+    assert read_body(CompletionBody, json.dumps(body | {"n": 21}).encode()).n == 21
 
 
 @pytest.mark.parametrize(
-    "text", [[1, 2], [[1]], "", [], ["a"] * 2049, [""]], ids=lambda t: str(t)[:9]
+    "text",
+    [
+        "",
+        [],
+        ["a"] * 2049,
+        [""],
+        [[]],
+        [-1],
+        [True],
+        [1.0],
+        [1, "a"],
+        ["a", [1]],
+        [[1, "a"]],
+        [[1] * 2049],
+        5,
+    ],
+    ids=lambda t: str(t)[:9],
 )
 def test_texts_to_embed_are_texts(text: Any) -> None:
-    """Not tokens, which a server of another model would read otherwise; not empty, and not too many."""
+    """Or tokens; not both, not empty, and not too many."""
     assert str(refused({"model": "m", "input": text}, EmbeddingBody).param).startswith("input")
+
+
+def test_tokens_to_embed() -> None:
+    """One list is one input; texts stay texts."""
+    for given, wanted in (
+        ([1, 2], [[1, 2]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+    ):
+        body = read_body(EmbeddingBody, json.dumps({"model": "m", "input": given}).encode())
+        assert body.input == wanted
+
+
+@pytest.mark.parametrize("name", ["bob", "", None])
+def test_the_name_of_an_author_is_taken(name: Any) -> None:
+    """Frameworks with several agents send it; it changes nothing."""
+    assert chat(messages=[{**HELLO, "name": name}]) == chat()
+    problem = refused({"model": "m", "messages": [{**HELLO, "name": 3}]})
+    assert problem.param == "messages.0"
+
+
+def test_null_is_nothing_at_any_depth() -> None:
+    """In options, messages and parts."""
+    part = {"type": "text", "text": "hello", "annotations": None}
+    deep = chat(
+        stream=True, stream_options={"include_usage": None}, response_format={"type": "text", "json_schema": None},
+        messages=[{"role": "user", "name": None, "content": [part]}],
+    )  # fmt: skip
+    assert deep == chat(stream=True, stream_options={})
+    assert refused({"model": None, "messages": [HELLO]}).code == "missing_required_parameter"
+
+
+def test_nothing_of_top_p_is_the_likeliest_token() -> None:
+    """OpenAI takes 0, and engines do not."""
+    assert 0 < chat(top_p=0).settings()["top_p"][0] < 1e-5
+    assert chat(top_p=1).settings()["top_p"] == [1]
+
+
+def test_answers_of_which_the_best_are_wanted() -> None:
+    """`best_of` is fine where all are given."""
+    body = {"model": "m", "prompt": "a", "n": 3}
+    assert read_body(CompletionBody, json.dumps(body | {"best_of": 3}).encode()).n == 3
+    for more in ({"best_of": 4}, {"logprobs": 1}, {"logprobs": 5}, {"echo": True}, {"suffix": "x"}):
+        assert refused(body | more, CompletionBody).code == "unsupported_parameter"
+    assert refused(body | {"logprobs": 6}, CompletionBody).code == "invalid_value"
+
+
+RANGES: dict[str, tuple[Any, Any]] = {
+    "temperature": (0, 2), "top_p": (0, 1), "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2),
+    "n": (1, 128), "seed": (-(2**63), 2**63 - 1),
+}  # fmt: skip
+"""As OpenAI publishes them; both ends are allowed."""
+PUBLISHED = {
+    ChatBody: "messages model audio frequency_penalty function_call functions logit_bias logprobs "
+    "max_completion_tokens max_tokens metadata modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key "
+    "prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop store stream "
+    "stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options",
+    CompletionBody: "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty "
+    "seed stop stream stream_options suffix temperature top_p user",
+    EmbeddingBody: "input model dimensions encoding_format user",
+}
+"""The parameters of OpenAI's reference, of each of its paths."""
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_are_the_published_ones(name: str) -> None:
+    """Both ends are taken, and nothing beyond them."""
+    low, high = RANGES[name]
+    step = 1 if isinstance(high, int) and name in ("n", "seed") else 1e-6
+    for value in (low, high):
+        assert getattr(chat(**{name: value}), name) == value
+    for value in (low - step, high + step):
+        problem = refused({"model": "m", "messages": [HELLO], name: value})
+        assert problem.param == name
+
+
+def test_the_page_has_a_line_for_each_parameter() -> None:
+    """docs/openai.md says honored, ignored or refused as the code does, and has all that OpenAI publishes."""
+    page = (
+        (PROJECT / "docs" / "openai.md").read_text().split("## Parameters")[1].split("## Errors")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in page.splitlines()
+        if line.startswith("| `")
+    ]
+    of = {ChatBody: "chats", CompletionBody: "completions", EmbeddingBody: "embeddings"}
+    for kind, path in of.items():
+        told = {
+            name: what
+            for names, paths, what, _ in rows
+            for name in re.findall("`([a-z_]+)`", names)
+            if path in paths
+            or (paths == "all" and name not in kind.model_fields)
+            or name == "model"
+        }
+        honored = {name for name, what in told.items() if what == "honored"}
+        assert honored == set(kind.model_fields)
+        assert {name for name, what in told.items() if what == "ignored"} == set(_IGNORED)
+        refused_names = {name for name, what in told.items() if what == "refused"}
+        assert refused_names == set(_REFUSED) - {"best_of", "dimensions"}
+        assert set(PUBLISHED[kind].split()) <= set(told)

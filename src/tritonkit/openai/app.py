@@ -97,8 +97,8 @@ class _Server:
         body = read_body(EmbeddingBody, await self._body(request))
 
         async def embedded() -> dict[str, Any]:
-            model, _ = await catalog.find(body.model, "embedding")
-            return await embed(model, body, self._settings.timeout_s)
+            model, signature = await catalog.find(body.model, "embedding")
+            return await embed(model, signature, body, self._settings.timeout_s)
 
         made = await attended(request.receive, embedded())
         await JSONResponse(made)(request.scope, request.receive, send)

@@ -1,4 +1,7 @@
-"""Bodies of requests, read strictly: what is not known, or cannot be honoured, is refused by its name."""
+"""Bodies of requests in the ranges that OpenAI publishes; what is unknown, or cannot be honored, is refused by name.
+
+docs/openai.md has a line for each parameter; a test holds it to what is here.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,19 @@ from tritonkit.openai.problems import invalid, unread
 __all__ = ["ChatBody", "CompletionBody", "EmbeddingBody", "Message", "Sampled", "read_body"]
 
 MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS = 1024, 16, 2048
-MOST_CHOICES = 16
-"""Answers to one request: each takes a place in the model's running batch."""
+MOST_CHOICES = 128
+"""Answers to one request, as OpenAI has it: each takes a place in the model's running batch, or waits for one."""
+MOST_TOKENS = 2048
+"""Tokens of one input to embed."""
+_LONGEST_NAME = 256
+_LEAST_TOP_P = 1e-6
+"""In place of 0, which OpenAI takes and engines refuse: the most likely token alone."""
 
 _IGNORED = (
     "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier",
     "store", "user",
 )  # fmt: skip
-"""They change no answer."""
+"""They change no answer: taken with any value."""
 
 _NOTHING: tuple[Any, ...] = ([], {})
 _REFUSED: Mapping[str, tuple[Any, ...]] = {
@@ -46,7 +54,7 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = {
 """What cannot be honoured, and the values of it that ask for nothing."""
 
 _EMPTY_PARTS = ("annotations", "audio", "function_call", "refusal", "tool_calls")
-"""Of a message that a client sends back as it got it: null, or an empty list."""
+"""Of a message that a client sends back as it got it: an empty list; null is left out before."""
 
 
 class _Strict(BaseModel):
@@ -74,13 +82,16 @@ def _joined(value: Any) -> Any:
 
 
 def _plain_message(value: Any) -> Any:
-    """A message without the empty parts."""
+    """A message without the empty parts, and without its author's name, which templates do not know."""
     if not isinstance(value, dict):
         return value
     for name in _EMPTY_PARTS:
         if value.get(name):
             raise ValueError(f"{name} is not supported")
-    return {name: each for name, each in value.items() if name not in _EMPTY_PARTS}
+    name = value.get("name", "")
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+        raise ValueError(f"name is a text of at most {_LONGEST_NAME} characters")
+    return {name: each for name, each in value.items() if name not in (*_EMPTY_PARTS, "name")}
 
 
 class _Message(_Strict):
@@ -89,6 +100,27 @@ class _Message(_Strict):
 
 
 Message = Annotated[_Message, BeforeValidator(_plain_message)]
+
+
+def _inputs(value: Any) -> Any:
+    """What to embed, as a list of texts or of lists of tokens."""
+    listed = [value] if isinstance(value, str) or _are_tokens(value) else value
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_TEXTS:
+        raise ValueError(f"a text, or 1 to {MOST_TEXTS} of them, or tokens as numbers")
+    if all(isinstance(each, str) for each in listed):
+        if not all(listed):
+            raise ValueError("an empty text cannot be embedded")
+    elif not all(_are_tokens(each) and len(each) <= MOST_TOKENS for each in listed):
+        raise ValueError(f"texts alone, or lists of 1 to {MOST_TOKENS} tokens alone")
+    return listed
+
+
+def _are_tokens(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(each) is int and 0 <= each < 2**31 for each in value)
+    )
 
 
 class _StreamOptions(_Strict):
@@ -106,7 +138,7 @@ class Sampled(_Strict):
     max_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
@@ -122,6 +154,8 @@ class Sampled(_Strict):
     def settings(self) -> dict[str, Any]:
         """Values for the model's inputs, only those that were given; the seed is each choice's own."""
         values = {name: getattr(self, name) for name in _SETTINGS}
+        if self.top_p is not None:
+            values["top_p"] = max(self.top_p, _LEAST_TOP_P)
         return {
             name: value if isinstance(value, list) else [value]
             for name, value in values.items()
@@ -156,17 +190,18 @@ class CompletionBody(Sampled):
     prompt: Annotated[
         list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_PROMPTS)
     ]
-    logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
 
 
 class EmbeddingBody(_Strict):
     """Of `/v1/embeddings`."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
-    input: Annotated[
-        list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_TEXTS)
-    ]
+    input: Annotated[list[Any], BeforeValidator(_inputs)]
+    """Texts, or lists of tokens."""
     encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
 
 Body = TypeVar("Body", ChatBody, CompletionBody, EmbeddingBody)
@@ -184,9 +219,9 @@ def read_body(kind: type[Body], data: bytes) -> Body:
         raise invalid(f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(given, dict):
         raise invalid("the body is not a JSON object", code="invalid_json")
-    given = {name: value for name, value in given.items() if value is not None}
+    given = _without_nulls(given)
     wanted = {name: value for name, value in given.items() if name not in _IGNORED}
-    for name in [name for name in wanted if name in _REFUSED]:
+    for name in [name for name in wanted if name in _REFUSED and name not in kind.model_fields]:
         # 1 == True in Python, and not in JSON.
         value = wanted.pop(name)
         if not any(value == none and type(value) is type(none) for none in _REFUSED[name]):
@@ -199,17 +234,41 @@ def read_body(kind: type[Body], data: bytes) -> Body:
     return body
 
 
+def _without_nulls(value: Any) -> Any:
+    """The same without members that are null, at any depth: null is as good as leaving out."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
 def _check_together(body: ChatBody | CompletionBody | EmbeddingBody) -> None:
     """What no parameter alone is to blame for."""
     if isinstance(body, EmbeddingBody):
         return
     if body.stream_options is not None and not body.stream:
         raise invalid("stream_options: it needs stream", "stream_options", "invalid_value")
-    if isinstance(body, CompletionBody) and len(body.prompt) * body.n > MOST_CHOICES:
-        raise invalid(f"n: prompts times n is more than {MOST_CHOICES}", "n", "invalid_value")
+    if isinstance(body, CompletionBody):
+        _check_completion(body)
     if isinstance(body, ChatBody) and body.max_tokens and body.max_completion_tokens:
         raise invalid(
             "max_tokens: give max_completion_tokens instead of it, not both",
             "max_tokens",
             "invalid_value",
+        )
+
+
+def _check_completion(body: CompletionBody) -> None:
+    if len(body.prompt) * body.n > MOST_CHOICES:
+        raise invalid(f"n: prompts times n is more than {MOST_CHOICES}", "n", "invalid_value")
+    if body.best_of not in (None, body.n):
+        raise invalid(
+            "best_of: this server gives all answers that it makes: n of them",
+            "best_of",
+            "unsupported_parameter",
+        )
+    if body.logprobs:
+        raise invalid(
+            "logprobs: this server gives those of the tokens made, and of no others: 0",
+            "logprobs",
+            "unsupported_parameter",
         )

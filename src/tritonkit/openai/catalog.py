@@ -35,9 +35,16 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
         return frozenset(task for task, name in found.items() if name in inputs)
     needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
     vector = signature.outputs.get("embedding")
-    if vector is not None and vector.datatype == "FP32" and needed == {"text"} and "text" in inputs:
-        return frozenset({"embedding"})
-    return frozenset()
+    if vector is None or vector.datatype != "FP32":
+        return frozenset()
+    tokens = signature.inputs.get("tokens")
+    known = {"text"} & inputs
+    if tokens is not None and tokens.datatype in ("INT32", "INT64"):
+        known |= {"tokens"}
+    # Each call gives one of them: the other is optional, or not there.
+    return (
+        frozenset({"embedding"}) if known and needed <= known and len(needed) < 2 else frozenset()
+    )
 
 
 class Catalog:
