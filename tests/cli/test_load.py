@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import typer
 
 from tests.cli.running import failed, tritonkit_here
+from tritonkit.cli.load_open import _end
+from tritonkit.measure.openloop import OpenReport, Slo, parse_slo
+from tritonkit.measure.openloop.results import times_of
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,27 @@ def test_options_that_a_trace_has_no_use_for(tmp_path: Path) -> None:
 def test_a_model_that_is_not_there() -> None:
     """Named, with what is near."""
     assert "digit" in failed(tritonkit_here("load", "digit", "--rate", "5"), 2)
+
+
+@pytest.mark.parametrize(
+    ("slo", "missed", "code", "said"),
+    [
+        ("p99=20ms", (), 0, "counted in: late"),
+        ("p99=20ms", ("net: p99 30.00 ms, at most 20 ms",), 1, "not valid: late"),
+        ("", (), 1, "not valid: late"),
+    ],
+)
+def test_a_late_generator_does_not_undo_a_target_that_holds(
+    slo: str, missed: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its lateness is in the figures; without a target, or where it is missed, the run says nothing."""
+    lag = times_of(np.array([5.0]))
+    assert lag is not None
+    report = OpenReport(1.0, (), lag, (0.5,), ("late",), missed)
+    try:
+        _end(report, None, parse_slo([slo]) if slo else Slo({}))
+        found: object = 0
+    except typer.Exit as end:
+        found = end.exit_code
+    assert found == code
+    assert said in capsys.readouterr().err

@@ -215,9 +215,9 @@ RANGES: dict[str, tuple[Any, Any]] = {
 """As OpenAI publishes them; both ends are allowed."""
 PUBLISHED = {
     ChatBody: "messages model audio frequency_penalty function_call functions logit_bias logprobs "
-    "max_completion_tokens max_tokens metadata modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key "
-    "prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop store stream "
-    "stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options",
+    "max_completion_tokens max_tokens metadata modalities n parallel_tool_calls prediction presence_penalty "
+    "prompt_cache_key prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop "
+    "store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options",
     CompletionBody: "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty "
     "seed stop stream stream_options suffix temperature top_p user",
     EmbeddingBody: "input model dimensions encoding_format user",

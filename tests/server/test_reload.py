@@ -132,6 +132,13 @@ def test_an_ensemble_brings_its_parts(published: Project, endpoint: Endpoint) ->
         again = reload_models(client)
         assert {model.changed for model in again} == {False}
         assert len(again) == 4
+        (published.folder / "model.yaml").write_text(
+            MODEL.replace("{max_batch_size: 8}", "{max_batch_size: 4}")
+        )
+        build_repository(published.root, ("constant",))
+        done = {model.model: model for model in reload_models(client, ["constant"])}
+        assert (done["constant_network"].before, done["constant_network"].now) == (("2",), ("2",))
+        assert done["constant_network"].outcome == "new configuration"
         with pytest.raises(ModelNotFound, match="no such model") as caught:
             reload_models(client, ["constnat"])
         assert "constant_network" in caught.value.wanted

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tritonkit.cli.load_open import INTERRUPTED_CODE, is_local, write_reports
+from tritonkit.cli.load_open import INTERRUPTED_CODE, is_local, tell_invalid, write_reports
 from tritonkit.cli.output import note, print_line, print_table
 from tritonkit.machine import cores
 
@@ -29,20 +29,20 @@ def end_generation(
     """Say what was missed, and the exit code."""
     from tritonkit.measure.openloop import INTERRUPTED
 
+    is_valid = True
     ended = search.ended if search else report.ended if report else ""
     if ended and ended != INTERRUPTED:
         note(f"ended early: {ended}")
     if report and not search:
         for line in report.missed:
             note(f"missed: {line}")
-        for line in report.invalid:
-            note(f"not valid: {line}")
+        is_valid = tell_invalid(report.invalid, bool(str(slo)) and not report.missed)
     if ended == INTERRUPTED:
         note("interrupted: the figures are of what had ended")
         raise typer.Exit(INTERRUPTED_CODE)
     if search:
         raise typer.Exit(0 if search.rate_per_s and not ended else 1)
-    if report is None or report.missed or report.invalid or ended:
+    if report is None or report.missed or not is_valid or ended:
         raise typer.Exit(1)
     if str(slo):
         note(f"the target {slo} holds")

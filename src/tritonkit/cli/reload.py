@@ -106,7 +106,13 @@ def _each(address: str) -> list[str]:
 
 def _facts(address: str, done: Sequence[Reloaded]) -> dict[str, Any]:
     models = [
-        {"model": m.model, "before": m.before, "now": m.now, "seconds": round(m.seconds, 3)}
+        {
+            "model": m.model,
+            "before": m.before,
+            "now": m.now,
+            "outcome": m.outcome,
+            "seconds": round(m.seconds, 3),
+        }
         for m in done
     ]
     return {"address": address, "models": models}
@@ -118,7 +124,7 @@ def _print(address: str, done: Sequence[Reloaded]) -> None:
             m.model,
             " ".join(m.before) or "none",
             " ".join(m.now) or "none",
-            "new version" if m.changed else "unchanged",
+            m.outcome,
             f"{m.seconds:.2f} s",
         ]
         for m in done

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tritonkit.errors import InferenceError, ModelNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tritonkit.client.sync import Client
 
@@ -18,17 +18,26 @@ __all__ = ["Reloaded", "reload_models"]
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What reloading did to one model: the versions that were ready before and are now."""
+    """What reloading did to one model: the versions that were ready before and are now, and its configuration."""
 
     model: str
     before: tuple[str, ...]
     now: tuple[str, ...]
     seconds: float
+    reconfigured: bool = False
+    """Whether it was served before, and is served now with another configuration."""
 
     @property
     def changed(self) -> bool:
-        """Whether other versions answer now."""
-        return self.before != self.now
+        """Whether other versions answer now, or the same ones with another configuration."""
+        return self.before != self.now or self.reconfigured
+
+    @property
+    def outcome(self) -> str:
+        """The same in words."""
+        if self.before != self.now:
+            return "new version"
+        return "new configuration" if self.reconfigured else "unchanged"
 
 
 def reload_models(
@@ -61,17 +70,22 @@ def reload_models(
             wanted=f"one of {', '.join(before) or 'none'}",
             todo="build it: tritonkit build",
         )
+    configured = _configurations(client, before)
     taken = {}
     for name in sorted(names or before, key=lambda name: (not _is_ensemble(client, name), name)):
         started = time.perf_counter()
         client.load(name, timeout_s=timeout_s)
         taken[name] = time.perf_counter() - started
     now = _ready(client)
-    done = tuple(
-        Reloaded(name, before.get(name, ()), versions, taken.get(name, 0.0))
+    configured_now = _configurations(client, now)
+    found = [
+        Reloaded(
+            name, before.get(name, ()), versions, taken.get(name, 0.0),
+            name in configured and configured[name] != configured_now.get(name),
+        )
         for name, versions in now.items()
-        if name in taken or before.get(name) != versions
-    )
+    ]  # fmt: skip
+    done = tuple(model for model in found if model.model in taken or model.changed)
     for model in done:
         if model.model in taken and not model.now:
             raise InferenceError(
@@ -88,6 +102,15 @@ def _ready(client: Client) -> dict[str, tuple[str, ...]]:
     for status in client.models():
         found[status.name] = found.get(status.name, ()) + ((status.version,) * status.ready)
     return found
+
+
+def _configurations(client: Client, models: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
+    """The configuration that each model is served with, as bytes that are equal for equal ones."""
+    return {
+        name: client.config(name).SerializeToString(deterministic=True)
+        for name, versions in models.items()
+        if versions
+    }
 
 
 def _is_ensemble(client: Client, name: str) -> bool:
