@@ -114,6 +114,7 @@ def _print_onnx(found: Inspection) -> None:
         ["inputs", ", ".join(facts.inputs)],
         ["outputs", ", ".join(facts.outputs)],
         ["operators", f"{facts.operators} in all"],
+        ["numbers", facts.numbers or "FP32"],
         ["custom operators", ", ".join(facts.custom_operators) or "none"],
         ["weights in other files", ", ".join(facts.external_files) or "none"],
     ]

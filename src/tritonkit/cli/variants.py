@@ -30,7 +30,7 @@ def build_row(result: Result) -> list[str]:
     quality = artifact.quality
     return [
         result.model,
-        result.variant,
+        artifact.label,
         format_bytes(artifact.size_bytes),
         "-"
         if quality is None
@@ -64,7 +64,7 @@ def _row(result: Result, base: Result | None, served: bool) -> list[str]:
         return [result.variant, *("-" * (len(_VARIANT_COLUMNS) - 2)), gate]
     plain = base.artifact if base else None
     return [
-        result.variant,
+        artifact.label,
         format_bytes(artifact.size_bytes),
         f"{artifact.size_bytes / plain.size_bytes:.2f}" if plain else "-",
         _value(artifact.quality),

@@ -161,6 +161,18 @@ class Artifact:
     """What a person may want to know of how it was made, such as layers that stayed FP32."""
     start: StartNeeds | None = None
     """None where it was not run."""
+    number_format: str = ""
+    """What a user's ONNX file computes with, where that is not FP32, such as `INT8 (QDQ)`: of the file as it is, and
+    of it in another engine."""
+
+    @property
+    def label(self) -> str:
+        """The variant's name for people: `onnx-fp32 (the file: INT8 (QDQ))` says that the file is not FP32."""
+        return (
+            f"{self.variant} (the file: {self.number_format})"
+            if self.number_format
+            else self.variant
+        )
 
     @property
     def form(self) -> str:

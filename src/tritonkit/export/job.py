@@ -20,6 +20,7 @@ from tritonkit.export.closeness import Yardstick
 from tritonkit.export.filled import filled_copy
 from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.made_up import NO_HINTS, Hints, make_up
+from tritonkit.export.number_format import read_number_format
 from tritonkit.export.onnx_file import (
     check_against_spec,
     check_file,
@@ -122,6 +123,11 @@ class Job:
         folder = Path(tempfile.mkdtemp(prefix="tritonkit-"))
         weakref.finalize(self, shutil.rmtree, folder, True)  # it is there as long as this job
         return filled_copy(self.spec, source, folder)
+
+    @cached_property
+    def number_format(self) -> str:
+        """What the ONNX file that a person gave computes with, where it is not FP32; else empty."""
+        return "" if self.spec.model.network.onnx is None else read_number_format(self.source)
 
     def module(self) -> Any:
         """A new copy of the network as a torch.nn.Module in evaluation mode, trained once and then read back.

@@ -8,6 +8,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.external_data import locations
+from tritonkit.export.number_format import number_format
 from tritonkit.export.onnx_file import graphs, tensors
 from tritonkit.export.onnx_kinds import custom_operators, kind_of
 from tritonkit.extras import need
@@ -31,6 +32,8 @@ class OnnxFacts:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     operators: int
+    numbers: str
+    """What it computes with, where that is not FP32: `INT8 (QDQ)`."""
     custom_operators: tuple[str, ...]
     external_files: tuple[str, ...]
     """Files that hold its weights, as it names them."""
@@ -62,6 +65,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         inputs=tuple(_describe(v, onnx) for v in model.graph.input if v.name not in initial),
         outputs=tuple(_describe(v, onnx) for v in model.graph.output),
         operators=len(nodes),
+        numbers=number_format(model),
         custom_operators=custom_operators(model, graphs(model)),
         external_files=tuple(sorted(external)),
     )

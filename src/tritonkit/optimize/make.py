@@ -19,6 +19,7 @@ from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors, last_calls
 from tritonkit.export.job import Job
+from tritonkit.export.number_format import hold_to_fp32, is_quantized
 from tritonkit.export.quality import measure
 from tritonkit.export.start import measure_start
 from tritonkit.export.weights import WeightCache
@@ -141,6 +142,8 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         if what.variant.name in LLM_FORMS:
             measured = llm_checkpoint.measure(job, folder)
     else:
+        if form.narrows:
+            hold_to_fp32(job.number_format, what.variant.name, f"{spec.file} network.onnx")
         notes = _made(form, job, what, folder)
         # Every other form keeps what the FP32 file takes and gives.
         file = folder / "model.onnx"
@@ -152,11 +155,15 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
             # Before anything else is run: the engine keeps the memory that it once took.
             start = measure_start(spec, signature, job.samples, runner)
             runner, signature = settle_outputs(job, folder, runner, signature)
-            measured = measure(job, runner, lossless=form.lossless and not job.transformed)
+            # Another engine rounds in other places: the metric judges that.
+            exact = not job.transformed and not is_quantized(job.number_format)
+            measured = measure(job, runner, lossless=form.lossless and exact)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
+    numbers = "" if form is None or form.narrows or spec.model.network.llm else job.number_format
     return Artifact(
         spec.name, what.variant.name, folder, files, signature, measured, what.source_hash, what.tools, notes,
         start=start,
+        number_format=numbers,
     )  # fmt: skip
 
 

@@ -67,6 +67,7 @@ class Result:
             facts |= {
                 "size_bytes": self.artifact.size_bytes,
                 "source_hash": self.artifact.source_hash,
+                "number_format": self.artifact.number_format or None,
                 "quality": None if quality is None else asdict(quality),
                 "notes": list(self.artifact.notes),
             }

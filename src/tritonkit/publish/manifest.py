@@ -30,6 +30,8 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
     of_artifact = (file.is_relative_to(artifact.folder) for file in plan.version_files.values())
     if plan.version_texts or any(of_artifact):
         facts["variant"] = artifact.variant
+        if artifact.number_format:
+            facts["number_format"] = artifact.number_format
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
         facts["start"] = _start(plan, artifact)

@@ -37,6 +37,7 @@ def _row(result: Result, base: Result | None) -> Row:
     before = base.timing if base else None
     return {
         "variant": result.variant,
+        "numbers": artifact.number_format,
         "kind": _kind(result),
         "size": format_bytes(artifact.size_bytes),
         "size_ratio": f"{artifact.size_bytes / plain.size_bytes:.2f}" if plain else _NONE,

@@ -74,6 +74,8 @@ class Form:
     """The pip extra that has what both need."""
     lossless: bool = False
     """Held to `quality.tolerance` besides the metric."""
+    narrows: bool = False
+    """Rounds FP32 numbers to a smaller format, so the network must have FP32 numbers."""
     by_cpu: bool = False
     """Depends on the kind of CPU it is made on."""
 
@@ -91,21 +93,23 @@ _PLANS = "tensorrt" if tensorrt_library.serves_here() else None
 FORMS: dict[str, Form] = {
     "onnx-fp32": Form(onnx_fp32.make, "onnxruntime", lossless=True),
     "onnx-fp32-fused": Form(onnx_fuse.make, "onnxruntime", lossless=True),
-    "onnx-fp16": Form(onnx_fp16.make, "onnxruntime"),
-    "onnx-bf16": Form(onnx_bf16.make, "onnxruntime"),
-    "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", by_cpu=True),
-    "onnx-int8-static": Form(onnx_int8.make_static, "onnxruntime", by_cpu=True),
-    "onnx-int8-qat": Form(onnx_int8_qat.make, "onnxruntime", extra="optimize", by_cpu=True),
+    "onnx-fp16": Form(onnx_fp16.make, "onnxruntime", narrows=True),
+    "onnx-bf16": Form(onnx_bf16.make, "onnxruntime", narrows=True),
+    "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", narrows=True, by_cpu=True),
+    "onnx-int8-static": Form(onnx_int8.make_static, "onnxruntime", narrows=True, by_cpu=True),
+    "onnx-int8-qat": Form(
+        onnx_int8_qat.make, "onnxruntime", extra="optimize", narrows=True, by_cpu=True
+    ),
     "openvino-fp32": Form(openvino_ir.make_fp32, "openvino", extra="optimize", lossless=True),
-    "openvino-bf16": Form(openvino_ir.make_bf16, "openvino", extra="optimize"),
-    "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize"),
+    "openvino-bf16": Form(openvino_ir.make_bf16, "openvino", extra="optimize", narrows=True),
+    "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize", narrows=True),
     "torchscript": Form(torch_export.make_torchscript, "torch", lossless=True),
     "torch-compile": Form(torch_export.make_compiled, "torch", lossless=True),
     "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt"),
     "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt"),
-    "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt"),
+    "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True),
     "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
-    "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite"),
+    "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
 }
 LLM_PLAIN = "llm-fp32"
 """What a language model serves where its spec names no variant."""

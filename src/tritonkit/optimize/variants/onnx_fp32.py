@@ -27,7 +27,8 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         copy_model(job.source, folder, FILE, f"{job.spec.file} network.onnx")
         write_missing_shapes(folder / FILE, f"{job.spec.file} network.onnx")
         refuse_data_dependent(job, folder / FILE)
-        return ()
+        numbers = job.number_format
+        return (f"the file as it is: {numbers}, not FP32",) if numbers else ()
     module = job.module()
     with job.advised():  # the module's own mistakes, before the exporter's words
         run_module(job.spec, module, job.samples[0])
