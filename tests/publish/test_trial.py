@@ -29,9 +29,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     requests: list[dict[str, Any]] = []
     answer = trial._answer
 
-    def noting(plan: Any, network: Any, request: Any, sample: Batch) -> None:
+    def noting(config: Any, network: Any, request: Any, sample: Batch) -> None:
         requests.append(dict(sample))
-        answer(plan, network, request, sample)
+        answer(config, network, request, sample)
 
     monkeypatch.setattr(trial, "_answer", noting)
     return requests

@@ -15,6 +15,7 @@ import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -73,20 +74,11 @@ def flat_names(found: Collection[str], main: str) -> dict[str, str]:
     A plain name stays. One with folders, with odd characters or with the ending of another kind of file
     becomes `main.data`, `main.1.data` and so on.
     """
-    plain = [each for each in found if _is_plain(each) and each != main]
-    taken = {name.lower() for name in plain} | {main.lower()}
-    names: dict[str, str] = {}
-    for location in found:
-        if location in plain:
-            names[location] = location
-            continue
-        number, name = 0, f"{main}.data"
-        while name.lower() in taken:
-            number += 1
-            name = f"{main}.{number}.data"
-        taken.add(name.lower())
-        names[location] = name
-    return names
+    stay = {each for each in found if _is_plain(each) and each != main}
+    taken = {name.lower() for name in stay} | {main.lower()}
+    numbered = (f"{main}.{number}.data" for number in count(1))
+    free = (name for name in chain([f"{main}.data"], numbered) if name.lower() not in taken)
+    return {location: location if location in stay else next(free) for location in found}
 
 
 def relocate(tensors: Iterator[Any], names: Mapping[str, str]) -> bool:

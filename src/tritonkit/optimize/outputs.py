@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature, TensorInfo
-from tritonkit.export.samples import Batch, first_items
+from tritonkit.export.samples import Batch, count_items, first_items
 from tritonkit.extras import need
 from tritonkit.optimize.runtimes.onnxruntime_cpu import OnnxRuntimeRunner
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
@@ -82,8 +82,8 @@ def _seen(job: Job, runner: Runner, signature: Signature) -> dict[str, list[tupl
 def _few(job: Job, signature: Signature) -> Iterable[Batch]:
     if not signature.batched:
         return job.samples[: len(_ITEMS)]
-    most = max(job.samples, key=lambda batch: len(next(iter(batch.values()))))
-    return [first_items([most], count, True)[0] for count in _ITEMS]
+    most = max(job.samples, key=count_items)
+    return [first_items([most], count, True)[0] for count in _ITEMS if count <= count_items(most)]
 
 
 def _loosened(said: Shape, seen: list[tuple[int, ...]]) -> Shape:

@@ -60,7 +60,7 @@ def try_serving(rendered: Rendered, sample: Callable[[], Batch]) -> None:
         opening, requests = _stand_in(plan.backend)
         file = rendered.artifact.folder / _OPENERS[plan.backend][1]
         network = opening.network_of(plan.name, file, config)
-        _answer(plan, network, requests.Request, sample())
+        _answer(config, network, requests.Request, sample())
     with contextlib.suppress(OSError):  # it is tried again next time
         write_whole(record, seal({"tried": tried}).encode())
 
@@ -111,23 +111,28 @@ def _stand_in(backend: str) -> tuple[Any, Any]:
         sys.modules.update(before)
 
 
-def _answer(plan: ModelPlan, network: Any, request: Any, sample: Batch) -> None:
+def _answer(config: Mapping[str, Any], network: Any, request: Any, sample: Batch) -> None:
     """Run a request, and compare the shapes of its outputs with the configuration's."""
-    wanted_outputs = [tensor.name for tensor in plan.outputs]
+    outputs = {entry["name"]: _network_dims(entry) for entry in config["output"]}
     inputs = {name: _on_the_wire(array) for name, array in sample.items()}
-    [answer] = network.answer([request(inputs, wanted_outputs)])
+    [answer] = network.answer([request(inputs, list(outputs))])
     if isinstance(answer, Exception):
         raise answer
-    for tensor in plan.outputs:
-        found = answer[tensor.name].shape[1 if plan.max_batch_size else 0 :]
-        wanted = tensor.dims
+    for name, wanted in outputs.items():
+        found = answer[name].shape[1 if config["max_batch_size"] else 0 :]
         fits = len(found) == len(wanted) and all(
             size in (-1, have) for size, have in zip(wanted, found, strict=True)
         )
         if not fits:
             raise ValueError(
-                f"output {tensor.name} has the shape {list(found)}, config.pbtxt says {list(wanted)}"
+                f"output {name} has the shape {list(found)}, config.pbtxt says {list(wanted)}"
             )
+
+
+def _network_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
+    """The dims that a network gives: those of `reshape` where the configuration has one."""
+    dims = entry["reshape"].get("shape", ()) if "reshape" in entry else entry["dims"]
+    return tuple(map(int, dims))
 
 
 def _on_the_wire(array: Any) -> Any:

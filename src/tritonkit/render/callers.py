@@ -30,8 +30,8 @@ def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[
             _hold_network(spec, part, sent, new)
         infos = {port.info.name: port.info for port in part.inputs}
         notes += [
-            f"callers {'may' if infos[own].optional else 'have to'} send {name} {infos[own].dtype} {list(infos[own].shape)}, which {part.model} takes and no"
-            " part before it gives"
+            f"callers {'may' if infos[own].optional else 'have to'} send {name} {infos[own].dtype}"
+            f" {list(infos[own].shape)}, which {part.model} takes and no part before it gives"
             for own, name in new.items()
         ]
     return tuple(notes)
