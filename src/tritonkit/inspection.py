@@ -9,7 +9,12 @@ from typing import Any
 from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
-from tritonkit.export.onnx_file import check_against_spec, data_of, read_signature
+from tritonkit.export.onnx_file import (
+    batch_axis_missing,
+    check_against_spec,
+    data_of,
+    read_signature,
+)
 from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
 from tritonkit.render.parts import CALLS
 from tritonkit.render.plan import plan_models
@@ -17,7 +22,7 @@ from tritonkit.render.values import ModelPlan, Target
 from tritonkit.spec import FileReference, PackageFile, Spec, resolve_file
 from tritonkit.spec.contents import FolderFile, PythonUse, list_files, python_uses
 
-__all__ = ["Inspection", "inspect_model"]
+__all__ = ["Inspection", "declared_signature", "inspect_model"]
 
 # The file of a form by which its backend is known; Triton serves none of `tflite`.
 _MAIN_FILES = {
@@ -103,6 +108,13 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
     return Inspection(spec, list_files(spec), python_uses(spec), facts, models, tuple(unknown))
 
 
+def declared_signature(spec: Spec) -> Signature:
+    """What the network takes and gives, by its ONNX file or else by the spec; nothing runs."""
+    signature = _signature(spec)[1]
+    assert signature is not None  # noqa: S101  None stands for what was not read yet
+    return signature
+
+
 def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
     """What the network takes and gives, by its ONNX file or else by the spec."""
     network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
@@ -110,6 +122,8 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
         return None, Signature.declared(spec)
     where, file = f"{spec.file} network.onnx", _onnx_file(spec)
     facts, model = read_onnx(file, where)
+    if spec.model.serving.max_batch_size is None and batch_axis_missing(model):
+        batched = False
     return facts, check_against_spec(read_signature(model, where, batched), spec, file.name)
 
 

@@ -326,29 +326,32 @@ def test_inputs_that_differ_from_the_file_are_the_specs_mistake(
 def test_an_onnx_file_without_a_free_batch_axis_says_what_to_do(
     write_model: WriteModel, cache: BuildCache
 ) -> None:
-    """A fixed first axis needs max_batch_size 0, and works with it."""
+    """It is served without a batch axis, as with max_batch_size 0, and refused where the spec demands batches."""
     content = onnx_file(RELU, [1, 4], [1, 4])
     text = "name: net\nnetwork: {onnx: m.onnx}\n"
-    assert (
-        "max_batch_size: 0" in refused(write_model(text, m__onnx=content), cache, BuildError).todo
-    )
-    artifact = built(write_model(text + "serving: {max_batch_size: 0}", m__onnx=content), cache)
-    assert artifact.signature.inputs[0].shape == (1, 4)
+    for serving in ("", "serving: {max_batch_size: 0}"):
+        artifact = built(write_model(text + serving, m__onnx=content), cache)
+        assert artifact.signature.inputs[0].shape == (1, 4)
+    demanded = write_model(text + "serving: {max_batch_size: 8}", m__onnx=content)
+    assert "max_batch_size: 0" in refused(demanded, cache, BuildError).todo
 
 
-def test_an_onnx_file_whose_output_shape_depends_on_data_is_refused(
+def test_an_onnx_file_whose_output_shape_depends_on_data_is_not_batched(
     write_model: WriteModel, cache: BuildCache
 ) -> None:
-    """Other values of one shape may not change the shape of an output."""
+    """Each request has a shape of its own; where the spec demands batches, that is refused."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("NonZero", ["r"], ["n"]),
         helper.make_node("Transpose", ["n"], ["t"], perm=[1, 0]),
         helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
     ]
-    spec = write_model(
-        "name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=onnx_file(nodes, ["found", 2])
-    )
+    text, content = "name: net\nnetwork: {onnx: m.onnx}\n", onnx_file(nodes, ["found", 2])
+    artifact = built(write_model(text, m__onnx=content), cache)
+    assert not artifact.signature.batched
+    assert artifact.independence is not None
+    assert "depends on the data" in artifact.independence.seen
+    spec = write_model(text + "serving: {max_batch_size: 8}", m__onnx=content)
     assert "depends on the data" in refused(spec, cache, BuildError).found
 
 

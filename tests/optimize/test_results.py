@@ -242,6 +242,7 @@ def test_progress_is_told_in_order(
         "start",
         "training the network",
         "exporting to ONNX",
+        "proving that items are independent",
         "measuring quality",
         "done False",
         "done True",

@@ -170,8 +170,7 @@ def _left(shown: Announcing, root: Path) -> str:
 
 def _print_commands(root: Path, repository: Repository) -> None:
     """How NVIDIA's own tool would build the plans."""
-    from tritonkit.export import BuildCache
-    from tritonkit.optimize.make import job_of
+    from tritonkit.inspection import declared_signature
     from tritonkit.optimize.variants.tensorrt_plan import trtexec_command
     from tritonkit.spec import load
 
@@ -179,7 +178,7 @@ def _print_commands(root: Path, repository: Repository) -> None:
         form = result.variant.rpartition("+")[2]
         if form.startswith("tensorrt-"):
             spec = load(root / "models" / result.model, root)
-            signature = job_of(spec, BuildCache(root / ".tritonkit" / "cache")).signature
+            signature = result.artifact.signature if result.artifact else declared_signature(spec)
             # FP32 needs no typed copy of the network.
             file = Path("model.onnx" if form == "tensorrt-fp32" else "network.onnx")
             words = trtexec_command(spec, signature, form, file)

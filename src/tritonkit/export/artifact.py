@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tritonkit.datatypes import DataType
 from tritonkit.spec import Spec, Tensor
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Artifact",
     "GivenInput",
+    "Independence",
     "Measured",
     "Signature",
     "StartNeeds",
@@ -67,6 +68,8 @@ class Signature:
     outputs: tuple[TensorInfo, ...]
     batched: bool
     """Whether axis 0 of every tensor is the batch, and free."""
+    single: bool = False
+    """Whether every tensor of the file has an axis of size 1 in front that requests leave out: one item at a time."""
 
     @classmethod
     def declared(cls, spec: Spec) -> Signature:
@@ -144,6 +147,25 @@ class StartNeeds:
 
 
 @dataclass(frozen=True)
+class Independence:
+    """Whether the items of a batch get the answers that each gets alone, and what was seen of that.
+
+    `proven` was tried, `declared` is what the spec says. A network that is `coupled` computes an item's answer from
+    other items too, a `random` one answers the same item differently each time, `unknown` could not be tried, and
+    `fixed` has no free axis for a batch.
+    """
+
+    state: Literal["proven", "declared", "coupled", "random", "unknown", "fixed"]
+    seen: str = ""
+    """What was tried or seen, as a sentence without its full stop."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests may share a batch."""
+        return self.state in ("proven", "declared")
+
+
+@dataclass(frozen=True)
 class Artifact:
     """One built variant, lying in `folder`; `files` maps each name there to its sha256."""
 
@@ -161,6 +183,8 @@ class Artifact:
     """What a person may want to know of how it was made, such as layers that stayed FP32."""
     start: StartNeeds | None = None
     """None where it was not run."""
+    independence: Independence | None = None
+    """Of the items of a batch; None where that was not asked: the spec says max_batch_size 0, or it was not run."""
     number_format: str = ""
     """What a user's ONNX file computes with, where that is not FP32, such as `INT8 (QDQ)`: of the file as it is, and
     of it in another engine."""

@@ -37,6 +37,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "network": network_facts(model.network),
         "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
         "batched": model.serving.max_batch_size != 0,
+        "independent_items": model.serving.independent_items,
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [_digest(file) for file in _named_files(spec)],
         "tools": tools,

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.artifact import Artifact, Signature
+from tritonkit.export.artifact import Artifact, Independence, Signature
+from tritonkit.export.batching import DECLARED, demand, hold_to_demand
 from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import Yardstick
 from tritonkit.export.filled import filled_copy
+from tritonkit.export.independence import prove
 from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.made_up import NO_HINTS, Hints, make_up
+from tritonkit.export.neighbors import groups_of
 from tritonkit.export.number_format import read_number_format
 from tritonkit.export.onnx_file import (
+    batch_axis_missing,
     check_against_spec,
     check_file,
     open_session,
@@ -30,7 +34,14 @@ from tritonkit.export.onnx_file import (
 )
 from tritonkit.export.probe import advise, find_hints
 from tritonkit.export.quality import Reference
-from tritonkit.export.samples import Batch, batches, first_items, hook_calibration, hook_training
+from tritonkit.export.samples import (
+    Batch,
+    batches,
+    each_item,
+    first_items,
+    hook_calibration,
+    hook_training,
+)
 from tritonkit.export.torch_module import as_plain, load_teacher, load_trained
 from tritonkit.export.weights import WeightCache
 from tritonkit.extras import need
@@ -44,6 +55,7 @@ class Job:
 
     Args:
         base: gives the FP32 ONNX artifact of this job's network, built if need be.
+        known: gives the same if it is built already, else None.
         threads: cores the measurements may use.
         say: called with short phrases about what is being done.
         transform: makes another network of the spec's, from which this job's variants are made, and notes.
@@ -55,6 +67,7 @@ class Job:
         weights: WeightCache,
         base: Callable[[], Artifact],
         *,
+        known: Callable[[], Artifact | None] = lambda: None,
         threads: int = 1,
         say: Callable[[str], None] = lambda _: None,
         transform: Callable[[Job], tuple[Any, tuple[str, ...]]] | None = None,
@@ -68,12 +81,82 @@ class Job:
         self.left_out: tuple[str, ...] = ()
         """Outputs of the PyTorch module that are no tensors, each with a reason."""
         self._base = base
+        self._known = known
+        self._independence: Independence | None = None
         self._transform = transform
 
-    @property
+    @cached_property
     def batched(self) -> bool:
-        """Whether axis 0 of every tensor is the batch."""
-        return self.spec.model.serving.max_batch_size != 0
+        """Whether axis 0 of every tensor holds items, and not something that belongs together, such as time."""
+        asked = demand(self.spec.model.serving)
+        if asked == "none" or self.spec.model.network.onnx is None or asked == "declared":
+            return asked != "none"
+        if (base := self._made_base()) is not None:
+            return base.signature.batched or base.signature.single
+        return self._file_has_items()
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether the network gets one item at a time, as its items are not independent and no batch is demanded."""
+        found = self.independence
+        return (
+            self.batched
+            and found is not None
+            and not found.holds
+            and demand(self.spec.model.serving) == "open"
+        )
+
+    @property
+    def independence(self) -> Independence | None:
+        """Of the FP32 network's items in a batch; None before that was tried, and without a batch axis."""
+        if self._independence is None and (base := self._made_base()) is not None:
+            self._independence = base.independence
+        return self._independence
+
+    def settle(self, independence: Independence) -> None:
+        """Keep what was seen of the FP32 network's items: what is made and measured next follows from it."""
+        self._independence = independence
+        self.__dict__.pop("samples", None)
+
+    def prove(self, run: Callable[[Batch], Batch]) -> Independence:
+        """Whether the items of a batch are independent in a network that `run` runs."""
+        if demand(self.spec.model.serving) == "declared":
+            return DECLARED
+        return self._proven(self.signature, run)
+
+    def _proven(self, signature: Signature, run: Callable[[Batch], Batch]) -> Independence:
+        self.say("proving that items are independent")
+        given = groups_of(batches(self.spec, signature, self._hints_for(signature)))
+        return prove(run, given, self.spec.model.quality.tolerance)
+
+    def _made_base(self) -> Artifact | None:
+        return self.base if "base" in self.__dict__ else self._known_base
+
+    @cached_property
+    def _known_base(self) -> Artifact | None:
+        return self._known()
+
+    def _file_has_items(self) -> bool:
+        """Of an ONNX file that a person gave: whether its first axes are free and hold independent items.
+
+        Where they are not independent, a request takes all rows, unless the spec speaks of items: in its shapes, or by
+        steps.
+        """
+        where = f"{self.spec.file} network.onnx"
+        model = check_file(self.source, where)
+        if (missing := batch_axis_missing(model)) and demand(self.spec.model.serving) == "open":
+            self._independence = Independence("fixed", missing)
+            return False
+        signature = check_against_spec(
+            read_signature(model, where, batched=True), self.spec, self.source.name
+        )
+        session = open_session(self.source, where)
+        found = self._proven(signature, lambda batch: run_session(session, batch, where))
+        hold_to_demand(self.spec, found, self.source.name)
+        self._independence = found
+        network = self.spec.model.network
+        says_items = bool(network.inputs or network.outputs or self.spec.steps)
+        return found.holds or says_items or demand(self.spec.model.serving) != "open"
 
     @cached_property
     def base(self) -> Artifact:
@@ -168,8 +251,10 @@ class Job:
 
     @cached_property
     def samples(self) -> list[Batch]:
-        """Held-out input, for measuring alone; seeded made-up input where the spec names none."""
-        return batches(self.spec, self.signature, self.hints)
+        """Held-out input, for measuring alone; seeded made-up input where the spec names none. With `one_by_one` each
+        item is a batch of its own."""
+        given = batches(self.spec, self.signature, self.hints)
+        return each_item(given) if self.one_by_one else given
 
     def items(self, count: int) -> Batch:
         """At most `count` items for one run: of the samples where the spec names some, else made up."""
@@ -185,25 +270,28 @@ class Job:
     @cached_property
     def hints(self) -> Hints:
         """Facts that made-up input needs; nothing is looked for where there are samples, or no ONNX file."""
+        return self._hints_for(self.signature)
+
+    def _hints_for(self, signature: Signature) -> Hints:
         if self.has_samples or self.spec.model.network.torch is not None:
             return NO_HINTS
         where = f"{self.spec.file} network.onnx"
         model = need("onnx", "build").load(self.source, load_external_data=False)
         session = cache(lambda: open_session(self.source, where, optimized=False))
-        with self.advised():
+        with self.advised(signature):
             return find_hints(
-                self.spec, self.signature, model, lambda batch: run_session(session(), batch, where)
+                self.spec, signature, model, lambda batch: run_session(session(), batch, where)
             )
 
     @contextmanager
-    def advised(self) -> Iterator[None]:
+    def advised(self, signature: Signature | None = None) -> Iterator[None]:
         """Name the keys that describe an input where a network fails on one that was made up."""
         try:
             yield
         except BuildError as error:
             # Raised by the engine or the module, not by what is checked of its outputs.
             if error.__cause__ is not None and not self.has_samples:
-                advise(error, self.spec, self.signature)
+                advise(error, self.spec, signature or self.signature)
             raise
 
     @cached_property
@@ -219,7 +307,8 @@ class Job:
     @cached_property
     def calibration(self) -> list[Batch]:
         """Real input by which ranges are found and layers chosen: never the held-out samples."""
-        return hook_calibration(self.spec, self.signature)
+        given = hook_calibration(self.spec, self.signature)
+        return each_item(given) if self.one_by_one else given
 
     @cached_property
     def training(self) -> list[tuple[Batch, Any]]:

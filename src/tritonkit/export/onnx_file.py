@@ -32,10 +32,12 @@ from tritonkit.extras import need
 from tritonkit.spec import Spec, Tensor
 
 __all__ = [
+    "batch_axis_missing",
     "check_against_spec",
     "check_file",
     "copy_model",
     "data_of",
+    "fix_first_axis",
     "graphs",
     "open_session",
     "read_signature",
@@ -166,6 +168,29 @@ def _last_line(error: Exception) -> str:
         (line.strip() for line in reversed(str(error).splitlines()) if line.strip()),
         type(error).__name__,
     )
+
+
+def batch_axis_missing(model: Any) -> str:
+    """The first input or output of a file without a free axis in front, with its shape; empty where each has one."""
+    initial = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in initial]
+    for side, values in (("input", inputs), ("output", model.graph.output)):
+        for value in values:
+            dims = value.type.tensor_type.shape.dim
+            if not dims or dims[0].HasField("dim_value"):
+                shape = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims]
+                return f"{side} {value.name} has the shape {shape}: no free batch axis in front"
+    return ""
+
+
+def fix_first_axis(file: Path) -> None:
+    """Give the first axis of every input and output of a file the size 1: backends hold the configuration to that."""
+    model = _parsed(file)
+    initial = {tensor.name for tensor in model.graph.initializer}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name not in initial:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+    file.write_bytes(model.SerializeToString())
 
 
 def read_signature(model: Any, where: str, batched: bool) -> Signature:

@@ -47,7 +47,7 @@ class Reference:
     def of(cls, job: Job) -> Reference:
         """Run the network on everything once."""
         spec, batches, first = job.spec, list(job.samples), job.samples[0]
-        if job.batched:
+        if job.batched and not job.one_by_one:
             alone = range(min(_SINGLES, count_items(first)))
             batches += [{n: a[i : i + 1] for n, a in first.items()} for i in alone]
         if spec.model.network.torch is not None:

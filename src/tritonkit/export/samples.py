@@ -16,6 +16,7 @@ __all__ = [
     "Batch",
     "batches",
     "count_items",
+    "each_item",
     "first_items",
     "hook_calibration",
     "hook_training",
@@ -130,6 +131,15 @@ def count_items(batch: Batch) -> int:
     """Items of a batch; 1 for arrays without an axis."""
     array = next(iter(batch.values()))
     return int(array.shape[0]) if array.ndim else 1
+
+
+def each_item(given: Sequence[Batch]) -> list[Batch]:
+    """The items of batches as batches of one."""
+    return [
+        {name: array[row : row + 1] for name, array in batch.items()}
+        for batch in given
+        for row in range(count_items(batch))
+    ]
 
 
 def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: str) -> Batch:

@@ -110,7 +110,8 @@ def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
     """Load a variant and add what it takes for each batch size, in milliseconds."""
     job = timed.job
     largest = job.spec.model.serving.max_batch_size
-    sizes = [s for s in _SIZES if s <= (largest or 8)] if job.batched else [1]
+    together = job.batched and not job.one_by_one
+    sizes = [s for s in _SIZES if s <= (largest or 8)] if together else [1]
     runner = timed.open_runner()
     for size in sizes:
         batch = batch_of(job.samples, size) if job.batched else job.samples[0]

@@ -7,25 +7,27 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
-from tritonkit.export.artifact import Artifact, Signature, sha256_file
+from tritonkit.export.artifact import Artifact, Independence, Signature, sha256_file
+from tritonkit.export.batching import fits_demand, hold_to_demand, served_signature
 from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors, last_calls
 from tritonkit.export.job import Job
 from tritonkit.export.number_format import hold_to_fp32, is_quantized
+from tritonkit.export.onnx_file import fix_first_axis
 from tritonkit.export.quality import measure
 from tritonkit.export.start import measure_start
 from tritonkit.export.weights import WeightCache
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.outputs import settle_outputs
-from tritonkit.optimize.runtimes import RUNTIMES
+from tritonkit.optimize.runtimes import RUNTIMES, Runner
 from tritonkit.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
 from tritonkit.optimize.variants.int8_cpu import cpu_kind
 from tritonkit.spec import Spec, resolve_file
@@ -78,6 +80,8 @@ def plan(
             todo="correct its permissions, or take it out of the model's folder",
         ) from error
     cached = None if force else cache.find(spec.name, variant.name, source_hash)
+    if cached is not None and not fits_demand(spec, cached):
+        cached = None
     return BuildPlan(spec, variant, source_hash, tools, cached)
 
 
@@ -99,8 +103,11 @@ def job_of(
     def base() -> Artifact:
         return build(plan(spec, cache, variant=variant.base), cache, job)
 
+    def known() -> Artifact | None:
+        return None if fresh else plan(spec, cache, variant=variant.base).cached
+
     transform = variant.transform.make if variant.transform else None
-    job = Job(spec, weights, base, threads=threads, say=say, transform=transform)
+    job = Job(spec, weights, base, known=known, threads=threads, say=say, transform=transform)
     return job
 
 
@@ -132,7 +139,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
 
 
 def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
-    spec, measured, start = what.spec, None, None
+    spec, measured, start, independence = what.spec, None, None, None
     notes: tuple[str, ...] = ()
     form = what.variant.form
     if form is None:
@@ -148,23 +155,53 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         # Every other form keeps what the FP32 file takes and gives.
         file = folder / "model.onnx"
         from_onnx = what.variant.is_made_from_onnx
-        signature = job.base.signature if from_onnx else job.signature_in(file)
+        signature = (
+            replace(job.base.signature, batched=job.batched, single=False)
+            if from_onnx
+            else job.signature_in(file)
+        )
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
             runner = RUNTIMES[form.runtime](folder, job.threads, where)
             # Before anything else is run: the engine keeps the memory that it once took.
             start = measure_start(spec, signature, job.samples, runner)
-            runner, signature = settle_outputs(job, folder, runner, signature)
+            independence = _independence(what, job, runner)
+            if not (from_onnx and job.one_by_one):
+                runner, signature = settle_outputs(job, folder, runner, signature)
+            if job.one_by_one and file.is_file():
+                fix_first_axis(file)
+                runner = RUNTIMES[form.runtime](folder, job.threads, where)
             # Another engine rounds in other places: the metric judges that.
             exact = not job.transformed and not is_quantized(job.number_format)
             measured = measure(job, runner, lossless=form.lossless and exact)
+        else:
+            independence = job.independence
+        signature = served_signature(signature, spec, independence)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     numbers = "" if form is None or form.narrows or spec.model.network.llm else job.number_format
     return Artifact(
         spec.name, what.variant.name, folder, files, signature, measured, what.source_hash, what.tools, notes,
-        start=start,
+        start=start, independence=independence,
         number_format=numbers,
     )  # fmt: skip
+
+
+def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | None:
+    """Of a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for what is made
+    from it.
+
+    BuildError where the spec demands batches, and items are not independent.
+    """
+    form, found = what.variant.form, job.independence
+    if not job.batched or form is None:
+        return found
+    if found is None:
+        found = job.prove(runner.run)
+        job.settle(found)
+    elif found.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
+        found = job.prove(runner.run)
+    hold_to_demand(what.spec, found, f"variant {what.variant}")
+    return found
 
 
 def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:

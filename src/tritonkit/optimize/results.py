@@ -63,13 +63,14 @@ class Result:
         """For `--json`."""
         facts: dict[str, Any] = {n: getattr(self, n) for n in ("model", "variant", "cached")}
         if self.artifact is not None:
-            quality = self.artifact.quality
+            quality, independence = self.artifact.quality, self.artifact.independence
             facts |= {
                 "size_bytes": self.artifact.size_bytes,
                 "source_hash": self.artifact.source_hash,
                 "number_format": self.artifact.number_format or None,
                 "quality": None if quality is None else asdict(quality),
                 "notes": list(self.artifact.notes),
+                "independent_items": independence and asdict(independence),
             }
         if self.timing is not None:
             facts["timing"] = {**asdict(self.timing), "per_s": self.timing.per_s}

@@ -35,6 +35,7 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
         facts["start"] = _start(plan, artifact)
+        facts["independent_items"] = artifact.independence and asdict(artifact.independence)
     return _text(facts)
 
 

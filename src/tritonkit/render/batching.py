@@ -7,6 +7,7 @@ from typing import Any
 
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, StartNeeds
+from tritonkit.export.batching import advice, hold_to_demand, reason
 from tritonkit.render.parts import Part
 from tritonkit.render.values import Target
 from tritonkit.spec import Spec
@@ -15,8 +16,11 @@ from tritonkit.spec.units import format_bytes
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
+    "INDEPENDENT",
     "PADDED_MAX_BATCH_SIZE",
     "affordable",
+    "independence_note",
+    "independence_parameter",
     "pad_parameter",
     "plan_dynamic_batching",
     "plan_lengths",
@@ -26,6 +30,8 @@ __all__ = [
     "warm_up_note",
 ]
 
+INDEPENDENT = "tritonkit.independent_items"
+"""The client reads it before it joins items (`wire.signature`)."""
 DEFAULT_MAX_BATCH_SIZE = 64
 PADDED_MAX_BATCH_SIZE = 8
 """For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
@@ -49,6 +55,7 @@ def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
         padded = "model.xml" in artifact.files
         default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
         return max(min(default, affordable(artifact)), *_preferred(spec)) if batched else 0
+    hold_to_demand(spec, artifact.independence, f"variant {artifact.variant}")
     if (given > 0) != batched:
         raise RenderError(
             f"{spec.file} serving.max_batch_size",
@@ -100,6 +107,31 @@ def warm_up_note(spec: Spec, artifact: Artifact, max_batch_size: int) -> str:
 def _amount(start: StartNeeds, size: int) -> str:
     time = f"{size * start.processor_s:.2g} s of a core"
     return f"{format_bytes(size * start.memory_bytes)} and {time}" if start.memory_bytes else time
+
+
+def independence_note(spec: Spec, artifact: Artifact) -> str:
+    """Why the network is served without a batch axis, or its requests share no batch."""
+    found = artifact.independence
+    if found is None or found.holds or spec.model.serving.max_batch_size == 0:
+        return ""
+    if artifact.signature.batched:
+        return f"{reason(found)}: {found.seen}. Requests share no batch"
+    items = ", one item to a request" if artifact.signature.single else ""
+    return f"max_batch_size is 0{items}: {reason(found)}: {found.seen}. To batch: {advice(found)}"
+
+
+def independence_parameter(
+    artifact: Artifact | None, max_batch_size: int, *, shipped: bool, declared: bool
+) -> dict[str, str]:
+    """Whether requests may share a batch, for the client that joins items: `proven` or `declared`, else nothing.
+
+    `artifact` is the network's, None for a step; the project's own tests hold the shipped steps to it.
+    """
+    if max_batch_size < 2:
+        return {}
+    found = artifact.independence.state if artifact and artifact.independence else ""
+    state = "declared" if declared else "proven" if shipped else found
+    return {INDEPENDENT: state} if state in ("proven", "declared") else {}
 
 
 def _preferred(spec: Spec) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ def _escape(character: str) -> str:
 
 
 def _numbers(values: Iterable[float]) -> str:
-    return f"[ {', '.join(map(str, values))} ]"
+    return f"[ {', '.join(map(str, values))} ]".replace("[  ]", "[ ]")
 
 
 def _control_values(control: ControlInput) -> list[float]:

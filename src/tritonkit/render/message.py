@@ -154,11 +154,12 @@ def _tensor_fields(given: InputFields | OutputFields | None) -> Fields:
 
 
 def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
+    seen = tensor.network_dims
     return {
         "name": tensor.name,
         "data_type": DATATYPES[tensor.dtype].config,
         "dims": list(tensor.client_dims),
-        "reshape": {} if plan.backend and not tensor.dims else None,
+        "reshape": {"shape": list(seen)} if plan.backend and seen is not None else None,
         # Outputs have no such field.
         **({"allow_ragged_batch": True} if tensor.ragged else {}),
         **({"optional": True} if tensor.optional else {}),

@@ -10,6 +10,9 @@ from tritonkit.export.artifact import Artifact
 from tritonkit.machine import parts_of
 from tritonkit.optimize.variants import LLM_FORMS
 from tritonkit.render.batching import (
+    INDEPENDENT,
+    independence_note,
+    independence_parameter,
     pad_parameter,
     plan_dynamic_batching,
     plan_lengths,
@@ -80,6 +83,7 @@ def _plan_part(
     host = Host(where, part.backend, target, cores, part.is_step, engine=part.engine)
     size = serving.max_batch_size if part.is_step else None
     max_batch_size = largest if size is None else size
+    single = artifact.signature.single and not part.is_step
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     lengths = plan_lengths(part, spec, max_batch_size, target)
@@ -88,6 +92,12 @@ def _plan_part(
         _asked_for_none(part)
         | plan_padding(part, max_batch_size)
         | pad_parameter(lengths)
+        | independence_parameter(
+            None if part.is_step else artifact,
+            max_batch_size,
+            shipped=STEP in part.parameters,
+            declared=serving.independent_items,
+        )
         | _idempotence(spec.model.serving.idempotent or serving.idempotent)
     )
     plan = ModelPlan(
@@ -95,10 +105,14 @@ def _plan_part(
         backend=part.backend,
         max_batch_size=max_batch_size,
         inputs=with_fields(
-            _tensors(part.inputs, max_batch_size, lengths), serving.input, f"{where}.input"
+            _tensors(part.inputs, max_batch_size, lengths, single=single),
+            serving.input,
+            f"{where}.input",
         ),
         outputs=with_fields(
-            _tensors(part.outputs, max_batch_size), serving.output, f"{where}.output"
+            _tensors(part.outputs, max_batch_size, single=single),
+            serving.output,
+            f"{where}.output",
         ),
         instances=groups,
         version_policy=serving.version_policy,
@@ -122,6 +136,7 @@ def _plan_part(
                 _calls_note(part, spec),
                 _padding_note(part, max_batch_size, target),
                 _weights_note(part, spec),
+                "" if part.is_step else independence_note(spec, artifact),
             )
             if note
         ),
@@ -186,7 +201,11 @@ def _weights_note(part: Part, spec: Spec) -> str:
 
 
 def _tensors(
-    ports: Sequence[Port], max_batch_size: int, ragged: Collection[str] = ()
+    ports: Sequence[Port],
+    max_batch_size: int,
+    ragged: Collection[str] = (),
+    *,
+    single: bool = False,
 ) -> tuple[TensorPlan, ...]:
     """The tensors as Triton takes them. A scalar, without even a batch axis, is served as [1]: Triton has no
     rank 0, and without batches allows no `reshape` to it, so the backends take [1] for it."""
@@ -194,9 +213,10 @@ def _tensors(
         TensorPlan(
             port.info.name,
             port.info.dtype,
-            port.info.shape if max_batch_size else port.info.shape or (1,),
+            port.info.shape if max_batch_size or single else port.info.shape or (1,),
             port.info.name in ragged,
             port.info.optional,
+            single=single,
         )
         for port in ports
     )
@@ -204,6 +224,14 @@ def _tensors(
 
 def _idempotence(idempotent: bool) -> dict[str, str]:
     return {_IDEMPOTENT: "true"} if idempotent else {}
+
+
+def _independence(models: Sequence[ModelPlan]) -> dict[str, str]:
+    """Of an ensemble: its items are independent where those of all parts are."""
+    states = {model.parameters.get(INDEPENDENT) for model in models}
+    if None in states:
+        return {}
+    return {INDEPENDENT: "declared" if "declared" in states else "proven"}
 
 
 def _parameters(part: Part, serving: dict[str, str], where: str) -> dict[str, str]:
@@ -310,7 +338,7 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
         outputs=with_fields(wiring.outputs, given.output, f"{where}.output"),
         model_files=labels_of(given, spec, "ensemble"),
         response_cache=spec.model.serving.response_cache,
-        parameters=_idempotence(spec.model.serving.idempotent),
+        parameters=_idempotence(spec.model.serving.idempotent) | _independence(models),
         steps=wiring.steps,
         **further(given, where, spec),
     )

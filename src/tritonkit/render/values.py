@@ -54,6 +54,14 @@ class TensorPlan:
     """Whether a request may leave an input out."""
     fields: InputFields | OutputFields | None = None
     """What else the spec says of it."""
+    single: bool = False
+    """Whether the network takes one item at a time, with an axis of size 1 in front that requests leave out."""
+
+    @property
+    def network_dims(self) -> tuple[int, ...] | None:
+        """What the network sees in place of `client_dims` (`reshape`); None where that is the same."""
+        seen = (1, *self.dims) if self.single else self.dims
+        return None if seen == self.client_dims else seen
 
     @property
     def client_dims(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tritonkit.export.artifact import Measured
+from tritonkit.export.artifact import Artifact, Measured
 from tritonkit.optimize.runtimes import OperatorTime
 from tritonkit.report.collect import ModelReport
 from tritonkit.report.histogram import columns, used_edges
@@ -45,13 +45,21 @@ def section(report: ModelReport) -> dict[str, Any]:
         # The largest share of any column, to which all are drawn.
         "most": max((c.share for _, _, found in histograms for c in found), default=0.0) or 1.0,
         "notes": [
-            (r.variant, r.artifact.notes) for r in report.results if r.artifact and r.artifact.notes
+            (r.variant, notes)
+            for r in report.results
+            if r.artifact and (notes := (*r.artifact.notes, *_independence(r.artifact)))
         ],
         "missing": {
             why: [name for name, reason in report.missing.items() if reason == why]
             for why in dict.fromkeys(report.missing.values())
         },
     }
+
+
+def _independence(artifact: Artifact) -> tuple[str, ...]:
+    """Whether the items of a batch are independent, as a note."""
+    found = artifact.independence
+    return (f"items of a batch: {found.state}: {found.seen}",) if found else ()
 
 
 def _measured(report: ModelReport) -> list[tuple[str, Measured]]:

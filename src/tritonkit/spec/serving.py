@@ -312,6 +312,9 @@ class Serving(Fields):
     """Which optimized form of the network is published; `auto`: the fastest that passes the gate."""
     max_batch_size: NaturalInt | None = None
     """Largest batch; 0 for a model without a batch axis."""
+    independent_items: bool = False
+    """Declares that each item of a batch gets the answer that it gets alone; without it the build proves that
+    before it switches batching on."""
     dynamic_batching: DynamicBatching | Literal[False] | None = None
     """On by default for a model that batches and keeps no sequences; false turns it off."""
     sequence_batching: SequenceBatching | None = None

@@ -53,7 +53,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
             todo="serve onnx-fp32: of other networks, ONNX Runtime fuses what it can on loading",
         )
     save(fused, folder / "model.onnx")
-    given = [job.items(2)]
+    given = [job.items(1 if job.one_by_one else 2)]
     if job.spec.model.optimize.calibration is not None:
         given += job.calibration[:1]
     if not _same(job.onnx, folder / "model.onnx", given, where):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     """Write the plan, and plan.json that says what it is for; without a GPU also network.onnx, from
     which the real plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
     library = choose_library()
-    spec, signature = job.spec, job.signature
+    spec, signature = job.spec, replace(job.signature, single=job.one_by_one)
     wanted = profiles(spec, signature)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         file = Path(scratch if library.gpu else folder) / NETWORK

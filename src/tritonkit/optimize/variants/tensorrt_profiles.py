@@ -36,8 +36,12 @@ def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
     network whose inputs all have one size. BuildError for a free axis whose sizes the spec does not say.
     """
     serving = spec.model.serving
-    batches = (opt_batches(serving) or (largest_batch(serving),)) if signature.batched else (0,)
-    if not signature.batched and all(-1 not in tensor.shape for tensor in signature.inputs):
+    largest = 1 if signature.single else largest_batch(serving)
+    preferred = () if signature.single else opt_batches(serving)
+    batches = (preferred or (largest,)) if signature.batched or signature.single else (0,)
+    if not (signature.batched or signature.single) and all(
+        -1 not in tensor.shape for tensor in signature.inputs
+    ):
         return ()
     return tuple(
         {tensor.name: _range(spec, signature, tensor, opt) for tensor in signature.inputs}
@@ -60,10 +64,11 @@ def opt_batches(serving: Serving) -> tuple[int, ...]:
 
 def _range(spec: Spec, signature: Signature, tensor: TensorInfo, opt_batch: int) -> Range:
     sizes = [_axis(spec, tensor, position) for position in range(len(tensor.shape))]
-    if signature.batched:
-        sizes.insert(0, (1, opt_batch, largest_batch(spec.model.serving)))
-    smallest, best, largest = zip(*sizes, strict=True) if sizes else ((), (), ())
-    return Range(smallest, best, largest)
+    if signature.batched or signature.single:
+        largest = 1 if signature.single else largest_batch(spec.model.serving)
+        sizes.insert(0, (1, opt_batch, largest))
+    smallest, best, most = zip(*sizes, strict=True) if sizes else ((), (), ())
+    return Range(smallest, best, most)
 
 
 def _axis(spec: Spec, tensor: TensorInfo, position: int) -> tuple[int, int, int]:

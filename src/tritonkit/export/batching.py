@@ -1,0 +1,84 @@
+"""What a build does with a network: batch it, serve one item at a time as its items are not independent, or refuse."""
+
+from __future__ import annotations
+
+from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Artifact, Independence, Signature
+from tritonkit.spec import Serving, Spec
+
+__all__ = ["DECLARED", "advice", "demand", "fits_demand", "hold_to_demand", "served_signature"]
+
+DECLARED = Independence("declared", "serving.independent_items is true")
+
+
+def demand(serving: Serving) -> str:
+    """What the spec says of batches, in a word: `none`, `declared` independent, `demanded`, `open`, or `unshared`:
+    requests may have several items, and share no batch."""
+    dynamic, sequences = serving.dynamic_batching, serving.sequence_batching
+    if serving.max_batch_size == 0:
+        return "none"
+    if serving.independent_items:
+        return "declared"
+    if serving.max_batch_size == 1 or (
+        dynamic is False and sequences is None and serving.max_batch_size
+    ):
+        return "unshared"
+    return "demanded" if serving.max_batch_size or dynamic else "open"
+
+
+def fits_demand(spec: Spec, artifact: Artifact) -> bool:
+    """Whether a built artifact is what the spec asks for now.
+
+    Its hash leaves out how requests share batches: that matters only where items are not independent.
+    """
+    found, asked = artifact.independence, demand(spec.model.serving)
+    if found is None or found.holds:
+        return True
+    return asked != "demanded" and artifact.signature.batched is (asked == "unshared")
+
+
+def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> None:
+    """BuildError where the spec demands batches of a network whose items are not known to be independent."""
+    if independence is None or independence.holds or demand(spec.model.serving) != "demanded":
+        return
+    serving = spec.model.serving
+    field = "max_batch_size" if serving.max_batch_size else "dynamic_batching"
+    raise BuildError(
+        f"{spec.file} serving.{field}",
+        found=f"batching is on, and {reason(independence)} ({what}): {independence.seen}",
+        wanted="items that get the same answer in a batch as alone",
+        todo=advice(independence),
+    )
+
+
+def reason(independence: Independence) -> str:
+    """Why its items may not share a batch, as half a sentence."""
+    return {
+        "coupled": "the items of a batch are not independent",
+        "random": "the network answers the same item differently each time",
+        "unknown": "nothing shows that the items of a batch are independent",
+        "fixed": "the network has no batch axis",
+    }.get(independence.state, "the items of a batch are independent")
+
+
+def advice(independence: Independence) -> str:
+    """What to do so that it can batch."""
+    declare = "or say serving.independent_items: true if that is meant so"
+    return {
+        "coupled": "make axis 0 the batch axis (transpose, or batch_first=True in PyTorch) and compute nothing across"
+        f" it, or leave max_batch_size and dynamic_batching out, or set max_batch_size: 0; {declare}",
+        "random": f"take the random operators out (dropout in training mode?), or set max_batch_size: 0; {declare}",
+        "unknown": f"give two different items or more with quality.samples, or set max_batch_size: 0; {declare}",
+        "fixed": "export with a dynamic batch axis in front of every input and output, or set max_batch_size: 0",
+    }.get(independence.state, "")
+
+
+def served_signature(
+    signature: Signature, spec: Spec, independence: Independence | None
+) -> Signature:
+    """What the served model takes and gives: one item at a time where batches are open and would be wrong."""
+    if not signature.batched or independence is None or independence.holds:
+        return signature
+    if demand(spec.model.serving) != "open":
+        return signature
+    return Signature(signature.inputs, signature.outputs, batched=False, single=True)

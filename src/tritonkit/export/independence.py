@@ -1,0 +1,358 @@
+"""Whether a network's answer for an item depends on the other items of its batch: tried, not assumed.
+
+Pure: it is given a function that runs batches, and items. Several different items run together and each alone, at
+several sizes and in several orders; then some are replaced, and the rest must stay as they were. Both are needed. Two
+batches of one size run the same kernels, so there the smallest change counts; a batch and a single item do not, and
+there an item close to a threshold may fall on the other side of it without any coupling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.export.artifact import Independence
+from tritonkit.export.neighbors import KINDS, NAN, ZEROS, jittered, join, neighbor, patterns
+from tritonkit.export.samples import Batch
+from tritonkit.spec.model import Tolerance
+
+__all__ = ["DEFAULT_LARGEST", "prove"]
+
+DEFAULT_LARGEST = 64
+"""Largest batch that is tried, where that is affordable."""
+
+_CORE_SIZES = (2, 3)
+_SIZES = (4, 8, 5, 16, 17, 33)
+_BUDGET_S = 1.5
+_MOST_BYTES = 128 << 20
+_JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
+_RARE = 0.005
+"""Share of discrete values, of a network without any float input, that rounding may have tipped over."""
+
+
+class _CoupledError(Exception):
+    """What was seen, as a sentence."""
+
+
+@dataclass
+class _Trial:
+    """Items of one layout, what each gives alone, and how long that takes."""
+
+    run: Callable[[Batch], Batch]
+    items: list[Batch]
+    tolerance: Tolerance
+    alone: list[Batch] = field(default_factory=list)
+    item_s: float = 0.0
+    ends: float = 0.0
+    tipped: dict[int, dict[str, Any]] = field(default_factory=dict)
+    rare: dict[str, list[int]] = field(default_factory=dict)
+    """By output, of discrete values that cannot be explained: how many differ, how many were compared."""
+
+
+def prove(
+    run: Callable[[Batch], Batch],
+    groups: Sequence[Sequence[Batch]],
+    tolerance: Tolerance,
+    *,
+    largest: int = DEFAULT_LARGEST,
+    budget_s: float = _BUDGET_S,
+) -> Independence:
+    """Try whether items are independent.
+
+    Args:
+        run: gives the outputs of a batch, and raises BuildError where it cannot.
+        groups: items [1, ...], those of one layout in a list.
+        tolerance: how far an answer may lie from the same one alone. For outputs much smaller than 1 the absolute
+            part shrinks with them.
+        largest: the largest batch to try.
+        budget_s: seconds after which no further batch is tried; the smallest are tried in any case.
+    """
+    tried, reason = 0, ""
+    for place, items in enumerate(groups):
+        trial = _Trial(run, list(items), tolerance)
+        try:
+            reason = _run_alone(trial) or reason
+            if len(trial.items) < 2:
+                continue
+            if seen := _changes_alone(trial):
+                return Independence("random", seen)
+            share = budget_s / 2 ** (place + 1)
+            trial.ends = time.monotonic() + share
+            _run_together(trial, largest)
+        except _CoupledError as seen:
+            return Independence("coupled", str(seen))
+        tried += len(trial.items)
+    if not tried:
+        return Independence("unknown", reason or "there are no two different items to try")
+    return Independence("proven", f"{tried} items, alone and in batches of up to {largest}")
+
+
+def _run_alone(trial: _Trial) -> str:
+    """Keep the items that run alone, with their outputs; why others do not."""
+    usable, reason = [], ""
+    for item in trial.items:
+        start = time.monotonic()
+        try:
+            outputs = trial.run(item)
+        except BuildError as error:
+            reason = error.in_a_line()
+            continue
+        took = time.monotonic() - start
+        trial.item_s = min(took, trial.item_s or took)
+        usable.append(item)
+        trial.alone.append(outputs)
+        if len(usable) * trial.item_s > 2 * _BUDGET_S and len(usable) >= 3:
+            break
+    if not usable and _only_together(trial):
+        raise _CoupledError("no item runs alone, and several of them together do")
+    trial.items = usable
+    for outputs in trial.alone:
+        _hold_shapes(outputs, trial.alone[0])
+    if trial.alone:
+        _hold_shapes(_of_zeros(trial), trial.alone[0])
+        _hold_rows(trial.alone[0], 1)
+    return reason
+
+
+def _only_together(trial: _Trial) -> bool:
+    for size in (2, 3, 4, 6, 8):
+        try:
+            trial.run(join((trial.items * size)[:size]))
+        except BuildError:
+            continue
+        return True
+    return False
+
+
+def _of_zeros(trial: _Trial) -> Batch:
+    """What an item of zeros gives alone; that of the first item where the network takes no zeros."""
+    zeros = neighbor(trial.items[0], ZEROS)
+    try:
+        return trial.run(zeros) if zeros else trial.alone[0]
+    except BuildError:
+        return trial.alone[0]
+
+
+def _hold_shapes(outputs: Batch, others: Batch) -> None:
+    """Items of one shape have outputs of one shape: a batch has no other."""
+    for name, array in outputs.items():
+        if array.shape != others[name].shape:
+            raise _CoupledError(
+                f"the shape of output {name} depends on the data: {list(others[name].shape)} or"
+                f" {list(array.shape)} for one input shape"
+            )
+
+
+def _hold_rows(outputs: Batch, size: int) -> None:
+    """Every output has a row for each item."""
+    for name, array in outputs.items():
+        if array.ndim == 0 or array.shape[0] != size:
+            rows = array.shape[0] if array.ndim else "no"
+            raise _CoupledError(f"output {name} has {rows} rows for {size} item{'s' * (size > 1)}")
+
+
+def _changes_alone(trial: _Trial) -> str:
+    """How the same item alone gets another answer each time, if it does."""
+    for item, before in list(zip(trial.items, trial.alone, strict=True))[:2]:
+        for _ in range(2):
+            again = trial.run(item)
+            for name, wanted in before.items():
+                apart = _apart(again[name], wanted, trial.tolerance, 0.01)
+                if apart is not None:
+                    by = _by(again[name], wanted)
+                    return f"output {name} of the same item alone differs from run to run{by}"
+    return ""
+
+
+def _run_together(trial: _Trial, largest: int) -> None:
+    """Batches of rising cost, until the time is over; the smallest in any case."""
+    for size in _CORE_SIZES:
+        for order in _orders(len(trial.items), size):
+            _hold_to_alone(trial, order)
+    small = 2 if trial.item_s > 0.1 else 4
+    _replace(trial, small, KINDS if trial.item_s < 0.02 else KINDS[:4])
+    sizes = [size for size in (*_SIZES, largest) if size <= largest]
+    for size in dict.fromkeys(sizes):
+        if not _affordable(trial, size):
+            continue
+        for order in _orders(len(trial.items), size):
+            if time.monotonic() < trial.ends:
+                _hold_to_alone(trial, order)
+        if size in (8, largest):
+            _replace(trial, size, KINDS if trial.item_s * size < 0.005 else ("mixed",))
+    for name, (differing, compared) in trial.rare.items():
+        if differing > max(1, _RARE * compared):
+            raise _CoupledError(
+                f"{differing} of {compared} values of output {name} differ from those of the same item alone"
+            )
+
+
+def _affordable(trial: _Trial, size: int) -> bool:
+    """Whether a few batches of that size fit into the time that is left, and into memory."""
+    item, outputs = trial.items[0], trial.alone[0]
+    memory = sum(array.nbytes for array in (*item.values(), *outputs.values()))
+    left = trial.ends - time.monotonic()
+    return 3 * size * trial.item_s < left and size * memory < _MOST_BYTES
+
+
+def _orders(items: int, size: int) -> list[list[int]]:
+    """Which items make up a batch: in order, turned around, and drawn with repetitions."""
+    import numpy as np
+
+    straight = [row % items for row in range(size)]
+    drawn = np.random.default_rng(size).integers(0, items, size)
+    return [straight, [items - 1 - place for place in straight], [int(place) for place in drawn]]
+
+
+def _hold_to_alone(trial: _Trial, order: Sequence[int]) -> None:
+    """The items of a batch give what each gives alone."""
+    together = _together(trial, [trial.items[place] for place in order])
+    for row, place in enumerate(order):
+        for name, wanted in trial.alone[place].items():
+            got = together[name][row : row + 1]
+            apart = _apart(got, wanted, trial.tolerance, 0.01)
+            if apart is None:
+                _count_rare(trial, name, 0, wanted)
+                continue
+            if got.shape == wanted.shape:
+                apart = apart & ~_tipped(trial, place)[name]
+                if not apart.any():
+                    continue
+                if _may_be_rare(trial, wanted):
+                    _count_rare(trial, name, int(apart.sum()), wanted)
+                    continue
+            raise _CoupledError(
+                f"output {name} of item {row + 1} in a batch of {len(order)} differs from that of the"
+                f" same item alone{_by(got, wanted)}"
+            )
+
+
+def _together(trial: _Trial, items: Sequence[Batch]) -> Batch:
+    """Outputs of a batch, with a row for each item."""
+    try:
+        outputs = trial.run(join(items))
+    except BuildError as error:
+        raise _CoupledError(
+            f"each item runs alone, and {len(items)} of them together do not: {error.found}"
+        ) from error
+    _hold_rows(outputs, len(items))
+    return outputs
+
+
+def _replace(trial: _Trial, size: int, kinds: Sequence[str]) -> None:
+    """The rows of a batch stay as they are when others are replaced."""
+    items = [trial.items[row % len(trial.items)] for row in range(size)]
+    before = _together(trial, items)
+    for kind in kinds:
+        others = list(_neighbors(trial, items, kind))
+        if not others:
+            continue
+        for replaced in patterns(size):
+            rows = zip(items, others, replaced, strict=True)
+            mixed = [other if new else item for item, other, new in rows]
+            after = _together(trial, mixed)
+            for row in (row for row in range(size) if not replaced[row]):
+                _hold_still(trial, before, after, row, kind)
+
+
+def _hold_still(trial: _Trial, before: Batch, after: Batch, row: int, kind: str) -> None:
+    for name, outputs in after.items():
+        got, wanted = outputs[row : row + 1], before[name][row : row + 1]
+        if _apart(got, wanted, trial.tolerance, 0.0) is not None:
+            became = "take other values" if kind == "mixed" else f"become {kind}"
+            raise _CoupledError(
+                f"output {name} of item {row + 1} in a batch of {len(outputs)} changes"
+                f"{_by(got, wanted)} when other items {became}"
+            )
+
+
+def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Batch]:
+    """What each item becomes; nothing where the network does not take such an item alone."""
+    others = []
+    for row, item in enumerate(items):
+        one = KINDS[row % len(KINDS)] if kind == "mixed" else kind
+        other = neighbor(item, one)
+        if kind != "mixed" and other is None:
+            return
+        others.append(other or items[row - 1])
+    try:
+        for other in others[: len(KINDS)] if kind == "mixed" else others[:1]:
+            trial.run(other)
+    except BuildError:
+        return
+    yield from others
+
+
+def _tipped(trial: _Trial, place: int) -> dict[str, Any]:
+    """By output, which values of an item alone change with noise as small as rounding's: ties, thresholds, orders."""
+    import numpy as np
+
+    if place not in trial.tipped:
+        item, alone = trial.items[place], trial.alone[place]
+        masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
+        for seed, share in enumerate(_JITTERS if _has_floats(item) else ()):
+            for name, array in trial.run(jittered(item, share, seed)).items():
+                apart = _apart(array, alone[name], trial.tolerance, 0.01)
+                if apart is not None:
+                    masks[name] |= apart
+        trial.tipped[place] = masks
+    return trial.tipped[place]
+
+
+def _may_be_rare(trial: _Trial, wanted: Any) -> bool:
+    """Discrete values of a network without any float input: noise on the input cannot tell a tie."""
+    import numpy as np
+
+    return not np.issubdtype(wanted.dtype, np.floating) and not _has_floats(trial.items[0])
+
+
+def _count_rare(trial: _Trial, name: str, differing: int, wanted: Any) -> None:
+    counts = trial.rare.setdefault(name, [0, 0])
+    counts[0] += differing
+    counts[1] += wanted.size
+
+
+def _has_floats(item: Batch) -> bool:
+    import numpy as np
+
+    return any(np.issubdtype(array.dtype, np.floating) for array in item.values())
+
+
+def _apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
+    """Where two rows differ by more than the tolerance, or None: NaN is equal to NaN, an infinity to itself.
+
+    The absolute tolerance is one of values around 1. Of outputs below, it is the same share of the largest, but of no
+    less than `floor`.
+    """
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return np.ones(wanted.shape, bool)
+    if not np.issubdtype(wanted.dtype, np.floating):
+        apart = found != wanted
+        return apart if apart.any() else None
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    finite = np.abs(b[np.isfinite(b)])
+    scale = min(1.0, max(float(finite.max(initial=0.0)), floor))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance.absolute * scale + tolerance.relative * np.abs(b)
+    apart = ~(near & np.isfinite(b) & np.isfinite(a) | (a == b) | np.isnan(a) & np.isnan(b))
+    return apart if apart.any() else None
+
+
+def _by(found: Any, wanted: Any) -> str:
+    """` by 0.53`, ` to NaN`, or by its shape."""
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return f" in shape: {list(found.shape[1:])} and {list(wanted.shape[1:])}"
+    if not np.issubdtype(wanted.dtype, np.number):
+        return ""
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    if (np.isnan(a) & ~np.isnan(b)).any():
+        return f" to {NAN}"
+    with np.errstate(invalid="ignore"):
+        return f" by {np.nanmax(np.where(a == b, 0.0, np.abs(a - b)), initial=0.0):.3g}"

@@ -1,0 +1,121 @@
+"""Items for the proof that those of a batch are independent: real or made-up, and neighbors that reveal a coupling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tritonkit.export.samples import Batch, count_items
+
+__all__ = ["KINDS", "NAN", "ZEROS", "groups_of", "jittered", "join", "neighbor", "patterns"]
+
+LARGE, HUGE, ZEROS, NEGATIVE, NAN = "1000 times as large", "huge", "zeros", "negative", "NaN"
+KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE)
+"""What another item of the batch becomes, the most revealing first."""
+
+_MOST_ITEMS = 12
+"""Of one layout: enough for batches without two equal items, where there are samples."""
+_FACTORS = {LARGE: 1e3, HUGE: 1e12, NEGATIVE: -1.0}
+
+
+def groups_of(samples: Sequence[Batch]) -> list[list[Batch]]:
+    """Items [1, ...] of the samples, grouped by their shapes, since only those of one shape share a batch; at most a
+    dozen of each, evenly from all samples, and made-up variants where there are few."""
+    found: dict[tuple[tuple[int, ...], ...], list[tuple[Batch, int]]] = {}
+    for batch in samples:
+        layout = tuple(array.shape[1:] for array in batch.values())
+        found.setdefault(layout, []).extend((batch, row) for row in range(count_items(batch)))
+    groups = []
+    for places in found.values():
+        step = max(1, len(places) // _MOST_ITEMS)
+        chosen = places[::step][:_MOST_ITEMS]
+        items = [{name: a[row : row + 1] for name, a in batch.items()} for batch, row in chosen]
+        groups.append(_filled_up(items))
+    return sorted(groups, key=lambda items: sum(array.nbytes for array in items[0].values()))
+
+
+def _filled_up(items: list[Batch]) -> list[Batch]:
+    """Distinct items: with variants of the first few until there are enough of them."""
+    distinct: dict[Any, Batch] = {_key(item): item for item in items}
+    for turn in range(3):
+        for item in items[:4]:
+            if len(distinct) < _MOST_ITEMS:
+                made = _varied(item, turn)
+                distinct.setdefault(_key(made), made)
+    return list(distinct.values())
+
+
+def _key(item: Batch) -> tuple[bytes, ...]:
+    """Equal for equal items; objects (text) by what they print."""
+    return tuple(
+        repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        for array in item.values()
+    )
+
+
+def _varied(item: Batch, turn: int) -> Batch:
+    """Another item of the same values: turned around, moved by one, or (numbers) half as large."""
+    import numpy as np
+
+    def change(array: Any) -> Any:
+        if turn == 0:
+            return array[:, ..., ::-1] if array.ndim > 1 else array
+        if turn == 1:
+            return np.roll(array, 1, axis=-1) if array.ndim > 1 else array
+        return array * array.dtype.type(0.5) if _is_float(array) else array
+
+    return {name: np.ascontiguousarray(change(array)) for name, array in item.items()}
+
+
+def neighbor(item: Batch, kind: str) -> Batch | None:
+    """The item changed into one of a kind; None where it has no number to change so."""
+    import numpy as np
+
+    def change(array: Any) -> Any:
+        if kind == ZEROS:
+            return np.zeros_like(array) if array.dtype != object else array
+        if not _is_float(array):
+            return array
+        if kind == NAN:
+            return np.full_like(array, np.nan)
+        with np.errstate(over="ignore"):
+            return (array.astype(np.float64) * _FACTORS[kind]).astype(array.dtype)
+
+    changed = {name: change(array) for name, array in item.items()}
+    return changed if any(changed[name] is not item[name] for name in item) else None
+
+
+def patterns(size: int) -> list[list[bool]]:
+    """Which rows of a batch are replaced, so that for any two rows one is, and the other is not, at some time: by each
+    bit of a row's number, both ways."""
+    bits = range(max(1, (size - 1).bit_length()))
+    return [[bool(row >> bit & 1) is one for row in range(size)] for bit in bits for one in (True, False)]  # fmt: skip
+
+
+def join(items: Sequence[Batch]) -> Batch:
+    """One batch of several items."""
+    import numpy as np
+
+    return {name: np.concatenate([item[name] for item in items]) for name in items[0]}
+
+
+def jittered(item: Batch, share: float, seed: int) -> Batch:
+    """The item with noise on its floats, of a share of their size: what rounding may do to it."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+
+    def change(array: Any) -> Any:
+        if not _is_float(array):
+            return array
+        noise = random.uniform(-share, share, array.shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return (array.astype(np.float64) * (1 + noise)).astype(array.dtype)
+
+    return {name: change(array) for name, array in item.items()}
+
+
+def _is_float(array: Any) -> bool:
+    import numpy as np
+
+    return bool(np.issubdtype(array.dtype, np.floating))
