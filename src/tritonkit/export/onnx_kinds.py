@@ -137,8 +137,8 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
             where,
             found=f"{name} changes the case of texts by the locale {wanted[1]}, which this machine does not have",
             wanted="a locale that is installed, here and where it is served",
-            todo=f"install it (Debian: apt-get install locales, then localedef -i en_US -f UTF-8 {wanted[1]}); or export"
-            " with the locale C: options={id(model): {'locale': 'C'}} of skl2onnx's convert_sklearn",
+            todo=f"install it (Debian: apt-get install locales, then localedef -i en_US -f UTF-8 {wanted[1]}); or"
+            " export with the locale C: options={id(model): {'locale': 'C'}} of skl2onnx's convert_sklearn",
         )
     return BuildError(where, found=f"ONNX Runtime refuses {name}: {_own_words(reason)}")
 

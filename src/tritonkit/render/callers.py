@@ -29,12 +29,14 @@ def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[
         if not part.is_step:
             _hold_network(spec, part, sent, new)
         infos = {port.info.name: port.info for port in part.inputs}
-        notes += [
-            f"callers {'may' if infos[own].optional else 'have to'} send {name} {infos[own].dtype}"
-            f" {list(infos[own].shape)}, which {part.model} takes and no part before it gives"
-            for own, name in new.items()
-        ]
+        notes += [_note(part, name, infos[own]) for own, name in new.items()]
     return tuple(notes)
+
+
+def _note(part: Part, name: str, info: TensorInfo) -> str:
+    verb = "may send" if info.optional else "have to send"
+    taken = f"{part.model} takes and no part before it gives"
+    return f"callers {verb} {name} {info.dtype} {list(info.shape)}, which {taken}"
 
 
 def _hold_network(spec: Spec, part: Part, sent: dict[str, str], new: dict[str, str]) -> None:
