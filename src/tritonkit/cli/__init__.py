@@ -18,6 +18,7 @@ from tritonkit.cli import (
     build,
     call,
     certs,
+    check_batching,
     compose,
     dash,
     dashboard,
@@ -66,6 +67,7 @@ app.command("tune")(tune.command)
 app.command("plan")(plan.command)
 app.command("profile")(profile.command)
 app.command("diagnose")(diagnose.command)
+app.command("check-batching")(check_batching.command)
 app.command("up")(up.up)
 app.command("down")(up.down)
 app.command("release")(release.release)

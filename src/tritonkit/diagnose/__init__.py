@@ -12,6 +12,7 @@ diagnosis.findings[0].evidence
 from tritonkit.diagnose.calls import CallLog
 from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence, evidence_of
 from tritonkit.diagnose.finding import HEALTHY, Diagnosis, Finding
+from tritonkit.diagnose.independence import BatchingCheck, Coupling, check_batching
 from tritonkit.diagnose.language_evidence import LanguageEvidence
 from tritonkit.diagnose.observe import Watcher, plain_inputs
 from tritonkit.diagnose.rules import RULES, TARGET_MS, diagnose
@@ -28,7 +29,9 @@ __all__ = [
     "HEALTHY",
     "RULES",
     "TARGET_MS",
+    "BatchingCheck",
     "CallLog",
+    "Coupling",
     "Diagnosis",
     "Evidence",
     "Finding",
@@ -42,6 +45,7 @@ __all__ = [
     "Probe",
     "ServerEvidence",
     "Watcher",
+    "check_batching",
     "diagnose",
     "evidence_of",
     "plain_inputs",

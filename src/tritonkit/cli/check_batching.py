@@ -1,0 +1,193 @@
+"""`tritonkit check-batching`: whether a served model's answers depend on what else is in the batch."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritonkit.cli.caller import (
+    ApiKeyFile,
+    Authorities,
+    Certificate,
+    CertificateKey,
+    TokenFile,
+    caller,
+)
+from tritonkit.cli.options import Address, AsJson, Root, Timeout, project_or_here
+from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.errors import InvalidInput, TritonkitError, UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.client import ModelSignature
+    from tritonkit.diagnose import BatchingCheck
+
+__all__ = ["command"]
+
+_ITEMS = 16
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a served model.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=VALUE",
+            help="Items of an input: @FILE.npy with items along the first axis, a JSON list, or once for each item:"
+            " text, @FILE. By default the project's quality samples.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="What an output may differ by, relative to its largest value; 0.001 by default, more for FP16.",
+        ),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="Model version; the server's choice by default.")
+    ] = None,
+    address: Address = "127.0.0.1:8001",
+    ca: Authorities = None,
+    certificate: Certificate = None,
+    certificate_key: CertificateKey = None,
+    api_key_file: ApiKeyFile = None,
+    token_file: TokenFile = None,
+    timeout_s: Timeout = 30.0,
+    as_json: AsJson = False,
+    root: Root = None,
+) -> None:
+    """Check on a running server that an item's answer does not depend on the others of its batch.
+
+    It sends items alone, together, shuffled, with one replaced, and from 16 callers, whose requests the server may
+    join, and compares all answers with those alone. The model runs some 300 times. Exit code 1: an answer differs.
+
+    Example: tritonkit check-batching digits_network --input image=@items.npy
+    """
+    from tritonkit.client import Client
+    from tritonkit.diagnose import check_batching
+
+    options = caller(ca, certificate, certificate_key, api_key_file, token_file)
+    options["timeout_s"] = timeout_s
+    with Client(address, **options) as client:
+        signature = client.model(model, version).signature
+        items = (
+            _given(inputs, signature) if inputs else _samples(project_or_here(root), model)
+        )  # fmt: skip
+        found = check_batching(
+            client, model, _arrays(items, signature), version=version, tolerance=tolerance
+        )
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _print(found)
+    if found.verdict != "independent":
+        raise typer.Exit(1)
+
+
+def _given(texts: list[str], signature: ModelSignature) -> dict[str, Any]:
+    """Items by input: a name given several times has an item each time."""
+    from tritonkit.measure.given import read_given, split_given
+
+    several: dict[str, list[Any]] = {}
+    for text in texts:
+        notes: list[str] = []
+        for name, value in read_given(split_given([text]), signature, notes).items():
+            several.setdefault(name, []).append(value)
+        for line in notes:
+            note(line)
+    return {name: values if len(values) > 1 else values[0] for name, values in several.items()}
+
+
+def _samples(project: Path, model: str) -> dict[str, Any]:
+    """The samples that the project knows for a network.
+
+    Raises:
+        UsageError: it knows none for this model.
+    """
+    import numpy as np
+
+    from tritonkit.export import BuildCache
+    from tritonkit.optimize.make import job_of
+    from tritonkit.spec import load_all
+
+    reason = f"no project here knows a network {model}"
+    with contextlib.suppress(TritonkitError):
+        for spec in load_all(project):
+            if model != spec.network_name or spec.model.network.python or spec.model.network.llm:
+                continue
+            with contextlib.redirect_stdout(sys.stderr):
+                job = job_of(spec, BuildCache.of_project(project))
+                samples = job.samples
+            if job.batched:
+                return {
+                    name: np.concatenate([sample[name] for sample in samples[:_ITEMS]])[:_ITEMS]
+                    for name in samples[0]
+                }
+            reason = f"the samples of {model} have no batch axis"
+    raise UsageError(
+        f"tritonkit check-batching {model}", found=f"no --input, and {reason}",
+        wanted="at least two different items to send",
+        todo="--input NAME=@items.npy, an array with items along the first axis",
+    )  # fmt: skip
+
+
+def _arrays(items: dict[str, Any], signature: ModelSignature) -> dict[str, Any]:
+    """Each input's items as one array of the model's type."""
+    import numpy as np
+
+    from tritonkit.client.conform import conform
+
+    arrays = {}
+    for name, values in items.items():
+        spec = signature.inputs.get(name)
+        if spec is None:
+            raise InvalidInput(
+                f"model {signature.name}", found=f"an input {name}", wanted=f"{', '.join(signature.inputs)}"
+            )  # fmt: skip
+        where = f"model {signature.name}, input {name}"
+        given = [values] if isinstance(values, bytes | str) else values
+        if spec.batched:
+            arrays[name] = conform(given, spec, where)
+        else:
+            arrays[name] = np.stack([conform(value, spec, where) for value in given])
+    return arrays
+
+
+def _print(found: BatchingCheck) -> None:
+    title = f"{found.model} version {found.version}: {found.verdict}"
+    if found.couplings:
+        columns = [
+            "sent",
+            "answers that differ",
+            "worst item",
+            "output",
+            "differs by",
+            "largest value",
+        ]
+        rows = [
+            [
+                each.arrangement, f"{each.differing} of {each.compared}", str(each.item), each.output,
+                _figure(each.difference), _figure(each.largest),
+            ]
+            for each in found.couplings
+        ]  # fmt: skip
+        print_table(title, columns, rows)
+    else:
+        print_line(f"{title}; {found.items} items: {', '.join(found.arrangements)}")
+    if found.requests_per_run is not None:
+        print_line(
+            f"the server joined {found.requests_per_run:.1f} requests of the callers in a run"
+        )
+    if found.found:
+        print_line(f"found: {found.found}")
+    if found.change:
+        print_line(f"change: {found.change}")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
