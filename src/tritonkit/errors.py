@@ -186,7 +186,9 @@ class ClientError(TritonkitError):
     """A call failed.
 
     `unprocessed` is True where the server surely did not begin with it: sending the call again
-    cannot do a thing twice. Otherwise the server may have done all of it.
+    cannot do a thing twice. Otherwise the server may have done all of it. `code` is the status of the answer under
+    gRPC's name, such as `INVALID_ARGUMENT`, a model's own among them; empty where no answer came, and in streams, for
+    which Triton has none.
     """
 
     exit_code = 5
@@ -200,9 +202,11 @@ class ClientError(TritonkitError):
         todo: str = "",
         details: str = "",
         unprocessed: bool = False,
+        code: str = "",
     ) -> None:
         super().__init__(where, found=found, wanted=wanted, todo=todo, details=details)
         self.unprocessed = unprocessed
+        self.code = code
 
 
 class InvalidInput(ClientError):
@@ -222,7 +226,8 @@ class InferenceError(ClientError):
 
 
 class Overloaded(InferenceError):
-    """There is no room for the request now: a full queue at the server, or the client's own limit."""
+    """There is no room for the request now: a full queue at the server, the client's own limit, or a model's word
+    that it is unavailable."""
 
 
 class Unsupported(InferenceError):

@@ -20,6 +20,7 @@ from tritonkit.errors import (
     Overloaded,
     ServerStopping,
     ServerUnavailable,
+    Unsupported,
 )
 from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
 from tritonkit.testing.fake import FakeServer
@@ -122,6 +123,17 @@ def in_tasks(address: str, client: dict[str, Any], call: dict[str, Any], times: 
     return asyncio.run(story())
 
 
+OWN: dict[tuple[int, str], type[Exception]] = {
+    (5, "row 7 is not found"): InferenceError,
+    (5, "in ensemble 'm', row 7 is not found"): InferenceError,
+    (5, "Request for unknown model: 'leaf' is not found"): InferenceError,
+    (12, "no such color"): InferenceError,
+    (14, "the database is away"): Overloaded,
+    (14, "in ensemble 'm', the database is away"): Overloaded,
+    (14, "Exceeds maximum queue size"): Overloaded,
+}
+"""What a model may answer: status and words; the error that callers get."""
+
 KINDS = pytest.mark.parametrize("predict", [in_threads, in_tasks], ids=["threads", "tasks"])
 MAYBE = {
     "dropped": (dropped, ServerUnavailable),
@@ -137,6 +149,7 @@ MAYBE = {
     "cancelled there": (said(1, "CANCELLED"), ServerStopping),
     "reset there": (reset, ServerStopping),
     "a model's own cancellation": (said(1, "the user left"), InferenceError),
+    **{f"a model's own words: {words}": (said(*words), error) for words, error in OWN.items()},
 }
 SURELY_NOT = {
     "refused": refused,
@@ -161,6 +174,40 @@ def test_work_that_may_have_been_done_is_not_done_again(play: Any, predict: Any,
         predict(play(server), {}, {})
     assert server.work == 1
     assert not caught.value.unprocessed
+
+
+@pytest.mark.parametrize("words", OWN)
+def test_a_model_s_own_words_come_unchanged(play: Any, words: tuple[int, str]) -> None:
+    """No advice about server or port, and no error that says something of them."""
+    code, text = words
+    with pytest.raises(OWN[words]) as caught:
+        in_threads(play(Wilful(said(code, text))), {}, {})
+    name = {5: "NOT_FOUND", 12: "UNIMPLEMENTED", 14: "UNAVAILABLE"}[code]
+    error = caught.value
+    assert type(error) is OWN[words]
+    assert isinstance(error, ClientError)
+    assert (error.code, error.found) == (name, f"{name}: {text}")
+    assert (error.wanted, error.todo) == ("", "")
+
+
+SERVERS = {
+    (5, "Request for unknown model: 'm' is not found"): (ModelNotFound, "`tritonkit models`"),
+    (5, "Model m not found"): (ModelNotFound, "`tritonkit models`"),
+    (12, "Method not found!"): (Unsupported, "gRPC port"),
+    (12, "unknown service inference.GRPCInferenceService"): (Unsupported, "gRPC port"),
+    (14, QUEUE_FULL): (Overloaded, "queue limits"),
+    (14, f"in ensemble 'm', {QUEUE_FULL}"): (Overloaded, "queue limits"),
+    (14, "upstream connect error or disconnect"): (Overloaded, "queue limits"),
+}
+
+
+@pytest.mark.parametrize("words", SERVERS)
+def test_a_server_s_words_keep_their_advice(play: Any, words: tuple[int, str]) -> None:
+    """Those of Triton, of other servers of its protocol, and of proxies."""
+    kind, advice = SERVERS[words]
+    with pytest.raises(kind) as caught:
+        in_threads(play(Wilful(said(*words))), {"retry": None}, {})
+    assert advice in str(caught.value)
 
 
 @KINDS

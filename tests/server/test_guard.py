@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -32,6 +33,8 @@ from tests.native.guarded import (
     message,
 )
 from tests.server.models import ModelText, write_repository
+from tritonkit.client import Client
+from tritonkit.errors import InferenceError
 from tritonkit.serve.command import prepare_backends
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import HEADER, PLACEHOLDER, new_key
@@ -64,6 +67,48 @@ QUEUES = {
     "queue_bounded": "default_queue_policy { max_queue_size: 100 }",
     "queue_timed": "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 30000000 }",
     "queue_ranked": "priority_levels: 2 default_priority_level: 1",
+}
+# The codes that a model's error may have, in the order of the value that asks for one, and what callers see.
+CODES = {
+    "UNKNOWN": "UNKNOWN", "INTERNAL": "INTERNAL", "NOT_FOUND": "NOT_FOUND", "INVALID_ARG": "INVALID_ARGUMENT",
+    "UNAVAILABLE": "UNAVAILABLE", "UNSUPPORTED": "UNIMPLEMENTED", "ALREADY_EXISTS": "ALREADY_EXISTS",
+    "CANCELLED": "CANCELLED",
+}  # fmt: skip
+FAILING = f"""import triton_python_backend_utils as pb_utils
+
+CODES = {[*CODES]}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        codes = [CODES[pb_utils.get_input_tensor_by_name(r, "x").as_numpy()[0]] for r in requests]
+        errors = [pb_utils.TritonError(f"my own {{c}}", getattr(pb_utils.TritonError, c)) for c in codes]
+        return [pb_utils.InferenceResponse(error=error) for error in errors]
+"""
+PASSING = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x")
+            asked = pb_utils.InferenceRequest(model_name="fails", requested_output_names=["y"], inputs=[x])
+            error = asked.exec().error()
+            passed = pb_utils.TritonError(error.message(), error.code())
+            answers.append(pb_utils.InferenceResponse(error=passed))
+        return answers
+"""
+ENSEMBLE = """platform: "ensemble"
+input { name: "x" data_type: TYPE_UINT8 dims: [-1] }
+output { name: "y" data_type: TYPE_UINT8 dims: [-1] }
+ensemble_scheduling { step {
+  model_name: "passes" model_version: -1
+  input_map { key: "x" value: "x" } output_map { key: "y" value: "y" }
+} }
+"""
+FAILURES = {
+    "fails": ModelText(CONFIG, FAILING),
+    "passes": ModelText(CONFIG, PASSING),
+    "through": ModelText(ENSEMBLE, None),
 }
 
 
@@ -112,14 +157,16 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     )
     repository = write_repository(
         folder / "models",
-        {"first": ModelText(CONFIG, CODE)} | {name: queued(b) for name, b in QUEUES.items()},
+        {"first": ModelText(CONFIG, CODE)}
+        | FAILURES
+        | {name: queued(b) for name, b in QUEUES.items()},
     )
     port, key, log = free_port(), new_key(), folder / "log"
     argv = [
         str(installation.binary), "--disable-auto-complete-config", "--model-control-mode=explicit",
         "--exit-on-error=false", "--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0",
         f"--model-repository={repository}", f"--backend-directory={backends}",
-        *(f"--load-model={name}" for name in ("first", *QUEUES)),
+        *(f"--load-model={name}" for name in ("first", *FAILURES, *QUEUES)),
         f"--backend-config=python,shm-region-prefix-name={PREFIX}", *closed_flags("127.0.0.1", port),
     ]  # fmt: skip
     with log.open("wb") as output:
@@ -308,7 +355,7 @@ def test_the_key_is_nowhere_to_be_seen_and_works(server: Guarded) -> None:
             "restricted" in status(lambda given=wrong: index(asked, metadata=given, timeout=9))[1]
         )
     models = index(asked, metadata=[(name, server.key)], timeout=30).models
-    assert {model.name for model in models} == {"first", *QUEUES}
+    assert {model.name for model in models} == {"first", *FAILURES, *QUEUES}
 
 
 def test_a_bounded_queue_gives_as_many_answers_as_a_free_one(server: Guarded) -> None:
@@ -327,6 +374,20 @@ def test_a_bounded_queue_gives_as_many_answers_as_a_free_one(server: Guarded) ->
     with ThreadPoolExecutor(3 * len(QUEUES)) as pool:
         list(pool.map(ask, [*QUEUES] * 3))
     assert min(counts.values()) > 0.6 * counts["queue_free"], counts
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_model_s_own_error_comes_unchanged(server: Guarded, code: str) -> None:
+    """Code and text, also through a Python model that passes it on and an ensemble; no advice about the server."""
+    with Client(f"127.0.0.1:{server.port}", timeout_s=30) as client:
+        for name, before in (("fails", ""), ("passes", ""), ("through", "in ensemble 'through', ")):
+            model = client.model(name)
+            with pytest.raises(InferenceError) as caught:
+                model.predict(x=np.array([[*CODES].index(code)], np.uint8))
+            error = caught.value
+            assert error.code == CODES[code], name
+            assert error.found == f"{CODES[code]}: {before}my own {code}"
+            assert (error.wanted, error.todo, error.unprocessed) == ("", "", False)
 
 
 def hostile(rng: random.Random) -> bytes:

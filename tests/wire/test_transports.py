@@ -16,7 +16,6 @@ from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
     InvalidInput,
-    ModelNotFound,
     Overloaded,
     ServerUnavailable,
     UsageError,
@@ -28,7 +27,6 @@ from .kinds import Connect
 
 SPECIAL = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.NOT_FOUND: ModelNotFound,
     grpc.StatusCode.UNAVAILABLE: Overloaded,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
 }
@@ -65,13 +63,14 @@ def test_a_message_in_pieces_is_one_message(connect: Connect, address: str) -> N
 def test_every_status_has_an_error_of_ours(
     connect: Connect, address: str, code: grpc.StatusCode
 ) -> None:
-    """Whatever a server answers, with its own words, and where."""
+    """Whatever a server or a model answers, with its own words, and where; the code by itself, too."""
     with pytest.raises(SPECIAL.get(code, InferenceError)) as caught:
         connect(address).send("ModelInfer", body(code.name), 5.0)
     assert isinstance(caught.value, ClientError)
     assert caught.value.where == f"model {code.name} at {address}"
     if code is not grpc.StatusCode.DEADLINE_EXCEEDED:
         assert caught.value.found == f"{code.name}: as asked: 50 % ü"
+        assert caught.value.code == code.name
 
 
 def test_the_deadline_is_kept_and_the_server_told(

@@ -50,6 +50,9 @@ REAL(void *, TRITONSERVER_InferenceRequestAddInput,
       uint64_t dimensions),
      (request, name, datatype, shape, dimensions))
 REAL(void *, TRITONSERVER_ErrorNew, (unsigned code, const char *message), (code, message))
+REAL(unsigned, TRITONSERVER_ErrorCode, (void *error), (error))
+REAL(const char *, TRITONSERVER_ErrorMessage, (void *error), (error))
+REAL(void *, TRITONSERVER_InferenceResponseError, (void *response), (response))
 REAL(void *, TRITONSERVER_InferenceRequestNew,
      (void **request, void *server, const char *model, int64_t version),
      (request, server, model, version))

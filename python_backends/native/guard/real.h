@@ -33,6 +33,9 @@ void *real_TRITONSERVER_ServerModelMetadata(void *server, const char *model, int
                                             void **message);
 void *real_TRITONSERVER_ServerModelConfig(void *server, const char *model, int64_t version,
                                           uint32_t form, void **message);
+unsigned real_TRITONSERVER_ErrorCode(void *error);
+const char *real_TRITONSERVER_ErrorMessage(void *error);
+void *real_TRITONSERVER_InferenceResponseError(void *response);
 void *real_TRITONSERVER_ErrorNew(unsigned code, const char *message);
 int real_shm_open(const char *name, int flags, mode_t mode);
 

@@ -69,12 +69,30 @@ _HTTP: Final = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED
 """What an answer that is not gRPC's means, by gRPC's own table."""
 
 _UNPROCESSED: Final = re.compile(
-    r"(\[request id: [^\]]*\] )?"
-    r"(Exceeds maximum queue size|Request timeout expired|Request for unknown model: .*|Server not ready"
-    r"|Server is stopping, scheduler for model has stopped accepting new inference requests)"
+    r"\[request id: [^\]]*\] (Exceeds maximum queue size|Server is stopping, .*)"
+    r"|Request timeout expired|Request for unknown model: .*|Server not ready"
+    r"|Server is stopping, scheduler for model has stopped accepting new inference requests"
 )
 """What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
-refused may have run, it puts other words before these. Proxies use the same statuses for lost servers."""
+refused may have run, it puts other words before these, and a model's own words lack the request's id. Proxies use the
+same statuses for lost servers."""
+
+_OF_INFERENCE: Final = frozenset({"ModelInfer", "ModelStreamInfer"})
+"""Calls in which a model may speak: it chooses status and words."""
+
+_NOT_BY_A_MODEL: Final = {
+    "NOT_FOUND": re.compile(r"(.*shared memory region.*)?"),
+    "UNAVAILABLE": re.compile(
+        r"(in ensemble '[^']*', )*(\[request id: [^\]]*\] (Exceeds maximum queue size|.*sequence has been expired)"
+        r"|(\[request id: [^\]]*\] )?(Request timeout expired|Server not ready"
+        r"|Server exiting|Server is stopping, .*|.* is not at ready state))"
+        r"|(?i:.*\b(upstream|connection|connect|socket|endpoints?|transport|overloaded|too many).*)?"
+    ),
+    "UNIMPLEMENTED": re.compile(
+        r"(?i:.*\b(method|service|rpc|grpc|compression)\b.*|the HTTP status .*|.*not implemented!?|unimplemented)?"
+    ),
+}
+"""Words of Triton, of gRPC's libraries and of proxies; all others with these statuses are a model's own."""
 
 _NO_VERSION: Final = re.compile(
     r"(.*[, ])?Request for unknown model: '[^']*' has no available versions"
@@ -87,6 +105,12 @@ _STOPPING: Final = re.compile(
 
 _CANCELLED_THERE: Final = frozenset({"", "CANCELLED", "Cancelled on the server side"})
 """What gRPC's library says where a server that ends has cancelled a call itself; a model's own words are others."""
+
+_NO_SUCH_MODEL: Final = re.compile(r"(?i)\b(unknown model|model\b.*\b(not found|not exist))")
+"""How Triton and other servers of its protocol say that they have no such model."""
+
+_RESTRICTED: Final = "This protocol is restricted"
+"""How Triton begins to say that a call wants a key."""
 
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
@@ -174,7 +198,7 @@ def error_of(
     if call.status == 4 and timeout_s is not None:
         return not_in_time(where, timeout_s)
     if call.status is not None:
-        return _answered(call.status, call.message, where, target.has_key)
+        return _answered(call.status, call.message, where, target.has_key, method)
     if call.lost:
         return unreachable(where, call.lost, unprocessed=call.refused)
     if call.http is not None and call.http != 200:
@@ -184,14 +208,17 @@ def error_of(
     return InferenceError(where, found="the answer ended without a status")
 
 
-def _answered(status: int, message: str, where: str, key_sent: bool) -> ClientError:
+def _answered(status: int, message: str, where: str, key_sent: bool, method: str) -> ClientError:
     from urllib.parse import unquote
 
     details = unquote(message)
     name = _STATUSES[status] if status < len(_STATUSES) else f"status {status}"
     # Triton refuses a call without its key with the status of a server that has no room.
-    if "protocol is restricted" not in details:
-        return _error(name, details, where)
+    if not details.startswith(_RESTRICTED):
+        own = method in _OF_INFERENCE and _is_a_model_s(name, details, where)
+        error = _model_s(name, details, where) if own else _error(name, details, where)
+        error.code = name
+        return error
     return InferenceError(
         where,
         found=f"{name}: {details}" + (", and was sent another" if key_sent else ""),
@@ -199,6 +226,28 @@ def _answered(status: int, message: str, where: str, key_sent: bool) -> ClientEr
         todo="give the server's own: --key-file (of tritonkit serve: .tritonkit/run/*/admin-key in its"
         " project; of docker compose: deploy/docker/keys/admin-key), or admin_key= in Python",
     )
+
+
+def _is_a_model_s(name: str, details: str, where: str) -> bool:
+    """Whether a model chose the status and the words, as far as they tell."""
+    known = _NOT_BY_A_MODEL.get(name)
+    if known is None or known.fullmatch(details) is not None:
+        return False
+    # Servers name the model that was called; one that a model calls itself is that model's matter.
+    called = where.removeprefix("model ").partition(" at ")[0]
+    if _NO_SUCH_MODEL.search(details) is None:
+        return True
+    named = re.search(rf"(?<!\w){re.escape(called)}(?!\w)", details) is not None
+    return not (named or called == where or details.startswith("in ensemble "))
+
+
+def _model_s(name: str, details: str, where: str) -> ClientError:
+    """A model's own error, unchanged. It ran: nothing says that the call may be made again.
+
+    One that is unavailable is `Overloaded` to callers, who wait and ask again where that is harmless.
+    """
+    kind = Overloaded if name == "UNAVAILABLE" else InferenceError
+    return kind(where, found=f"{name}: {details}")
 
 
 def _not_grpc(http: int, where: str) -> ClientError:
