@@ -166,7 +166,7 @@ def read_key(file: Path | None, address: str) -> str | None:
 
 
 def _own_key(address: str) -> Path | None:
-    """The key file of a server of this project, on this machine."""
+    """The key file of a server of this project, or else of another one of this user, on this machine."""
     if not address.removeprefix("grpc://").startswith(_LOOPBACK):
         return None
     here = Path.cwd()
@@ -179,7 +179,9 @@ def _own_key(address: str) -> Path | None:
                 return file
         if os.access(folder / _COMPOSE_KEY, os.R_OK):
             return _compose_key()
-    return None
+    from tritonkit.serve.runs import find_own_key_file
+
+    return find_own_key_file(address)
 
 
 def _compose_key() -> Path | None:

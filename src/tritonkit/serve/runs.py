@@ -8,12 +8,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.keys import write_private
+from tritonkit.serve.users_runs import forget_run, listed_runs, note_run
 
 if TYPE_CHECKING:
     from tritonkit.serve.values import Endpoint
@@ -25,6 +26,7 @@ __all__ = [
     "find_failed",
     "find_key_file",
     "find_metrics",
+    "find_own_key_file",
     "find_runs",
     "new_run_dir",
     "write_run",
@@ -60,6 +62,7 @@ def new_run_dir(root: Path) -> Path:
 
 def clear(run_dir: Path) -> None:
     """Remove everything but the log."""
+    forget_run(run_dir)
     shutil.rmtree(run_dir / "backends", ignore_errors=True)
     for entry in run_dir.iterdir():
         if not entry.name.startswith("server.log"):
@@ -92,6 +95,7 @@ def write_run(folder: Path, endpoint: Endpoint) -> None:
     }  # fmt: skip
     write_private(folder / _ENDPOINT_FILE, json.dumps(facts))
     write_private(folder / KEY_FILE, f"{endpoint.admin_key}\n")
+    note_run(folder)
 
 
 def find_key_file(root: Path, address: str) -> Path | None:
@@ -102,6 +106,14 @@ def find_key_file(root: Path, address: str) -> Path | None:
         address: `host:port`; `localhost` stands for 127.0.0.1.
     """
     for folder, facts in _running(root):
+        if facts.get("grpc") == _plain(address) and (folder / KEY_FILE).is_file():
+            return folder / KEY_FILE
+    return None
+
+
+def find_own_key_file(address: str) -> Path | None:
+    """The same for the servers of this user, whatever project each is of."""
+    for folder, facts in _told(listed_runs()):
         if facts.get("grpc") == _plain(address) and (folder / KEY_FILE).is_file():
             return folder / KEY_FILE
     return None
@@ -131,7 +143,11 @@ def _plain(address: str) -> str:
 def _running(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folders of servers that run, and what they say of themselves."""
     runs = root / _RUNS
-    for folder in sorted(runs.iterdir(), reverse=True) if runs.is_dir() else ():
+    return _told(sorted(runs.iterdir(), reverse=True) if runs.is_dir() else ())
+
+
+def _told(folders: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for folder in folders:
         try:
             facts = json.loads((folder / _ENDPOINT_FILE).read_text())
         except (OSError, ValueError):

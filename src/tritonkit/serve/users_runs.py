@@ -1,0 +1,54 @@
+"""Where the runs of a user's servers are, whatever project each is of: a file for each run, in the user's cache folder.
+
+A command outside of the project finds the key of a server so. The files name folders and hold no key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tritonkit.serve.core.keys import write_private
+
+__all__ = ["forget_run", "listed_runs", "note_run"]
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tritonkit" / "runs"
+
+
+def note_run(run_dir: Path) -> None:
+    """Note a run that has begun; where the cache folder cannot be written, only its project finds it."""
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+        folder = _folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for entry in folder.iterdir():
+            if not _named(entry).is_dir():  # of a server that was killed, and forgotten since
+                entry.unlink(missing_ok=True)
+        write_private(folder / run_dir.name, f"{run_dir.absolute()}\n")
+
+
+def forget_run(run_dir: Path) -> None:
+    """The run has ended."""
+    with contextlib.suppress(OSError, RuntimeError):
+        (_folder() / run_dir.name).unlink(missing_ok=True)
+
+
+def listed_runs() -> Iterator[Path]:
+    """Folders of runs that were noted, the latest first, those that are this user's own."""
+    with contextlib.suppress(OSError, RuntimeError):
+        for entry in sorted(_folder().iterdir(), reverse=True):
+            run_dir = _named(entry)
+            with contextlib.suppress(OSError):
+                if run_dir.stat().st_uid == os.getuid():
+                    yield run_dir
+
+
+def _named(entry: Path) -> Path:
+    try:
+        return Path(entry.read_text(encoding="utf-8").strip() or os.devnull)
+    except (OSError, ValueError):
+        return Path(os.devnull)
