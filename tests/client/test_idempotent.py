@@ -131,6 +131,10 @@ OWN: dict[tuple[int, str], type[Exception]] = {
     (14, "the database is away"): Overloaded,
     (14, "in ensemble 'm', the database is away"): Overloaded,
     (14, "Exceeds maximum queue size"): Overloaded,
+    (14, "the feature store: connection refused"): Overloaded,
+    (14, "too many open connections"): Overloaded,
+    (12, "no such method of resampling"): InferenceError,
+    (5, "the model of this car is not found"): InferenceError,
 }
 """What a model may answer: status and words; the error that callers get."""
 
@@ -198,6 +202,8 @@ SERVERS = {
     (14, QUEUE_FULL): (Overloaded, "queue limits"),
     (14, f"in ensemble 'm', {QUEUE_FULL}"): (Overloaded, "queue limits"),
     (14, "upstream connect error or disconnect"): (Overloaded, "queue limits"),
+    (14, "failed to connect to all addresses; last error: ..."): (Overloaded, "queue limits"),
+    (14, ""): (Overloaded, "queue limits"),
 }
 
 

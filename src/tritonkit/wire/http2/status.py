@@ -86,10 +86,15 @@ _NOT_BY_A_MODEL: Final = {
         r"(in ensemble '[^']*', )*(\[request id: [^\]]*\] (Exceeds maximum queue size|.*sequence has been expired)"
         r"|(\[request id: [^\]]*\] )?(Request timeout expired|Server not ready"
         r"|Server exiting|Server is stopping, .*|.* is not at ready state))"
-        r"|(?i:.*\b(upstream|connection|connect|socket|endpoints?|transport|overloaded|too many).*)?"
+        r"|(upstream (connect error|request timeout|max stream|reset)|no healthy upstream|overflow$"
+        r"|failed to connect to all|connections to all backends|Socket closed|Connection reset by peer$|Connection refused$|Broken pipe$"
+        r"|(Transport|Endpoint|Channel) clos|GOAWAY|keepalive|DNS |name resol|unexpected HTTP|Received http2 header"
+        r"|Service Unavailable$|too many requests).*|"
     ),
     "UNIMPLEMENTED": re.compile(
-        r"(?i:.*\b(method|service|rpc|grpc|compression)\b.*|the HTTP status .*|.*not implemented!?|unimplemented)?"
+        r"(?i:.*\b(method|rpc)\b.*(not found|unimplemented|not implemented|unsupported|doesn't support).*"
+        r"|unknown (service|method) .*|service .* (not found|unimplemented).*|(method )?not implemented!?|unimplemented"
+        r"|.*without compression.*)?"
     ),
 }
 """Words of Triton, of gRPC's libraries and of proxies; all others with these statuses are a model's own."""
