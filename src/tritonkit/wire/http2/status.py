@@ -87,7 +87,8 @@ _NOT_BY_A_MODEL: Final = {
         r"|(\[request id: [^\]]*\] )?(Request timeout expired|Server not ready"
         r"|Server exiting|Server is stopping, .*|.* is not at ready state))"
         r"|(upstream (connect error|request timeout|max stream|reset)|no healthy upstream|overflow$"
-        r"|failed to connect to all|connections to all backends|Socket closed|Connection reset by peer$|Connection refused$|Broken pipe$"
+        r"|failed to connect to all|connections to all backends|Socket closed"
+        r"|Connection reset by peer$|Connection refused$|Broken pipe$"
         r"|(Transport|Endpoint|Channel) clos|GOAWAY|keepalive|DNS |name resol|unexpected HTTP|Received http2 header"
         r"|Service Unavailable$|too many requests).*|"
     ),
