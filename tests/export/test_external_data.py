@@ -288,6 +288,21 @@ def test_every_change_of_the_data_is_another_build(
     assert plan(spec, cache).source_hash != before
 
 
+def test_a_package_s_file_brings_its_data(
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spec names the ONNX file of an installed package: what lies next to it there is taken and counts, too."""
+    package = tmp_path / "packages" / "own_package"
+    external(package / "m.onnx", package, ("inner/w.bin",))
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(package.parent))
+    spec = write_model("name: net\nnetwork: {onnx: {package: own_package, file: m.onnx}}\n")
+    artifact = built(spec, cache)
+    assert set(artifact.files) == {"model.onnx", "model.onnx.data"}
+    (package / "inner" / "w.bin").write_bytes(bytes(64))
+    assert plan(spec, cache).source_hash != artifact.source_hash
+
+
 @pytest.mark.parametrize("variant", ["onnx-int8-dynamic", "onnx-bf16", "openvino-fp32"])
 def test_variants_are_made_of_both_files(
     write_model: WriteModel, cache: BuildCache, tmp_path: Path, variant: str

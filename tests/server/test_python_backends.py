@@ -24,6 +24,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from tests.export.test_external_data import external
 from tests.parts import SERVER
 from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
 
@@ -310,6 +311,9 @@ def write_networks(root: Path) -> None:
     identity(root / "whole", TensorProto.FLOAT, ["n", 2], whole)
     scalar = "max_batch_size: 0\n" + through("FP32 [1]")
     identity(root / "scalar", TensorProto.FLOAT, [], scalar)
+    # Weights in other files, next to the network and below it.
+    apart = write_model(root / "apart", 'backend: "onnxruntime"\n' + size + through("FP32 [4]"))
+    external(apart / "model.onnx", apart, ("m.data", "weights/m.data"))
     # The configuration leaves an axis free that the file fixes.
     fixed = size + through("FP32 [2]")
     identity(root / "fixed", TensorProto.FLOAT, ["n", 2], fixed)
@@ -641,6 +645,12 @@ def test_models_without_a_batch_axis(client: Client) -> None:
         assert isinstance(answer, dict)
         np.testing.assert_array_equal(answer["y"], request["x"])
     assert ask(client, "scalar", x=np.array([7], np.float32))["y"].tolist() == [7]
+
+
+def test_weights_in_other_files_are_read(client: Client) -> None:
+    """They lie in the version's folder, as a build and others put them there."""
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(ask(client, "apart", x=x)["y"], x * 6)
 
 
 def test_reshape_of_the_configuration(client: Client) -> None:
