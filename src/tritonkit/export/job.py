@@ -18,12 +18,13 @@ from tritonkit.export.batching import DECLARED, demand, hold_to_demand
 from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import Yardstick
+from tritonkit.export.coupling import judge_neighbors
 from tritonkit.export.filled import filled_copy
 from tritonkit.export.independence import prove
 from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.made_up import NO_HINTS, Hints, make_up
 from tritonkit.export.neighbors import groups_of
-from tritonkit.export.number_format import read_number_format
+from tritonkit.export.number_format import is_quantized, read_number_format
 from tritonkit.export.onnx_file import (
     batch_axis_missing,
     check_against_spec,
@@ -126,8 +127,26 @@ class Job:
 
     def _proven(self, signature: Signature, run: Callable[[Batch], Batch]) -> Independence:
         self.say("proving that items are independent")
-        given = groups_of(batches(self.spec, signature, self._hints_for(signature)))
-        return prove(run, given, self.spec.model.quality.tolerance)
+        samples = batches(self.spec, signature, self._hints_for(signature))
+        found = prove(run, groups_of(samples), self.spec.model.quality.tolerance)
+        if found.state == "coupled" and is_quantized(self.number_format):
+            return self._judged(run, samples, found.seen)
+        return found
+
+    def prove_rounded(self, run: Callable[[Batch], Batch]) -> Independence:
+        """The same of a variant whose numbers are rounded, made of a network whose items are independent.
+
+        Kernels for another batch size may round it otherwise, so what counts is what an outlier changes.
+        """
+        if demand(self.spec.model.serving) == "declared":
+            return DECLARED
+        return self._judged(run, self.samples)
+
+    def _judged(
+        self, run: Callable[[Batch], Batch], samples: list[Batch], seen: str = ""
+    ) -> Independence:
+        self.say("measuring what an outlier does to the other items")
+        return judge_neighbors(self.spec, run, samples, seen)
 
     def _made_base(self) -> Artifact | None:
         return self.base if "base" in self.__dict__ else self._known_base

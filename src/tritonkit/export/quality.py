@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tritonkit.export.job import Job
     from tritonkit.export.runner import Runs
 
-__all__ = ["Reference", "bootstrap_drop", "measure"]
+__all__ = ["Reference", "bootstrap_drop", "measure", "score_outputs"]
 
 _SINGLES = 2  # items that are run alone too: a network that only works at the exported batch size fails on them
 _RESAMPLES = 2000
@@ -109,6 +109,12 @@ def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
         against=reference.name,
         parts=main.parts,
     )
+
+
+def score_outputs(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch]) -> tuple[str, float]:
+    """Name and value of the metric by which a variant is judged, of batched outputs."""
+    score = _score(spec, spec.model.quality.metric, "quality.metric", found, wanted, True)
+    return score.name, score.value
 
 
 def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:

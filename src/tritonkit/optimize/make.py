@@ -200,6 +200,8 @@ def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | N
         job.settle(found)
     elif found.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
         found = job.prove(runner.run)
+    elif found.state == "proven" and form.narrows:
+        found = job.prove_rounded(runner.run)
     hold_to_demand(what.spec, found, f"variant {what.variant}")
     return found
 
