@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.machine import cores, process_tree, tree_processor_s
+from tritonkit.machine import cores, free_memory, process_tree, tree_processor_s
 
 _PARENT = """
 import subprocess, sys
@@ -69,3 +69,17 @@ def test_cores_are_those_of_the_quota(
     allowed = len(os.sched_getaffinity(0))
     assert cores(tmp_path, own) == min(allowed, wanted or allowed)
     assert cores(tmp_path, tmp_path / "missing") <= allowed
+
+
+def test_free_memory_is_what_machine_and_groups_leave(tmp_path: Path) -> None:
+    """The least of them; `max` is no limit, and 0 says that nothing is known."""
+    meminfo, group = tmp_path / "meminfo", tmp_path / "group"
+    assert free_memory(group, tmp_path / "none", meminfo) == 0
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:    4096 kB\n")
+    group.mkdir()
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("1\n")
+    assert free_memory(group, tmp_path / "none", meminfo) == 4 << 20
+    (group / "memory.max").write_text("3000\n")
+    (group / "memory.current").write_text("1000\n")
+    assert free_memory(group, tmp_path / "none", meminfo) == 2000

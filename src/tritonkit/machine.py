@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = [
     "cores",
     "cores_within",
+    "free_memory",
     "parts_of",
     "process_stat",
     "process_tree",
@@ -79,6 +80,26 @@ def _quota_of(folder: Path) -> float | None:
     if limit in ("max", "-1"):
         return None
     return int(limit) / int(period)
+
+
+def free_memory(
+    cgroup: Path = _CGROUP,
+    groups: Path = _PROC / "self" / "cgroup",
+    meminfo: Path = _PROC / "meminfo",
+) -> int:
+    """Bytes of memory that this process may still take: the machine's, and what its container or a group above it
+    leaves (cgroup v2 `memory.max`); 0 where nothing says."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        [line] = [
+            line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")
+        ]
+        found.append(int(line.split()[1]) << 10)
+    for folder in _cpu_folders(cgroup, groups):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or `max`
+            limit = int((folder / "memory.max").read_text())
+            found.append(max(1, limit - int((folder / "memory.current").read_text())))
+    return min(found, default=0)
 
 
 def process_tree(pid: int, proc: Path = _PROC) -> list[int]:

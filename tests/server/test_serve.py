@@ -33,7 +33,7 @@ from tests.server.models import (
 )
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
-from tritonkit.errors import ServerDied, ServerStartError, UsageError
+from tritonkit.errors import InferenceError, ServerDied, ServerStartError, UsageError
 from tritonkit.publish import replace_models
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
 from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
@@ -268,6 +268,21 @@ def test_a_first_request_that_fails_is_named(write_server_models: Any) -> None:
     assert "not other" in caught.value.found
 
 
+CALLER = """import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    # Asks another model: good, or killer where the first value is not 0.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb.get_input_tensor_by_name(request, "x")
+            name = "killer" if x.as_numpy()[0, 0] else "good"
+            answer = pb.InferenceRequest(model_name=name, requested_output_names=["y"], inputs=[x]).exec()
+            error = answer.error() if answer.has_error() else None
+            outputs = [] if error else [pb.get_output_tensor_by_name(answer, "y")]
+            answers.append(pb.InferenceResponse(outputs, error))
+        return answers
+"""
 DYING_MODELS = {
     "load": "    def initialize(self, args): os.kill(os.getppid(), 9)\n",
     "warm_up": "    def execute(self, requests): os.abort()\n",
@@ -290,10 +305,16 @@ def test_one_bad_model_does_not_keep_the_others_from_being_served(
         killer=ModelText(code=begin + DYING_MODELS["load"]),
         raises=ModelText(code=begin + DYING_MODELS["raises"]),
         cold=ModelText(PYTHON + VECTOR + several, begin + DYING_MODELS["warm_up"]),
-        zeros=ModelText(PYTHON + VECTOR + ZEROS, ONLY_HELLO),
+        zeros=ModelText(PYTHON + VECTOR + ZEROS, ONLY_HELLO), caller=ModelText(code=CALLER),
     )  # fmt: skip
     with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
-        assert set(endpoint.models) == {"good", "over", "cold", "zeros"}
+        assert set(endpoint.models) == {"good", "over", "cold", "zeros", "caller"}
+        with Client(endpoint.grpc) as client:
+            model = client.model("caller")
+            assert model.predict(x=np.float32([[0, 1, 2, 3]]))["y"].tolist() == [[0, 1, 2, 3]]
+            with pytest.raises(InferenceError, match="'killer' is not ready") as caught:
+                model.predict(x=np.float32([[1, 1, 2, 3]]))
+        assert caught.value.todo.startswith("name killer in `calls` of the model")
         assert struct.unpack("<4f", ask(endpoint.grpc, "over")) == (0, 1, 2, 3)
         assert list(map(str.strip, endpoint.failed["raises"].split(":", 1))) == [
             "Internal", "ValueError: no weights here",

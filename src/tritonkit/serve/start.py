@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
-from tritonkit.machine import cores, cores_within
+from tritonkit.machine import cores, cores_within, free_memory
 from tritonkit.publish.configurations import config_for
 from tritonkit.serve import shm
 from tritonkit.serve.command import (
@@ -28,6 +28,7 @@ from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.threads import thread_variables
 from tritonkit.serve.install import ServerInstallation, find_server
+from tritonkit.serve.manifests import warm_up_of
 from tritonkit.serve.process import SupervisedProcess
 from tritonkit.serve.repository import (
     ServedModel,
@@ -246,6 +247,23 @@ def _announce(
         settings.emit(ServeEvent("stand_in", STAND_INS.format(wrong)))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
+    _warn_of_memory(settings, models)
+
+
+def _warn_of_memory(settings: Settings, models: Sequence[ServedModel]) -> None:
+    """Say where warming up takes more memory than is free, as the builds measured it."""
+    needs = {
+        model.name: sum(warm_up_of(model, version)[0] for version in model.versions)
+        for model in models
+    }
+    free = free_memory()
+    if free and sum(needs.values()) > free:
+        most = max(needs, key=lambda name: needs[name])
+        text = (
+            f"warming up takes about {sum(needs.values()) / shm.MIB:.0f} MiB by the builds' figures, and"
+            f" {free / shm.MIB:.0f} MiB are free: a smaller max_batch_size takes less, above all of {most}"
+        )
+        settings.emit(ServeEvent("short_of_memory", text))
 
 
 def launch(run: Run, grpc_port: int) -> SupervisedProcess:

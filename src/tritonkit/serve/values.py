@@ -29,6 +29,7 @@ EventKind = Literal[
     "stub_lost",  # or it does not, and why
     "streams_lost",  # or it answers in streams, which only the server's end ends: it is started again
     "stub_grown",  # its shared memory grew far beyond the plan; the model is loaded again
+    "short_of_memory",  # warming up takes more memory than is free, by the builds' figures
     "unguarded",  # the native guard is missing, and what is open for that
     "server_died",  # tritonserver ended without a call of stop; it is started again
     "server_back",  # and answers again

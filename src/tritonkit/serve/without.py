@@ -33,7 +33,8 @@ def without_cause(run: Run, end: EndedAtLoad) -> Run | None:
         )
         return replace(run, one_by_one=True)
     causes = models if end.certain else models[:1]
-    if end.warming and not end.certain and causes[0] not in run.unwarmed:
+    loaded_now = not end.certain or causes[0] in run.later
+    if end.warming and loaded_now and causes[0] not in run.unwarmed:
         return _unwarmed(run, causes[0])
     selection = run.selection
     for name in causes:

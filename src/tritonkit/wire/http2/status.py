@@ -128,6 +128,11 @@ _PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy
 """What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
 still have theirs."""
 
+_CALLS: Final = re.compile(
+    r"Failed for execute the inference request\. Model '([^']+)' is not ready"
+)
+"""What a Python model hears whose call of another one fails, as that one is not loaded."""
+
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
 )
@@ -311,6 +316,11 @@ def _error(name: str, details: str, where: str) -> ClientError:
     if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
         kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
         unprocessed = "Received message" in details
+    if called := _CALLS.search(details):
+        todo = (
+            f"name {called[1]} in `calls` of the model whose Python calls it (network.calls in its model.yaml), so that"
+            f" it is loaded with it; or serve {called[1]} too"
+        )
     return kind(
         where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=unprocessed
     )
