@@ -47,3 +47,12 @@ def test_a_configuration_says_whether_its_queue_is_bounded(
     """All that keeps Triton from fetching a batch ahead (core, `PriorityQueue`)."""
     config = schema().ModelConfig(name="m", backend="python", dynamic_batching=batching)
     assert facts_of(config).bounded is bounded
+
+
+def test_what_a_python_model_calls_is_read() -> None:
+    """By the parameter in which the spec's `calls` arrive; reading it adds nothing."""
+    config = schema().ModelConfig(name="m", backend="python")
+    assert facts_of(config).calls == ()
+    assert not config.parameters
+    config.parameters["tritonkit.calls"].string_value = "leaf twig"
+    assert facts_of(config).calls == ("leaf", "twig")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from tritonkit.diagnose.snapshot import LanguageFacts, ModelFacts
+from tritonkit.serve.calls import CALLS
 
 __all__ = ["DEFAULTS", "Role", "facts_of", "roles_of"]
 
@@ -36,8 +37,15 @@ def facts_of(config: Any) -> ModelFacts:
         caches=config.response_cache.enable,
         bounded=_is_bounded(config.dynamic_batching),
         steps=tuple(dict.fromkeys(s.model_name for s in config.ensemble_scheduling.step)),
+        calls=_calls(config),
         language=_language(config) if config.backend == "llm" else None,
     )
+
+
+def _calls(config: Any) -> tuple[str, ...]:
+    # Reading a key that is not there would add it.
+    known = CALLS in config.parameters
+    return tuple(config.parameters[CALLS].string_value.split()) if known else ()
 
 
 def _is_bounded(batching: Any) -> bool:

@@ -165,7 +165,7 @@ def _server(seen: Observation, address: str, looks: Sequence[Look]) -> ServerEvi
     models = (
         [_model(facts, address, good, roles) for facts in seen.facts.values()] if seconds else []
     )
-    steps = {step for facts in seen.facts.values() for step in facts.steps}
+    steps = {step for facts in seen.facts.values() for step in (*facts.steps, *facts.calls)}
     return ServerEvidence(
         address,
         seconds,

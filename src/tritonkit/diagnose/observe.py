@@ -192,6 +192,12 @@ class Watcher:
         self._facts[name] = facts = facts_of(client.config(name))
         for step in facts.steps:
             self._learn_model(client, step)
+        for called in facts.calls:
+            with contextlib.suppress(ModelNotFound):
+                self._learn_model(client, called)
+        if facts.calls:
+            text = f"{name} calls {', '.join(facts.calls)} from its Python: its runs last as long as theirs"
+            self._notes[text] = None
 
     # -- each in its thread
 

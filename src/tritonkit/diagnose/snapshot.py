@@ -48,6 +48,7 @@ class ModelFacts:
         caches: whether it uses the response cache.
         bounded: whether its queue has a bound: a size, a timeout or priorities.
         steps: of an ensemble, in order.
+        calls: the models that its Python calls, as the spec says (network.calls).
         language: of a language model.
     """
 
@@ -62,6 +63,7 @@ class ModelFacts:
     caches: bool = False
     bounded: bool = False
     steps: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
     language: LanguageFacts | None = None
 
 
