@@ -120,8 +120,16 @@ output {{ name: "y" data_type: TYPE_FP32 dims: [{dims}] }}
     config = f"""backend: "python"
 max_batch_size: {most}
 {tensors}instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
-{batcher}{more}"""
+{batcher}{more}{_warm_up(dims)}"""
     return ModelText(config, CODE.format(work=work, setup=setup))
+
+
+def _warm_up(dims: str) -> str:
+    """A first request before the server is ready, which Python of one's own gets only if it asks."""
+    sample = dims.replace("-1", "1")
+    value = f"data_type: TYPE_FP32 dims: [{sample}] zero_data: true"
+    return f"""model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "x" value {{ {value} }} }} }}
+"""
 
 
 def slept(seconds: float) -> str:
