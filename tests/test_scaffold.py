@@ -221,3 +221,18 @@ def test_what_the_python_file_imports_from_its_folder_is_copied_too(
     assert spec.model.network.outputs["output_0"].shape == (3,)
     assert set(build_python(spec)) == files
     assert not {"pkg", "pkg.part", "sizes", "more"} & set(sys.modules)
+
+
+@pytest.mark.slow
+def test_an_axis_of_multiples_is_exported_as_such(root: Path, tmp_path: Path) -> None:
+    """torch.export takes an axis that is halved twice only as four times another one."""
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        small = torch.nn.functional.max_pool1d(x, 4)\n"
+        "        return x + small.repeat_interleave(4, 2)\n"
+        "def build(): return Net()\n"
+    )
+    folder = new_from_torch(root, "net", "net:build", ["x=FP32:3,L(8-32/4)"], None, tmp_path)
+    spec, cache = load(folder, root), BuildCache(root / "cache")
+    assert spec.model.network.free_axes["L"].multiple_of == 4
+    assert build(plan(spec, cache), cache).signature.inputs[0].shape == (3, -1)

@@ -34,7 +34,7 @@ from tritonkit.spec.units import format_bytes
 __all__ = ["new_from_checkpoint", "new_from_onnx", "new_from_torch", "parse_input"]
 
 _INPUT = re.compile(r"(?P<name>[^=]+)=(?P<dtype>[A-Z0-9]+):(?P<shape>.*)")
-_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)\((?P<min>\d+)-(?P<max>\d+)\)")
+_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)\((?P<min>\d+)-(?P<max>\d+)(/(?P<of>\d+))?\)")
 _SCHEMA = "docs/model.schema.json"
 """For editors: in a clone, or where `tritonkit schema` wrote it."""
 
@@ -50,8 +50,8 @@ _DTYPE_NAMES = {name: dtype for dtype, name in NUMPY_DTYPES.items()} | {"bfloat1
 
 
 def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
-    """`pixels=FP32:3,224,224` or `ids=INT64:length(2-256)`: name, tensor without the batch axis,
-    and the free axes it names."""
+    """`pixels=FP32:3,224,224`, `ids=INT64:length(2-256)` or `pixels=FP32:3,H(32-640/32),8`: name, tensor without the
+    batch axis, and the free axes it names."""
     match = _INPUT.fullmatch(text)
     if match is None or match["dtype"] not in _DTYPE_NAMES.values():
         raise UsageError(
@@ -65,7 +65,9 @@ def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
         for size in filter(None, match["shape"].split(",")):
             axis = _AXIS.fullmatch(size.strip())
             if axis is not None:
-                axes[axis["name"]] = FreeAxis(min=int(axis["min"]), max=int(axis["max"]))
+                axes[axis["name"]] = FreeAxis(
+                    min=int(axis["min"]), max=int(axis["max"]), multiple_of=int(axis["of"] or 1)
+                )
                 shape.append(axis["name"])
             elif size.strip().isdecimal():
                 shape.append(int(size))
@@ -73,7 +75,7 @@ def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
                 raise UsageError(
                     f"--input {text}",
                     found=f"size {size!r}",
-                    wanted="a number, or NAME(MIN-MAX) for a free axis",
+                    wanted="a number, or NAME(MIN-MAX) or NAME(MIN-MAX/MULTIPLE) for a free axis",
                 )
         return match["name"], Tensor(dtype=match["dtype"], shape=tuple(shape)), axes  # type: ignore[arg-type]
 
@@ -157,7 +159,11 @@ def new_from_torch(
         network["weights"] = weights.name
     network["inputs"] = {n: {"dtype": t.dtype, "shape": list(t.shape)} for n, t in tensors.items()}
     if axes:
-        network["free_axes"] = {n: {"min": a.min, "max": a.max} for n, a in axes.items()}
+        network["free_axes"] = {
+            n: {"min": a.min, "max": a.max}
+            | ({"multiple_of": a.multiple_of} if a.multiple_of > 1 else {})
+            for n, a in axes.items()
+        }
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with _as_usage_error(f"--torch {factory}"):

@@ -268,3 +268,28 @@ def test_bf16_is_given_as_float32_or_as_ml_dtypes_has_it(
 def test_bf16_is_made_up(write_model: WriteModel, cache: BuildCache) -> None:
     """Without samples it builds as well."""
     assert built(write_model, cache, SPEC, m__onnx=BF16).signature.inputs[0].dtype == "BF16"
+
+
+@pytest.mark.parametrize("operator", ["Sqrt", "Log"])
+def test_a_network_of_roots_and_logarithms_gets_positive_numbers(
+    write_model: WriteModel, cache: BuildCache, operator: str
+) -> None:
+    """NaN compares with nothing: numbers between 0 and 1 are made up where others give NaN."""
+    content = onnx_bytes(
+        [node(operator, ["x"], ["y"])], [("x", FLOAT, ["N", 9])], [("y", FLOAT, ["N", 9])]
+    )
+    job = job_of(write_model(SPEC, m__onnx=content), cache)
+    assert all((batch["x"] > 0).all() for batch in job.samples)
+    assert built(write_model, cache, SPEC, m__onnx=content).quality is not None
+
+
+@pytest.mark.parametrize(
+    "array", ["[[b'ja']]", "[['ja']]", "[[b'ja']], object", "[['ja']], object"]
+)
+def test_samples_of_texts_may_be_bytes(
+    write_model: WriteModel, cache: BuildCache, array: str
+) -> None:
+    """ONNX Runtime would take bytes for the text b'ja'."""
+    data = samples(f"{{'t': np.array({array})}}")
+    job = job_of(write_model(SPEC + SAMPLES, m__onnx=TEXT, data__py=data), cache)
+    assert job.reference.outputs[0]["y"].tolist() == [["ja"]]

@@ -302,3 +302,22 @@ def test_a_project_is_a_folder_with_models(tmp_path: Path) -> None:
         find_root(tmp_path / "models" / "net")
     (tmp_path / "models" / "net" / "model.yaml").touch()
     assert find_root(tmp_path / "models" / "net" / "data") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("axis", "said"),
+    [
+        ("{multiple_of: 4, min: 6, max: 8}", "min has 6"),
+        ("{multiple_of: 4, max: 9}", "max has 9"),
+        ("{multiple_of: 4, max: 16, warm: [4, 5]}", "warm has 5"),
+    ],
+)
+def test_sizes_of_an_axis_are_multiples(write_model: WriteModel, axis: str, said: str) -> None:
+    """`multiple_of` holds for every size that is given, and is the smallest size where none is."""
+    text = "name: net\nnetwork: {{onnx: m.onnx, free_axes: {{H: {axis}}}}}\n"
+    with pytest.raises(SpecError, match=said) as caught:
+        write_model(text.format(axis=axis), m__onnx=b"")
+    assert caught.value.wanted == "a multiple of 4"
+    fine = write_model(text.format(axis="{multiple_of: 4, max: 16}"), m__onnx=b"")
+    axis_of = fine.model.network.free_axes["H"]
+    assert (axis_of.min, axis_of.at_least(5), axis_of.at_most(15)) == (4, 8, 12)

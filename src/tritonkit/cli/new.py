@@ -33,7 +33,8 @@ def command(
         typer.Option(
             "--input",
             metavar="NAME=DTYPE:SHAPE",
-            help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)'.",
+            help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)', or"
+            " 'H(32-640/32)' for multiples of 32.",
         ),
     ] = None,
     weights: Annotated[

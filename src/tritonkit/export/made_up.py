@@ -37,6 +37,8 @@ class Hints:
     """By `axis_key`, a small and a large size that the network runs at."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """By input, the rows of the table that its values choose from."""
+    positive: bool = False
+    """Whether the network gives numbers for positive input only: it has a root or a logarithm."""
 
 
 NO_HINTS = Hints()
@@ -130,7 +132,8 @@ def _values(
     if _RATE.match(tensor.name):
         return np.full(shape, 16000, dtype)
     if dtype.startswith("float"):
-        return np.asarray(random.standard_normal(shape), dtype)
+        drawn = random.random(shape) if hints.positive else random.standard_normal(shape)
+        return np.asarray(drawn, dtype)
     if _LENGTH.search(tensor.name) and dtype != "bool":
         return np.full(shape, longest, dtype)
     rows = hints.rows.get(tensor.name)

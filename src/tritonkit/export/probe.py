@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from tritonkit.errors import BuildError
@@ -17,6 +18,7 @@ __all__ = ["advise", "find_hints", "table_rows"]
 
 _SIZES = (32, 64, 224, 3, 1, 8, 16, 128, 256, 512, 640)
 """Sizes that networks take most often, then others."""
+_MAY_GIVE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Log", "Pow", "Sqrt"}
 _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 """Metadata in which exporters write the size that a network was made for; `imgsz` is ultralytics'."""
 _SAME_VALUES = {
@@ -33,9 +35,10 @@ _SAME_VALUES = {
 
 
 def find_hints(
-    spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], object]
+    spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]
 ) -> Hints:
-    """Rows of the tables of a file, and for each axis that the spec does not describe sizes at which it runs.
+    """Rows of the tables of a file, for each axis that the spec does not describe sizes at which it runs, and whether
+    it wants positive numbers.
 
     Args:
         model: the parsed file.
@@ -44,6 +47,24 @@ def find_hints(
     Raises:
         BuildError: it runs at none of the sizes that were tried; the message names the keys that help.
     """
+    hints = _find_sizes(spec, signature, model, run)
+    if not any(node.op_type in _MAY_GIVE_NAN for node in model.graph.node):
+        return hints
+    for candidate in (hints, replace(hints, positive=True)):
+        if not _gives_nan(run(make_up(spec, signature, 1, False, hints=candidate))):
+            return candidate
+    return hints
+
+
+def _gives_nan(outputs: Batch) -> bool:
+    import numpy as np
+
+    return any(a.dtype.kind == "f" and bool(np.isnan(a).any()) for a in outputs.values())
+
+
+def _find_sizes(
+    spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]
+) -> Hints:
     rows = table_rows(model)
     axes = tuple(undescribed_axes(spec, signature))
     if not axes:

@@ -174,7 +174,24 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
         )
     # numpy has no bfloat16 of its own: float32 holds each of its values.
     wide = {tensor.name: "float32" for tensor in signature.inputs if tensor.dtype == "BF16"}
-    return {name: np.array(batch[name], wide.get(name), order="C") for name in names}
+    texts = {tensor.name for tensor in signature.inputs if tensor.dtype == "BYTES"}
+    return {
+        name: _as_texts(batch[name])
+        if name in texts
+        else np.array(batch[name], wide.get(name), order="C")
+        for name in names
+    }
+
+
+def _as_texts(array: Any) -> Any:
+    """Objects of text, which is what ONNX Runtime takes; bytes are read as UTF-8."""
+    import numpy as np
+
+    items = [
+        item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
+        for item in array.flat
+    ]
+    return np.array(items, object).reshape(array.shape)
 
 
 def _scalar(value: Any) -> Any:
