@@ -257,6 +257,40 @@ def test_what_a_server_would_refuse_is_refused_at_build(
     assert wanted in refused.value.wanted
 
 
+def test_a_step_has_fields_of_its_own(tmp_path: Path) -> None:
+    """Those of its `serving`, text and labels among them; the ensemble's are its own."""
+    serving = {
+        "metric_tags": {"part": "decoder"},
+        "output": {"pixels": {"label_filename": "labels.txt"}},
+        "config": 'parameters { key: "more" value { string_value: "yes" } }',
+    }
+    step = {"step": "decode", "parameters": {"size": 4}, "serving": serving}
+    facts = {
+        "model": {
+            "name": "net", "network": {"onnx": "model.onnx"}, "pipeline": [step, "network"],
+            "ensemble": {"metric_tags": {"part": "all"}},
+        },
+        "signature": {"inputs": {"pixels": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}},
+        "files": {"labels.txt": "a\n"},
+    }  # fmt: skip
+    case = make_case("net", facts, tmp_path)
+    decode, network, ensemble = (parse_text(text, "text") for text in case.texts().values())
+    assert dict(decode.metric_tags) == {"part": "decoder"}
+    assert decode.output[0].label_filename == "labels.txt"
+    assert decode.parameters["more"].string_value == "yes"
+    assert "labels.txt" in case.plans()[0].model_files
+    assert not network.metric_tags
+    assert dict(ensemble.metric_tags) == {"part": "all"}
+
+
+def test_a_model_for_a_newer_triton_is_noted(tmp_path: Path) -> None:
+    """Of the model that clients call: what `tritonkit serve` starts is older."""
+    (plan,) = spec_case(tmp_path, {}, triton="25.11").plans()
+    assert any("built for Triton 25.11" in note for note in plan.notes)
+    (plan,) = spec_case(tmp_path, {}).plans()
+    assert not any("built for Triton" in note for note in plan.notes)
+
+
 def test_an_input_that_the_backend_makes_is_not_sent(tmp_path: Path) -> None:
     """Targets of `batch_input` are none of the callers' inputs; on GPUs the backend is NVIDIA's."""
     serving = {

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from tritonkit.errors import RenderError
-from tritonkit.releases import to_release
+from tritonkit.releases import EMBEDDED, release_text, to_release
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.spec import Serving, Spec
 from tritonkit.spec.document import nearest
 from tritonkit.spec.fields import Fields, InputFields, OutputFields
 
-__all__ = ["check_fields", "further", "with_fields"]
+__all__ = ["check_fields", "further", "newer_note", "with_fields"]
 
 _SHARED = ("metric_tags", "model_metrics", "model_repository_agents", "config")
 _OF_MODELS = (
@@ -31,6 +31,16 @@ def further(serving: Fields, section: str, spec: Spec) -> dict[str, Any]:
         "section": section,
         "triton": to_release(spec.model.triton),
     }
+
+
+def newer_note(spec: Spec) -> str:
+    """Where a model is built for a newer Triton than the one that `tritonkit serve` starts."""
+    if to_release(spec.model.triton) <= EMBEDDED:
+        return ""
+    return (
+        f"built for Triton {spec.model.triton} and later: the embedded server and tritonkit's images are"
+        f" {release_text(EMBEDDED)}, and do not load a configuration with fields that came after it"
+    )
 
 
 def with_fields(

@@ -23,7 +23,7 @@ from tritonkit.render.batching import (
 )
 from tritonkit.render.callers import hold_to_callers
 from tritonkit.render.engines import engine_of, weights_at
-from tritonkit.render.fields import check_fields, further, with_fields
+from tritonkit.render.fields import check_fields, further, newer_note, with_fields
 from tritonkit.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
@@ -63,10 +63,11 @@ def plan_models(
     models = tuple(
         _plan_part(part, spec, wiring, examples, largest, target, cores, artifact) for part in parts
     )
-    if not spec.steps:
-        return models
-    ensemble = _ensemble(spec, wiring, models)
-    return (*models, replace(ensemble, notes=tuple(f"{spec.name}: {note}" for note in notes)))
+    if note := newer_note(spec):
+        notes = (*notes, note)
+    own = tuple(f"{spec.name}: {note}" for note in notes)
+    *parts_before, called = (*models, _ensemble(spec, wiring, models)) if spec.steps else models
+    return (*parts_before, replace(called, notes=(*called.notes, *own)))
 
 
 def _plan_part(
