@@ -159,14 +159,21 @@ class Core(AdminCalls):
         items = items_in(signature, arrays)
         if items <= signature.max_batch_size or not signature.max_batch_size:
             return (yield from part(arrays))
-        replies = []
         most = signature.max_batch_size
-        for start in range(0, items, most):  # shape tensors go into each part
-            some = {
+
+        def rows(start: int) -> Mapping[str, Any]:
+            return {  # shape tensors go into each part
                 name: array[start : start + most] if signature.inputs[name].batched else array
                 for name, array in arrays.items()
             }
-            replies.append((yield from part(some)))
+
+        first = like.with_inputs(rows(0))
+        first.deadline = self.deadline(like)
+        first.check(model)
+        yield from self._inference.check_parts(first, items)
+        replies = []
+        for start in range(0, items, most):
+            replies.append((yield from part(rows(start))))
         return joined_reply(replies, time.perf_counter() - started)
 
     def check_open(self) -> None:

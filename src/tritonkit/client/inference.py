@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.batching import Batcher, Item, join_items, layout, split_outputs
+from tritonkit.client.batching.independence import CHECKED_ITEMS, differ
 from tritonkit.client.cache.entry import Entry
 from tritonkit.client.reply import Reply, cached_reply, item_reply, server_reply
 from tritonkit.client.shm import output_sizes
@@ -135,6 +136,49 @@ class Inference:
         except BaseException:  # the caller was stopped, and says nothing of the model
             trial.end(again=True)
             raise
+
+    def check_parts(self, request: InferRequest, count: int) -> Steps[None]:
+        """Let rows go in several requests only where they are independent: a time axis is not to be cut.
+
+        A model that is not declared idempotent is not checked: its rows go in parts, with a warning.
+
+        Args:
+            request: the first of them.
+            count: the number of rows in all.
+
+        Raises:
+            InvalidInput: the answers to rows depend on each other.
+        """
+        joining = request.model.joining
+        declared = self._batching is not None and self._batching.independent_items
+        if joining.known or declared:
+            return
+        if joining.state != "refused":
+            if not request.idempotent or request.classes:
+                joining.not_idempotent()
+                return
+            yield from self._try_rows(request)
+        if joining.coupled:
+            most = request.model.signature.max_batch_size
+            raise InvalidInput(
+                request.where, found=f"{count} rows, which depend on each other: {joining.reason}",
+                wanted=f"at most {most} rows in a request, the model's max_batch_size: more cannot be sent in parts",
+                todo="max_batch_size: 0 for a model whose first axis is not a batch",
+            )  # fmt: skip
+
+    def _try_rows(self, request: InferRequest) -> Steps[None]:
+        """Make the check with rows of a request."""
+        rows: list[InferRequest] = []
+        for at in range(request.items):
+            arrays = {name: array[at : at + 1] for name, array in request.arrays.items()}
+            if all(differ(arrays, row.arrays) for row in rows):
+                rows.append(request.of_batch(arrays, 1, request.deadline))
+            if len(rows) == CHECKED_ITEMS:
+                break
+        if not rows or request.model.joining.trial(_kind(rows[0])).independent:
+            return
+        for row in rows:
+            yield from self._tried(row, request.model.joining.trial(_kind(row)))
 
     def _batched(
         self, request: InferRequest, batching: Adaptive, trial: Trial | None = None

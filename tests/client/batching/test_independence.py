@@ -14,7 +14,7 @@ import pytest
 
 from tritonkit.client import Adaptive, AsyncClient, Client
 from tritonkit.client.batching.closeness import difference
-from tritonkit.errors import InferenceError, Overloaded
+from tritonkit.errors import InferenceError, InvalidInput, Overloaded
 from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
 
 Function = Callable[[Any], Any]
@@ -244,3 +244,30 @@ def test_how_answers_are_compared(alone: Any, together: Any, datatype: str, said
     one, other = ({"y": np.array(values, kind)[None]} for values in (alone, together))
     found = difference(one, other, {"y": datatype})
     assert (None if found is None else str(found)) == said
+
+
+def test_a_long_series_is_not_cut_into_parts() -> None:
+    """More rows than max_batch_size, where axis 0 is time: an error that says so, never a wrong answer."""
+    noting = Noting(COUPLED["time"])
+    with Client(transport=MemoryTransport({"m": noting.model})) as client:
+        model = client.model("m")
+        with pytest.raises(InvalidInput, match="20 rows, which depend on each other"):
+            list(model.predict_many([items(20)]))
+        (whole,) = model.predict_many([items(8)])
+        np.testing.assert_allclose(whole["y"], COUPLED["time"](items(8)), rtol=1e-6)
+    assert sorted(noting.sizes) == [1] * 4 + [4, 8]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_independent_rows_go_in_parts(idempotent: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Checked once where they may run twice; else there is a warning."""
+    noting = Noting(doubled, idempotent=idempotent)
+    with (
+        caplog.at_level("WARNING", "tritonkit"),
+        Client(transport=MemoryTransport({"m": noting.model})) as client,
+    ):
+        for reply in client.model("m").predict_many([items(20)] * 2, concurrency=1):
+            np.testing.assert_array_equal(reply["y"], 2 * items(20))
+    checks = [1] * 4 + [4] if idempotent else []
+    assert sorted(noting.sizes) == sorted([8, 8, 4] * 2 + checks)
+    assert len(caplog.records) == (0 if idempotent else 1)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
-__all__ = ["Joining", "JoiningState", "Sample", "Trial"]
+__all__ = ["CHECKED_ITEMS", "Joining", "JoiningState", "Sample", "Trial", "differ"]
 
 JoiningState: TypeAlias = Literal["proven", "declared", "independent", "unknown", "refused"]
-_ITEMS = 4
+CHECKED_ITEMS = 4
 """Different items of the check, or as many as the model takes."""
 _MOST_KINDS = 256
 _MOST_ATTEMPTS = 3
@@ -75,7 +75,7 @@ class Trial:
             if version != self.version:
                 self._samples, self.version = [], version
             if len(self._samples) < self._wanted and all(
-                _differ(arrays, sample.arrays) for sample in self._samples
+                differ(arrays, sample.arrays) for sample in self._samples
             ):
                 # The caller may write into its arrays, and into the answer.
                 self._samples.append(Sample(_copied(arrays), _copied(outputs)))
@@ -113,6 +113,8 @@ class Joining:
         self.state: JoiningState = "unknown"
         """`proven` and `declared` by its configuration; `independent` or `refused` by a check with real items."""
         self.reason = "no check was made yet: it takes a few different items"
+        self.coupled = False
+        """Whether a check has shown that an item's answer depends on others."""
         self._trials: OrderedDict[Hashable, Trial] = OrderedDict()
         self._lock = threading.Lock()
         tensors = (*signature.inputs.values(), *signature.outputs.values())
@@ -137,7 +139,9 @@ class Joining:
         with self._lock:
             trial = self._trials.get(kind)
             if trial is None:
-                trial = self._trials[kind] = Trial(min(_ITEMS, self._signature.max_batch_size))
+                trial = self._trials[kind] = Trial(
+                    min(CHECKED_ITEMS, self._signature.max_batch_size)
+                )
                 if len(self._trials) > _MOST_KINDS:
                     self._trials.popitem(last=False)
             else:
@@ -158,6 +162,7 @@ class Joining:
         datatypes = {name: spec.datatype for name, spec in self._signature.outputs.items()}
         for place, (sample, outputs) in enumerate(zip(samples, together, strict=True)):
             if found := difference(sample.outputs, outputs, datatypes):
+                self.coupled = True
                 self.refuse(
                     f"an item's answer depends on the other items of its request: {found} (item {place + 1} of"
                     f" {len(samples)}, compared with its answer alone)" + _DECLARE
@@ -187,7 +192,8 @@ class Joining:
         logger.warning("model %s: calls are not joined: %s", self._signature.name, reason)
 
 
-def _differ(one: Arrays, other: Arrays) -> bool:
+def differ(one: Arrays, other: Arrays) -> bool:
+    """Whether two items of one layout have other values."""
     return any(not np.array_equal(array, other[name]) for name, array in one.items())
 
 
