@@ -218,3 +218,28 @@ def test_documentation_has_a_page_per_room(project: Path) -> None:
     """Each room that exists has its page."""
     for room in [room for room in ROOMS if (SOURCE / room).is_dir()]:
         assert (project / "docs" / f"{room}.md").is_file(), room
+
+
+OPENED = {
+    r"\.compile_model\(": {"optimize/openvino_core.py", "openvino/openvino_engine.py"},
+    r"ContinuousBatchingPipeline\(": {"optimize/llm/convert.py", "llm/llm_engine.py"},
+    r"\.SessionOptions\(\)": {"export/onnx_file.py", "onnxruntime/onnxruntime_config.py"},
+    # Of the further ones the first computes with whole numbers, and the second only loads the file.
+    r"\.InferenceSession\(": {
+        "export/onnx_file.py", "onnxruntime/onnxruntime_network.py", "optimize/variants/int8_cpu.py",
+        "optimize/variants/onnx_fp16.py",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", OPENED)
+def test_networks_are_opened_where_the_precision_is_set(call: str, project: Path) -> None:
+    """Once in each environment: an engine that is left to itself may compute in bfloat16."""
+    roots = (SOURCE, project / "python_backends" / "backends")
+    found = {
+        str(file.relative_to(root))
+        for root in roots
+        for file in root.rglob("*.py")
+        if re.search(call, file.read_text())
+    }
+    assert found == OPENED[call]

@@ -123,7 +123,8 @@ void learn_types(const Core* core) {
 void try_functions(const Core* core) {
   ModelPtr model = identity(core, kOnnxTypes[TRITONSERVER_TYPE_FP32]);
   Compiled* compiled = nullptr;
-  check(g_api.ov_core_compile_model(core, model.get(), "CPU", 2, &compiled, "INFERENCE_NUM_THREADS", "1"));
+  check(g_api.ov_core_compile_model(core, model.get(), "CPU", 4, &compiled, "INFERENCE_NUM_THREADS", "1",
+                                    "INFERENCE_PRECISION_HINT", "f32"));
   CompiledPtr kept(compiled);
   RequestPtr request = made<RequestPtr>(g_api.ov_compiled_model_create_infer_request, compiled);
   float given[] = {1.5F, -2.5F};
