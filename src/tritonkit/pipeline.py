@@ -16,14 +16,13 @@ import contextlib
 import fcntl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, TritonkitError
 from tritonkit.export import Artifact, BuildCache
 from tritonkit.export.job import Job
-from tritonkit.export.samples import Batch, first_items
+from tritonkit.export.samples import first_items
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
@@ -146,15 +145,12 @@ def _try_network(
     spec: Spec, artifact: Artifact, models: Sequence[Rendered], jobs: Mapping[str, Job]
 ) -> None:
     """Load the network once as it will be served; the steps of a pipeline are not ours to try."""
-    job = jobs[variant_of(spec, artifact.variant).base]
+    # Without samples for what lies in the cache: it answered a request when it was built.
+    known = jobs[variant_of(spec, artifact.variant).base].known_samples
     for model in models:
         if model.plan.name == spec.network_name:
-            try_serving(model, partial(_request, job, model.plan.max_batch_size))
-
-
-def _request(job: Job, max_batch_size: int) -> Batch:
-    """One request's input: an item, or a whole sample where there is no batch axis."""
-    return first_items(job.samples[:1], 1, max_batch_size > 0)[0]
+            requests = first_items(known[:1], 1, model.plan.max_batch_size > 0)
+            try_serving(model, requests[0] if requests else None)
 
 
 def _read_specs(

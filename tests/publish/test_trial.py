@@ -50,18 +50,42 @@ def test_what_a_build_publishes_loads(
     assert len(tried) == 1
 
 
-def test_it_is_tried_once(write_model: WriteModel, root: Path, tried: list[Any]) -> None:
-    """An unchanged build loads nothing; another configuration is tried, and so is another file."""
+def test_it_is_tried_once(
+    write_model: WriteModel, root: Path, tried: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unchanged build loads nothing; another configuration is loaded, another file answers a request too."""
+    loaded: list[str] = []
+    stand_in = trial._stand_in
+
+    def noting(backend: str) -> tuple[Any, Any]:
+        loaded.append(backend)
+        return stand_in(backend)
+
+    monkeypatch.setattr(trial, "_stand_in", noting)
     write_model(TEXT, m__onnx=onnx_file(RELU, ["batch", 4]))
-    for _ in range(2):
+    counts = []
+    for text in (TEXT, TEXT, f"{TEXT}serving: {{max_batch_size: 3}}\n"):
+        write_model(text)
         build_repository(root, ("net",), out=root / "out")
-    assert len(tried) == 1
-    write_model(f"{TEXT}serving: {{max_batch_size: 3}}\n")
-    build_repository(root, ("net",), out=root / "out")
+        counts.append((len(loaded), len(tried)))
     write_model(TEXT, m__onnx=onnx_file([helper.make_node("Abs", ["x"], ["y"])], ["batch", 4]))
     build_repository(root, ("net",), out=root / "out")
-    assert len(tried) == 3
+    counts.append((len(loaded), len(tried)))
+    assert counts == [(1, 1), (1, 1), (2, 1), (3, 2)]
     assert {array.shape for inputs in tried for array in inputs.values()} == {(1, 4)}
+
+
+def test_a_cached_network_runs_no_python_of_its_folder(write_model: WriteModel, root: Path) -> None:
+    """A dry run says which Python a build would run: a change of the configuration runs none."""
+    data = "import numpy as np\ndef given(): return {'x': np.ones((2, 4), np.float32)}\n"
+    text = f"{TEXT}quality: {{samples: data:given}}\n"
+    write_model(text, m__onnx=onnx_file(RELU, ["batch", 4]), data__py=data)
+    build_repository(root, ("net",), out=root / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritonkit.export.samples.load_hook", None)
+        write_model(f"{text}serving: {{max_batch_size: 3}}\n")
+        build_repository(root, ("net",), out=root / "out")
+    assert "max_batch_size: 3" in (root / "out/net/config.pbtxt").read_text()
 
 
 def test_a_dry_run_tries_nothing(write_model: WriteModel, root: Path, tried: list[Any]) -> None:

@@ -282,6 +282,11 @@ class Job:
         return make_up(self.spec, self.signature, count, largest=True, hints=self.hints)
 
     @property
+    def known_samples(self) -> list[Batch]:
+        """`samples` where something needed them already, else none: to read them runs Python of the model's folder."""
+        return list(self.__dict__.get("samples", ()))
+
+    @property
     def has_samples(self) -> bool:
         """Whether the spec names real input; made-up input shows less, and fails for more reasons."""
         return self.spec.model.quality.samples is not None

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,14 @@ _NATIVE_ONLY = ("batch_input", "batch_output", "model_operations")
 """Fields that the stand-ins do not have."""
 
 
-def try_serving(rendered: Rendered, sample: Callable[[], Batch]) -> None:
-    """Load a model as a server with its configuration will, and run one request.
+def try_serving(rendered: Rendered, request: Batch | None) -> None:
+    """Load a model as a server with its configuration will, and answer one request.
 
     What was tried before with the same configuration is not tried again; nor is what only a server can load.
 
     Args:
         rendered: the model.
-        sample: gives one request's input.
+        request: its input; None loads the model alone.
 
     Raises:
         BuildError: a server would refuse the model, or the request.
@@ -60,7 +60,8 @@ def try_serving(rendered: Rendered, sample: Callable[[], Batch]) -> None:
         opening, requests = _stand_in(plan.backend)
         file = rendered.artifact.folder / _OPENERS[plan.backend][1]
         network = opening.network_of(plan.name, file, config)
-        _answer(config, network, requests.Request, sample())
+        if request is not None:
+            _answer(config, network, requests.Request, request)
     with contextlib.suppress(OSError):  # it is tried again next time
         write_whole(record, seal({"tried": tried}).encode())
 
