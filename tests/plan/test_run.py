@@ -11,6 +11,7 @@ import pytest
 
 from tritonkit.errors import UsageError
 from tritonkit.measure.openloop import Slo
+from tritonkit.measure.rates import HeldRate, keep_rate, kept_rates
 from tritonkit.plan import Demand, Measured, Plan, make_plan, of_shape, parse_price, read_measured
 from tritonkit.plan.page import page
 from tritonkit.simulation import Costs
@@ -115,3 +116,62 @@ def test_a_file_that_is_not_there_is_refused() -> None:
     """One message."""
     with pytest.raises(UsageError, match="cannot be read"):
         read_measured(Path("none.json"))
+
+
+def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
+    """What the costs of runs leave out (steps, the wire, the generator) bounds all ways alike; the rest is a range."""
+    capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
+    seen = replace(MEASURED, most_per_s=0.45 * capacity)
+    found = make_plan(seen, DEMAND)
+    assert found.held_per_s <= seen.most_per_s
+    assert found.simulated_per_s == pytest.approx(plan().held_per_s)
+    assert found.sized.replicas >= DEMAND.traffic.most_per_s / seen.most_per_s
+    assert found.sized.replicas > plan().sized.replicas
+    assert found.range_per_s == (found.held_per_s, found.simulated_per_s)
+    low, high = found.range_replicas
+    assert low < high == found.replicas
+    before = HeldRate("net", str(DEMAND.slo), found.held_per_s / 2, "tune", "2026-11-27 03:10", 2)
+    compared = replace(found, before=(before,))
+    assert compared.range_per_s[0] == before.rate_per_s
+    assert compared.range_replicas[1] == 2 * found.sized.replicas + DEMAND.spare
+    facts = json.loads(json.dumps(compared.to_dict()))
+    assert facts["measured_before"][0]["by"] == "tune"
+    assert facts["replica_per_s_range"] == list(compared.range_per_s)
+    assert "held by tune on 2026-11-27 03:10" in page(compared, "today", command="")
+
+
+def test_more_than_enough_seen_changes_nothing() -> None:
+    """A server that did what its costs say, or a file of before that does not say what it did."""
+    capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
+    found = make_plan(replace(MEASURED, most_per_s=2 * capacity), DEMAND)
+    assert (found.held_per_s, found.simulated_per_s) == (plan().held_per_s, 0.0)
+    assert found.range_replicas == (found.replicas, found.replicas)
+    facts = MEASURED.to_dict()
+    del facts["most_per_s"]
+    assert Measured.from_dict(facts) == MEASURED
+
+
+def test_the_best_way_is_never_worse_than_the_present_one() -> None:
+    """At no target that the page shows."""
+    for found in (plan(), make_plan(replace(MEASURED, now=Point(FASTER, 8)), DEMAND)):
+        for _, now, best in found.costs_by_target:
+            assert best is None or now is None or best <= now
+
+
+def test_rates_are_kept_by_model_target_and_command(tmp_path: Path) -> None:
+    """The last of each; what cannot be read or written is as nothing."""
+    assert kept_rates(tmp_path, "net", "p99=20ms") == ()
+    keep_rate(tmp_path, "net", "p99=20ms", 100.0, "tune")
+    keep_rate(tmp_path, "net", "p99=20ms", 90.0, "load --find-rate")
+    keep_rate(tmp_path, "net", "p99=20ms", 110.0, "tune")
+    keep_rate(tmp_path, "net", "p99=50ms", 500.0, "tune")
+    found = kept_rates(tmp_path, "net", "p99=20ms")
+    assert [(each.by, each.rate_per_s) for each in found] == [
+        ("load --find-rate", 90.0),
+        ("tune", 110.0),
+    ]
+    assert "90.0/s held by load --find-rate on 2" in str(found[0])
+    (tmp_path / ".tritonkit" / "rates.json").write_text("[3]")
+    assert kept_rates(tmp_path, "net", "p99=20ms") == ()
+    (tmp_path / "file").write_text("")
+    keep_rate(tmp_path / "file", "net", "p99=20ms", 100.0, "tune")

@@ -72,6 +72,7 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
         if options.find:
             search = _find(generator, slo, options)
             report = search.report
+            _keep(project, addresses, options, slo, search)
         else:
             said = "the trace" if load.trace is not None else f"{load.rate_per_s:g} requests/s"
             note(f"{said} for {load.duration_s:g} s ...")
@@ -87,6 +88,18 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
         if report:
             _print(report)
     _end(report, search, slo)
+
+
+def _keep(
+    project: Path, addresses: Sequence[str], options: OpenOptions, slo: Slo,
+    search: RateSearch[OpenReport],
+) -> None:  # fmt: skip
+    """Note the rate of a model on this machine, for a plan to be compared with."""
+    from tritonkit.measure.rates import keep_rate
+
+    whole = bool(search.rate_per_s) and not search.ended
+    if whole and len(options.models) == 1 and is_local(addresses):
+        keep_rate(project, options.models[0], str(slo), search.rate_per_s, "load --find-rate")
 
 
 def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:

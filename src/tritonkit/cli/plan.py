@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -111,6 +112,7 @@ def command(
     Example: tritonkit plan sentences --rate 500 --slo p99=150ms --price 0.526/h
     """
     from tritonkit.measure.openloop import Arrivals, parse_slo
+    from tritonkit.measure.rates import kept_rates
     from tritonkit.plan import Demand, make_plan, parse_price
 
     if not 0 < rate <= _MOST_RATE:
@@ -132,6 +134,8 @@ def command(
         found.save(save)
         note(f"measured: {save}")
     plan = make_plan(found, demand, lambda text: note(f"{text} ..."))
+    if measured is None:  # measured on this machine
+        plan = replace(plan, before=kept_rates(project_folder(root), found.model, str(target)))
     if as_json:
         print_json(plan.to_dict())
     else:
@@ -207,6 +211,7 @@ def _print(plan: Plan) -> None:
     print_line(
         f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}"
     )
+    _print_range(plan)
     needed = f"{count_text(plan.sized.replicas)} for {demand.traffic.most_per_s:g}/s: {tails}"
     print_line(
         f"{count_text(plan.replicas)} replicas    {needed}, instances run"
@@ -226,15 +231,19 @@ def _print(plan: Plan) -> None:
         )
     print_line()
     header = ["choice", "", "replicas", "of now"]
-    rows = [
-        [each.knob, each.choice, count_text(each.replicas), f"{each.of_now:.0%}"]
-        for each in plan.savings
-    ]
     if price is not None:
         header.append("a month")
-        for row, each in zip(rows, plan.savings, strict=True):
-            row.append(price.text(plan.per_month(each.replicas) or 0))
-    print_table("what would save", header, rows)
+    for title, savings in (
+        ("what would save", [each for each in plan.savings if each.of_now < 1]),
+        ("what would not", [each for each in plan.savings if each.of_now >= 1]),
+    ):
+        rows = [
+            [each.knob, each.choice, count_text(each.replicas), f"{each.of_now:.0%}"]
+            + ([] if price is None else [price.text(plan.per_month(each.replicas) or 0)])
+            for each in savings
+        ]
+        if rows or title == "what would save":
+            print_table(title, header, rows)
     print_line()
     print_table(
         f"a day, {demand.traffic.name}",
@@ -247,6 +256,27 @@ def _print(plan: Plan) -> None:
             for day in dict.fromkeys([*plan.days[:_RULES], plan.fixed])
         ],
     )  # fmt: skip
+
+
+def _print_range(plan: Plan) -> None:
+    """What else is known of a replica's rate, and the replicas that makes; nothing where all agree."""
+    from tritonkit.plan.price import count_text
+
+    if plan.simulated_per_s:
+        print_line(
+            f"              no more than the server was seen to do here; by the costs of its runs alone"
+            f" {plan.simulated_per_s:,.1f}/s"
+        )
+    for each in plan.before:
+        print_line(
+            f"              {each}, {each.rate_per_s / max(plan.held_per_s, 1e-9):.0%} of that"
+        )
+    low, high = plan.range_per_s
+    fewest, most = plan.range_replicas
+    if high > low:
+        print_line(
+            f"              so {low:,.1f} to {high:,.1f}/s: {count_text(fewest)} to {count_text(most)} replicas"
+        )
 
 
 def _as_function(plan: Plan, found: FunctionPlan, price: Price) -> str:

@@ -126,6 +126,7 @@ def command(
     Example: tritonkit tune sentences --slo p99=50ms --variants spec
     """
     from tritonkit.measure.openloop import INTERRUPTED, parse_slo
+    from tritonkit.measure.rates import keep_rate
     from tritonkit.tune import changed_text, difference
     from tritonkit.tune.run import TunePlan, tune
 
@@ -140,6 +141,10 @@ def command(
     )  # fmt: skip
     with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
+    now = outcome.current
+    is_rate = plan.objective.name == "throughput" and address is None and machine_cores is None
+    if is_rate and now is not None and now.rate_per_s and not outcome.ended:
+        keep_rate(project, spec.name, str(plan.slo), now.rate_per_s, "tune")
     text = ""
     if outcome.best and find_spec("ruamel"):
         text = changed_text(spec, outcome.best.point, outcome.now)

@@ -39,6 +39,7 @@ class Measured:
         batches: batch limits that could be set.
         start_s: what a server with this model took from its start until it answered.
         processor, cores: of the machine.
+        most_per_s: answers a second that the server gave at most when it was measured; 0 where that was not noted.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Measured:
     start_s: float
     processor: str
     cores: int
+    most_per_s: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -55,7 +57,7 @@ class Measured:
             "version": _VERSION, "model": self.model, "now": asdict(self.now),
             "costs": [{"group": asdict(g), "costs": asdict(c)} for g, c in self.costs.items()],
             "batches": list(self.batches), "start_s": self.start_s,
-            "processor": self.processor, "cores": self.cores,
+            "processor": self.processor, "cores": self.cores, "most_per_s": self.most_per_s,
         }  # fmt: skip
 
     @classmethod
@@ -79,7 +81,7 @@ class Measured:
             raise ValueError(f"no costs of {now.group}")
         return cls(
             str(facts["model"]), now, costs, tuple(facts["batches"]), float(facts["start_s"]),
-            str(facts["processor"]), int(facts["cores"]),
+            str(facts["processor"]), int(facts["cores"]), float(facts.get("most_per_s", 0.0)),
         )  # fmt: skip
 
     def save(self, file: Path) -> None:
@@ -129,12 +131,12 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
         groups = sorted({ready.now.group, *ready.space.groups})
         groups.sort(key=lambda group: group != ready.now.group)
         costs: dict[Group, Costs] = {}
-        slower = 1.0
+        slower, most_per_s = 1.0, 0.0
         for number, group in enumerate(groups, 1):
             say(f"what runs cost, {number} of {len(groups)}: {group}")
             try:
                 if group == ready.now.group:
-                    costs[group], slower = _now(ready, say)
+                    costs[group], slower, most_per_s = _now(ready, say)
                     continue
                 most = max((p.max_batch_size for p in ready.space.points(group)), default=1)
                 ready.server.serve(Point(group, most))
@@ -149,12 +151,13 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
                 )
         return Measured(
             plan.model, ready.now, costs, ready.space.batches, start_s,
-            this_machine(cores()).processor, cores(),
+            this_machine(cores()).processor, cores(), most_per_s,
         )  # fmt: skip
 
 
-def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float]:
-    """Costs of the way that is served now, and how much longer its runs take under load than one by one."""
+def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]:
+    """Costs of the way that is served now, how much longer its runs take under load than one by one, and the
+    answers a second at most."""
     generator, instances = ready.generator, ready.now.group.instances
     costs = ready.server.costs(generator, ready.shapes)
     network = ready.spec.network_name
@@ -170,4 +173,4 @@ def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float]:
                 raise
             say(f"once more, for the machine does less than it did a moment ago: {error.found}")
     found = calibrated(costs, ready.now.batcher, runs)
-    return found, found.run_s(1.0) / max(costs.run_s(1.0), 1e-9)
+    return found, found.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s

@@ -10,6 +10,7 @@ import numpy as np
 
 from tritonkit.errors import UsageError
 from tritonkit.measure.openloop import Arrivals, Slo, draw
+from tritonkit.measure.rates import HeldRate
 from tritonkit.plan.functions import FunctionPlan, FunctionPrice, plan_function
 from tritonkit.plan.measured import Measured
 from tritonkit.plan.price import Price
@@ -113,6 +114,29 @@ class Plan:
     costs_by_target: tuple[tuple[float, int | None, int | None], ...]
     best: Point
     function: FunctionPlan | None = None
+    simulated_per_s: float = 0.0
+    """`held_per_s` by the costs alone, whatever the server was seen to do; 0: the same."""
+    before: tuple[HeldRate, ...] = ()
+    """What was measured earlier of the model as it is served, for this target, on such a machine."""
+
+    @property
+    def range_per_s(self) -> tuple[float, float]:
+        """Between which rates one replica holds the target: the lowest and the highest of all that is known."""
+        known = [self.held_per_s, *(each.rate_per_s for each in self.before)]
+        return min(known), max(*known, self.simulated_per_s)
+
+    @property
+    def range_replicas(self) -> tuple[int, int]:
+        """How many replicas that makes, spare ones included."""
+        low, high = self.range_per_s
+        held = self.held_per_s
+        counts = [
+            max(1, int(np.ceil(self.sized.replicas * held / each - 1e-9)))
+            if each
+            else self.sized.replicas
+            for each in (high, low)
+        ]
+        return counts[0] + self.demand.spare, counts[1] + self.demand.spare
 
     @property
     def fixed(self) -> Day:
@@ -139,7 +163,9 @@ class Plan:
             "model": self.measured.model, "served": str(self.point),
             "rate_per_s": demand.traffic.most_per_s, "mean_per_s": demand.traffic.mean_per_s,
             "traffic": demand.traffic.name, "slo": str(demand.slo), "balancing": demand.balancing,
-            "replica_per_s": self.held_per_s, "sized": self.sized.to_dict(),
+            "replica_per_s": self.held_per_s, "replica_per_s_range": list(self.range_per_s),
+            "replicas_range": list(self.range_replicas),
+            "measured_before": [asdict(each) for each in self.before], "sized": self.sized.to_dict(),
             "spare": demand.spare, "replicas": self.replicas, "start_s": self.start_s,
             "price_per_hour": None if price is None else price.per_hour,
             "currency": "" if price is None else price.currency.strip(),
@@ -196,8 +222,13 @@ def make_plan(
         _savings(
             measured, demand, fleet, sized, days, (best, of_best.highest_rate(demand.slo)), of_one
         ),
-        _by_target(demand, of_one, of_best), best, _function(demand, fleet, held),
+        _by_target(demand, of_one, of_best), best, _function(demand, fleet, held), _simulated(fleet, demand.slo),
     )  # fmt: skip
+
+
+def _simulated(fleet: Fleet, slo: Slo) -> float:
+    """The rate that a replica would hold if the costs of its runs were all that bounds it; 0 where they are."""
+    return 0.0 if fleet.trusted == 1.0 else curve(replace(fleet, trusted=1.0)).highest_rate(slo)
 
 
 def size_measured(measured: Measured, rate_per_s: float, slo: Slo, where: str = "--slo") -> Sized:
@@ -232,7 +263,21 @@ def _function(demand: Demand, fleet: Fleet, held: float) -> FunctionPlan | None:
 
 
 def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
-    return Fleet(point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals)
+    return Fleet(
+        point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals,
+        trusted=_trusted(measured),
+    )  # fmt: skip
+
+
+def _trusted(measured: Measured) -> float:
+    """The part of the simulated capacity that the server was seen to reach.
+
+    The costs are those of the network's runs; steps, the wire and the generator's cores bound a server too. What
+    they take from the way that is served now is taken from all others alike.
+    """
+    now = measured.now
+    simulated = measured.costs[now.group].capacity(now.batcher)
+    return min(1.0, measured.most_per_s / simulated) if measured.most_per_s else 1.0
 
 
 def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo, where: str) -> UsageError:
@@ -302,7 +347,12 @@ def _best_way(measured: Measured, demand: Demand, of_now: Curve) -> tuple[Point,
         while holds(tried):
             best, rate = point, tried
             tried *= _BETTER
-    return best, of_now if best == measured.now else curve(_fleet(measured, best, demand))
+    if best != measured.now:
+        of_best = curve(_fleet(measured, best, demand))
+        # Looked at closely, it must still hold more than what is served now.
+        if of_best.highest_rate(demand.slo) > of_now.highest_rate(demand.slo):
+            return best, of_best
+    return measured.now, of_now
 
 
 def _savings(
@@ -358,5 +408,7 @@ def _by_target(
             held = each.highest_rate(demand.slo, times)
             whole = _count(demand.traffic.most_per_s, held)
             counts.append(int(whole) + demand.spare if held else None)
-        rows.append((target_ms * times, counts[0], counts[1]))
+        # Where the best way for the target is worse for another one, the present way is the best there.
+        fewest = min((count for count in counts if count is not None), default=None)
+        rows.append((target_ms * times, counts[0], fewest))
     return tuple(rows)

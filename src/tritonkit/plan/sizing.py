@@ -46,17 +46,19 @@ class Fleet:
         batcher, costs: of each replica.
         balancing: how requests are spread.
         arrivals: how they come; their rate is constant.
+        trusted: the part of the capacity that follows from the costs which a server was seen to reach, 0 to 1.
     """
 
     batcher: Batcher
     costs: Costs
     balancing: Balancing = "least_request"
     arrivals: Arrivals = field(default_factory=Arrivals)
+    trusted: float = 1.0
 
     @cached_property
     def capacity(self) -> float:
         """Requests a second of one replica, at most, with full batches."""
-        return self.costs.capacity(self.batcher)
+        return self.trusted * self.costs.capacity(self.batcher)
 
     def simulate(self, rate_per_s: float, replicas: int, requests: int = _REQUESTS) -> Outcome:
         """So many replicas at a rate, or some of them at their share of it."""

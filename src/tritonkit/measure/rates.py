@@ -1,0 +1,70 @@
+"""The rates that models of a project were last seen to hold on this machine: what a plan is compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tritonkit.machine import cores
+
+__all__ = ["HeldRate", "keep_rate", "kept_rates"]
+
+_FILE = Path(".tritonkit") / "rates.json"
+_MOST = 200
+
+
+@dataclass(frozen=True)
+class HeldRate:
+    """One measurement.
+
+    Args:
+        slo: the target that it held.
+        by: what measured it.
+        at: the day and time.
+        cores: of the machine.
+    """
+
+    model: str
+    slo: str
+    rate_per_s: float
+    by: str
+    at: str
+    cores: int
+
+    def __str__(self) -> str:
+        return f"{self.rate_per_s:,.1f}/s held by {self.by} on {self.at}"
+
+
+def keep_rate(root: Path, model: str, slo: str, rate_per_s: float, by: str) -> None:
+    """Note a rate, in place of the last one of this model, target and command; a folder that cannot be written is
+    left as it is."""
+    at = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    made = HeldRate(model, slo, rate_per_s, by, at, cores())
+    others = [each for each in _read(root) if (each.model, each.slo, each.by) != (model, slo, by)]
+    try:
+        (root / _FILE).parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps([asdict(each) for each in [*others, made][-_MOST:]], indent=1)
+        (root / _FILE).write_text(text + "\n", encoding="utf-8")
+    except OSError:
+        return
+
+
+def kept_rates(root: Path, model: str, slo: str) -> tuple[HeldRate, ...]:
+    """What was noted for a model and a target on a machine with as many cores, the latest last."""
+    return tuple(
+        each
+        for each in _read(root)
+        if (each.model, each.slo, each.cores) == (model, slo, cores()) and each.rate_per_s > 0
+    )
+
+
+def _read(root: Path) -> Sequence[HeldRate]:
+    try:
+        found: Any = json.loads((root / _FILE).read_text(encoding="utf-8"))
+        return [HeldRate(**each) for each in found]
+    except (OSError, ValueError, TypeError):
+        return []
