@@ -129,10 +129,11 @@ def test_outputs_are_chosen_by_name_and_inputs_passed_by_name(
 
 
 @pytest.mark.parametrize(
-    ("factory", "described"), [("images", "x: list[torch.Tensor]"), ("needs_more", "x, size")]
+    ("factory", "described", "call"),
+    [("images", "x: list[torch.Tensor]", "[x[0]]"), ("needs_more", "x, size", "x, ...")],
 )
 def test_a_module_of_other_values_is_told_with_a_wrapper(
-    root: Path, write_model: WriteModel, factory: str, described: str
+    root: Path, write_model: WriteModel, factory: str, described: str, call: str
 ) -> None:
     """A list, or an argument that is not given: the message has the class to write."""
     spec = write_model(spec_text(factory, "x", "y"), network__py=NETWORK)
@@ -141,6 +142,7 @@ def test_a_module_of_other_values_is_told_with_a_wrapper(
     assert "torch: network:wrapped" in caught.value.todo
     assert f"forward({described})" in caught.value.details
     assert f"self.network = {factory}()" in caught.value.details
+    assert f"self.network({call})" in caught.value.details
     assert "def wrapped():" in caught.value.details
 
 

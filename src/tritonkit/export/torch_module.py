@@ -154,10 +154,12 @@ def _running(spec: Spec, module: Any) -> Iterator[None]:
     except BuildError as error:
         inputs = list(network.inputs)
         if wants_other_values(module, inputs):
-            factory = (network.torch or "").partition(":")[2]
+            hook = str(network.torch)
             error.wanted = "a module that takes tensors alone, in the order of network.inputs or by their names"
-            error.todo = "write a wrapper as below, and name it: torch: network:wrapped"
-            error.details = f"{wrapper_text(module, inputs, factory)}\n\n{error.details}"
+            error.todo = (
+                f"write a wrapper as below, and name it: torch: {hook.partition(':')[0]}:wrapped"
+            )
+            error.details = f"{wrapper_text(module, inputs, hook)}\n\n{error.details}"
         raise
 
 

@@ -178,22 +178,40 @@ def _wrapped(
     return Plain().train(module.training)
 
 
-def wrapper_text(module: Any, inputs: Sequence[str], factory: str) -> str:
-    """A wrapper to start from, for a module that takes no plain tensors."""
-    parameters = ", ".join(_described(each) for each in _parameters(module)) or "?"
-    return f"""# forward({parameters}) takes other values than the tensors {", ".join(inputs)}. In network.py:
+def wrapper_text(module: Any, inputs: Sequence[str], hook: str) -> str:
+    """A wrapper to start from, for a module that takes no plain tensors; `hook` is its `module:factory`."""
+    file, _, factory = hook.partition(":")
+    taken = ", ".join(_described(each) for each in _parameters(module))
+    parameters = [each for each in _parameters(module) if not _is_optional(each)]
+    names = [*inputs, *["..."] * (len(parameters) - len(inputs))]
+    given = [_written(name, each) for name, each in zip(names, parameters, strict=False)] or list(
+        inputs
+    )
+    return f"""# forward({taken}) takes other values than the tensors {", ".join(inputs)}. In {file}.py:
 class Wrapped(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.network = {factory}()
 
     def forward(self, {", ".join(inputs)}):
-        # Make what the network takes of the tensors, such as [x[0]] for a list of one image,
-        # and return tensors alone.
-        return self.network({", ".join(inputs)})
+        # Make what the network takes of the tensors, and return tensors. A list of one item, [x[0]], is for
+        # serving: {{max_batch_size: 0}}, with an axis of size 1 in front.
+        return self.network({", ".join(given)})
 
 def wrapped():
     return Wrapped().eval()"""
+
+
+def _written(name: str, parameter: inspect.Parameter) -> str:
+    """An argument as the wrapper has it, by what forward says of it."""
+    kind = str(parameter.annotation).lower()
+    if any(word in kind for word in ("list[", "tuple[", "sequence[")):
+        value = f"[{name}[0]]"
+    elif any(word in kind for word in ("dict[", "mapping[")):
+        value = f'{{"{name}": {name}}}'
+    else:
+        value = name
+    return f"{parameter.name}={value}" if parameter.kind is parameter.KEYWORD_ONLY else value
 
 
 def _described(parameter: inspect.Parameter) -> str:
