@@ -283,6 +283,14 @@ def test_a_step_has_fields_of_its_own(tmp_path: Path) -> None:
     assert dict(ensemble.metric_tags) == {"part": "all"}
 
 
+@pytest.mark.parametrize("file", ["config.pbtxt", "1/labels.txt", "warmup/x"])
+def test_labels_replace_nothing_else(tmp_path: Path, file: str) -> None:
+    """Each published file has one source."""
+    facts = {"output": {"y": {"label_filename": file}}}
+    with pytest.raises(RenderError, match="label_filename"):
+        spec_case(tmp_path, facts).plans()
+
+
 def test_a_model_for_a_newer_triton_is_noted(tmp_path: Path) -> None:
     """Of the model that clients call: what `tritonkit serve` starts is older."""
     (plan,) = spec_case(tmp_path, {}, triton="25.11").plans()

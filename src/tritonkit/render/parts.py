@@ -43,6 +43,9 @@ _INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
 """Where the spec has the second parameter, the first is not rendered."""
 
 
+_PUBLISHED = ("config.pbtxt", "configs", "initial_state", "manifest.json", "warmup")
+"""What lies in a published model's folder besides its versions."""
+
 STEP = "tritonkit.step"
 CALLS = "tritonkit.calls"
 """Parameters of the configuration: which of tritonkit's own steps a model is; whom its Python calls."""
@@ -197,7 +200,20 @@ def _initial_states(spec: Spec, sequences: SequenceBatching | None) -> dict[str,
 
 
 def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
-    """The files of labels, which lie beside the configuration under their own paths."""
+    """The files of labels, which lie beside the configuration under their own paths.
+
+    RenderError for a path at which something else of the model lies.
+    """
+    for name, one in serving.output.items():
+        first = Path(one.label_filename or "labels").parts[0]
+        if first.isdigit() or first in _PUBLISHED:
+            raise RenderError(
+                f"{spec.file} {section}.output.{name}.label_filename",
+                found=str(one.label_filename),
+                wanted="a path of its own: the published model has its versions, "
+                + ", ".join(_PUBLISHED),
+                todo="give the file another name",
+            )
     return {
         one.label_filename: resolve_file(
             one.label_filename, spec, f"{section}.output.{name}.label_filename"
