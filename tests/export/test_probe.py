@@ -77,9 +77,9 @@ def test_an_axis_that_nothing_describes_is_tried_at_sensible_sizes(
 
 
 def only(size: int) -> bytes:
-    """A network whose open axis takes one size."""
+    """A network whose open axis takes one size; no weight that meets it says which."""
     return onnx_bytes(
-        [node("MatMul", ["x", "w"], ["y"])],
+        [node("Neg", ["x"], ["n"]), node("MatMul", ["n", "w"], ["y"])],
         [("x", FLOAT, ["N", "size"])], [("y", FLOAT, ["N", 2])], {"w": np.ones((size, 2), "f")},
     )  # fmt: skip
 
@@ -293,3 +293,33 @@ def test_samples_of_texts_may_be_bytes(
     data = samples(f"{{'t': np.array({array})}}")
     job = job_of(write_model(SPEC + SAMPLES, m__onnx=TEXT, data__py=data), cache)
     assert job.reference.outputs[0]["y"].tolist() == [["ja"]]
+
+
+def test_a_weight_says_the_size_of_the_axis_it_meets(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
+    """Channels of a convolution and columns of a product; the other axes are tried."""
+    wide = onnx_bytes(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [("x", FLOAT, ["N", "T", "width"])], [("y", FLOAT, ["N", "T", 2])], {"w": np.ones((77, 2), "f")},
+    )  # fmt: skip
+    assert sizes(write_model, cache, wide)[:2] == [(1, 32, 77), (1, 64, 77)]
+    channels = onnx_bytes(
+        [node("Conv", ["x", "w"], ["y"], group=2)],
+        [("x", FLOAT, ["N", "C", "L"])], [("y", FLOAT, ["N", 4, "M"])], {"w": np.ones((4, 5, 3), "f")},
+    )  # fmt: skip
+    assert sizes(write_model, cache, channels)[:2] == [(1, 10, 32), (1, 10, 64)]
+
+
+def test_two_axes_may_need_different_sizes(write_model: WriteModel, cache: BuildCache) -> None:
+    """A state of one row next to a long input: no one size fits both."""
+    content = onnx_bytes(
+        [
+            node("Conv", ["x", "w"], ["c"]), node("Squeeze", ["h", "first"], ["one"]),
+            node("Add", ["c", "one"], ["y"]),
+        ],
+        [("x", FLOAT, ["N", 1, "L"]), ("h", FLOAT, ["rows", 1])], [("y", FLOAT, ["N", 1, "M"])],
+        {"w": np.ones((1, 1, 5), "f"), "first": np.int64([0])},
+    )  # fmt: skip
+    job = job_of(write_model(SPEC + UNBATCHED, m__onnx=content), cache)
+    assert [value.shape for value in job.samples[0].values()] == [(1, 1, 32), (1, 1)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature
 from tritonkit.export.describe import example_keys
-from tritonkit.export.made_up import Hints, make_up, undescribed_axes
+from tritonkit.export.made_up import Hints, axis_key, make_up, undescribed_axes
 from tritonkit.export.samples import Batch
 from tritonkit.spec import Spec
 
@@ -18,6 +19,7 @@ __all__ = ["advise", "find_hints", "table_rows"]
 
 _SIZES = (32, 64, 224, 3, 1, 8, 16, 128, 256, 512, 640)
 """Sizes that networks take most often, then others."""
+_FEWER_SIZES = (1, 32, 224)
 _MAY_GIVE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Log", "Pow", "Sqrt"}
 _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 """Metadata in which exporters write the size that a network was made for; `imgsz` is ultralytics'."""
@@ -70,24 +72,57 @@ def _find_sizes(
     if not axes:
         return Hints(rows=rows)
     first: BuildError | None = None
-    for size in dict.fromkeys((*_said_sizes(model), *_SIZES)):
-        hints = Hints(dict.fromkeys(axes, (size, size)), rows)
+    fixed = _weight_sizes(signature, model)
+    for sizes in _trials(model, axes, fixed):
+        small = {axis: (size, size) for axis, size in sizes.items()}
+        large = {axis: (size, size if axis in fixed else 2 * size) for axis, size in sizes.items()}
         try:
-            run(make_up(spec, signature, 1, False, hints=hints))
+            run(make_up(spec, signature, 1, False, hints=Hints(small, rows)))
         except BuildError as error:
             first = first or error
             continue
-        double = Hints(dict.fromkeys(axes, (size, 2 * size)), rows)
         try:
-            run(make_up(spec, signature, 1, True, hints=double))
+            run(make_up(spec, signature, 1, True, hints=Hints(large, rows)))
         except BuildError:
-            return hints
-        return double
+            return Hints(small, rows)
+        return Hints(large, rows)
     assert first is not None  # noqa: S101  there are sizes to try
     first.wanted = (
         "a size at which the network runs; " + ", ".join(map(str, _SIZES)) + " were tried"
     )
     raise first
+
+
+def _trials(
+    model: Any, axes: tuple[str, ...], fixed: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Sizes to try: first one for all axes, then, of two or three axes, different ones."""
+    for size in dict.fromkeys((*_said_sizes(model), *_SIZES)):
+        yield {axis: fixed.get(axis, size) for axis in axes}
+    pool = {2: _SIZES[:5], 3: _FEWER_SIZES}.get(len(axes), ())
+    for sizes in itertools.product(pool, repeat=len(axes)):
+        yield {axis: fixed.get(axis, size) for axis, size in zip(axes, sizes, strict=True)}
+
+
+def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:
+    """By `axis_key`, sizes of inputs that the weights they are multiplied with ask for."""
+    graph = model.graph
+    weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    inputs = {tensor.name: tensor for tensor in signature.inputs}
+    found: dict[str, int] = {}
+    for node in graph.node:
+        shape = weights.get(node.input[1]) if len(node.input) > 1 else None
+        tensor = inputs.get(node.input[0]) if node.input else None
+        if tensor is None or not shape or len(shape) < 2 or not tensor.shape:
+            continue
+        values = {attribute.name: attribute.i for attribute in node.attribute}
+        if node.op_type in ("MatMul", "Gemm"):
+            size = shape[-1] if values.get("transB") else shape[-2]
+            found[axis_key(tensor, len(tensor.shape) - 1)] = size
+        elif node.op_type == "Conv":
+            place = 0 if signature.batched else 1
+            found[axis_key(tensor, place)] = shape[1] * values.get("group", 1)
+    return found
 
 
 def _said_sizes(model: Any) -> Iterator[int]:
