@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tritonkit.errors import BuildError
-from tritonkit.export.artifact import Artifact, Independence, Signature
+from tritonkit.export.artifact import Artifact, Independence
 from tritonkit.spec import Serving, Spec
 
-__all__ = ["DECLARED", "advice", "demand", "fits_demand", "hold_to_demand", "served_signature"]
+__all__ = ["DECLARED", "advice", "demand", "fits_demand", "hold_to_demand"]
 
 DECLARED = Independence("declared", "serving.independent_items is true")
 
@@ -34,7 +34,9 @@ def fits_demand(spec: Spec, artifact: Artifact) -> bool:
     found, asked = artifact.independence, demand(spec.model.serving)
     if found is None or found.holds:
         return True
-    return asked != "demanded" and artifact.signature.batched is (asked == "unshared")
+    if asked == "open":
+        return not artifact.signature.batched or artifact.variant != "onnx-fp32"
+    return asked == "unshared" and artifact.signature.batched
 
 
 def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> None:
@@ -71,14 +73,3 @@ def advice(independence: Independence) -> str:
         "unknown": f"give two different items or more with quality.samples, or set max_batch_size: 0; {declare}",
         "fixed": "export with a dynamic batch axis in front of every input and output, or set max_batch_size: 0",
     }.get(independence.state, "")
-
-
-def served_signature(
-    signature: Signature, spec: Spec, independence: Independence | None
-) -> Signature:
-    """What the served model takes and gives: one item at a time where batches are open and would be wrong."""
-    if not signature.batched or independence is None or independence.holds:
-        return signature
-    if demand(spec.model.serving) != "open":
-        return signature
-    return Signature(signature.inputs, signature.outputs, batched=False, single=True)

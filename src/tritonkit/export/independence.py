@@ -44,6 +44,8 @@ class _Trial:
     run: Callable[[Batch], Batch]
     items: list[Batch]
     tolerance: Tolerance
+    kinds: Sequence[str] = KINDS
+    budget_s: float = _BUDGET_S
     alone: list[Batch] = field(default_factory=list)
     item_s: float = 0.0
     ends: float = 0.0
@@ -57,6 +59,7 @@ def prove(
     groups: Sequence[Sequence[Batch]],
     tolerance: Tolerance,
     *,
+    kinds: Sequence[str] = KINDS,
     largest: int = DEFAULT_LARGEST,
     budget_s: float = _BUDGET_S,
 ) -> Independence:
@@ -67,12 +70,13 @@ def prove(
         groups: items [1, ...], those of one layout in a list.
         tolerance: how far an answer may lie from the same one alone. For outputs much smaller than 1 the absolute
             part shrinks with them.
+        kinds: what other items become, by `neighbors.KINDS`.
         largest: the largest batch to try.
         budget_s: seconds after which no further batch is tried; the smallest are tried in any case.
     """
     tried, reason = 0, ""
     for place, items in enumerate(groups):
-        trial = _Trial(run, list(items), tolerance)
+        trial = _Trial(run, list(items), tolerance, kinds, budget_s)
         try:
             reason = _run_alone(trial) or reason
             if len(trial.items) < 2:
@@ -104,7 +108,7 @@ def _run_alone(trial: _Trial) -> str:
         trial.item_s = min(took, trial.item_s or took)
         usable.append(item)
         trial.alone.append(outputs)
-        if len(usable) * trial.item_s > 2 * _BUDGET_S and len(usable) >= 3:
+        if len(usable) * trial.item_s > trial.budget_s and len(usable) >= 3:
             break
     if not usable and _only_together(trial):
         raise _CoupledError("no item runs alone, and several of them together do")
@@ -173,7 +177,7 @@ def _run_together(trial: _Trial, largest: int) -> None:
         for order in _orders(len(trial.items), size):
             _hold_to_alone(trial, order)
     small = 2 if trial.item_s > 0.1 else 4
-    _replace(trial, small, KINDS if trial.item_s < 0.02 else KINDS[:4])
+    _replace(trial, small, trial.kinds if trial.item_s < 0.02 else trial.kinds[:4])
     sizes = [size for size in (*_SIZES, largest) if size <= largest]
     for size in dict.fromkeys(sizes):
         if not _affordable(trial, size):
@@ -182,7 +186,7 @@ def _run_together(trial: _Trial, largest: int) -> None:
             if time.monotonic() < trial.ends:
                 _hold_to_alone(trial, order)
         if size in (8, largest):
-            _replace(trial, size, KINDS if trial.item_s * size < 0.005 else ("mixed",))
+            _replace(trial, size, trial.kinds if trial.item_s * size < 0.005 else ("mixed",))
     for name, (differing, compared) in trial.rare.items():
         if differing > max(1, _RARE * compared):
             raise _CoupledError(
@@ -273,13 +277,13 @@ def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Bat
     """What each item becomes; nothing where the network does not take such an item alone."""
     others = []
     for row, item in enumerate(items):
-        one = KINDS[row % len(KINDS)] if kind == "mixed" else kind
+        one = trial.kinds[row % len(trial.kinds)] if kind == "mixed" else kind
         other = neighbor(item, one)
         if kind != "mixed" and other is None:
             return
         others.append(other or items[row - 1])
     try:
-        for other in others[: len(KINDS)] if kind == "mixed" else others[:1]:
+        for other in others[: len(trial.kinds)] if kind == "mixed" else others[:1]:
             trial.run(other)
     except BuildError:
         return

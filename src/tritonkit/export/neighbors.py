@@ -7,11 +7,23 @@ from typing import Any
 
 from tritonkit.export.samples import Batch, count_items
 
-__all__ = ["KINDS", "NAN", "ZEROS", "groups_of", "jittered", "join", "neighbor", "patterns"]
+__all__ = [
+    "FINITE_KINDS",
+    "KINDS",
+    "NAN",
+    "ZEROS",
+    "groups_of",
+    "jittered",
+    "join",
+    "neighbor",
+    "patterns",
+]
 
 LARGE, HUGE, ZEROS, NEGATIVE, NAN = "1000 times as large", "huge", "zeros", "negative", "NaN"
 KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE)
 """What another item of the batch becomes, the most revealing first."""
+FINITE_KINDS = (LARGE, ZEROS, NEGATIVE)
+"""Of them, what a network in fewer bits takes, and engines that look nothing up before they read it."""
 
 _MOST_ITEMS = 12
 """Of one layout: enough for batches without two equal items, where there are samples."""

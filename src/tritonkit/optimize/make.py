@@ -15,7 +15,7 @@ from typing import Any
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.export.artifact import Artifact, Independence, Signature, sha256_file
-from tritonkit.export.batching import fits_demand, hold_to_demand, served_signature
+from tritonkit.export.batching import fits_demand, hold_to_demand
 from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors, last_calls
@@ -176,7 +176,8 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
             measured = measure(job, runner, lossless=form.lossless and exact)
         else:
             independence = job.independence
-        signature = served_signature(signature, spec, independence)
+        if job.one_by_one:
+            signature = replace(signature, batched=False, single=True)
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     numbers = "" if form is None or form.narrows or spec.model.network.llm else job.number_format
     return Artifact(
@@ -190,7 +191,8 @@ def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | N
     """Of a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for what is made
     from it.
 
-    BuildError where the spec demands batches, and items are not independent.
+    BuildError where the spec demands batches, and items are not independent. A variant that alone couples them is
+    served without batches otherwise.
     """
     form, found = what.variant.form, job.independence
     if not job.batched or form is None:
@@ -199,7 +201,7 @@ def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | N
         found = job.prove(runner.run)
         job.settle(found)
     elif found.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
-        found = job.prove(runner.run)
+        found = job.prove_again(runner.run)
     elif found.state == "proven" and form.narrows:
         found = job.prove_rounded(runner.run)
     hold_to_demand(what.spec, found, f"variant {what.variant}")

@@ -51,6 +51,9 @@ def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
     preferred size; 0 without a batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
     given = serving.max_batch_size
+    found = artifact.independence
+    if given is None and batched and found is not None and not found.holds:
+        return 1  # a variant that couples items where the network does not
     if given is None:
         padded = "model.xml" in artifact.files
         default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
@@ -115,7 +118,7 @@ def independence_note(spec: Spec, artifact: Artifact) -> str:
     if found is None or found.holds or spec.model.serving.max_batch_size == 0:
         return ""
     if artifact.signature.batched:
-        return f"{reason(found)}: {found.seen}. Requests share no batch"
+        return f"requests share no batch: {reason(found)} ({artifact.variant}): {found.seen}"
     items = ", one item to a request" if artifact.signature.single else ""
     return f"max_batch_size is 0{items}: {reason(found)}: {found.seen}. To batch: {advice(found)}"
 

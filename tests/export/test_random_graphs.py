@@ -1,0 +1,47 @@
+"""The proof's verdict on random networks against an oracle that tries far more batches.
+
+`TRITONKIT_FUZZ_GRAPHS=10000` makes it that many, in place of 30.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.export.random_graphs import coupled, has_coupling, random_network, runner
+from tritonkit.export.independence import prove
+from tritonkit.export.neighbors import groups_of
+from tritonkit.spec.model import Tolerance
+
+COUNT = int(os.environ.get("TRITONKIT_FUZZ_GRAPHS", "30"))
+
+
+def disagreement(seed: int) -> str:
+    """What is wrong with the verdict on a random network; empty where both agree."""
+    content, graph = random_network(seed)
+    run = runner(content)
+    width = int(next(iter(_width(content))))
+    random = np.random.default_rng(seed)
+    samples = [{"x": random.standard_normal((n, width)).astype(np.float32)} for n in (1, 3, 8)]
+    found = prove(run, groups_of(samples), Tolerance())
+    # A coupling that hardly ever shows may be seen by either of the two.
+    wanted = "coupled" if coupled(run, width, seed) else "proven"
+    if found.state == wanted or (found.state == "coupled" and has_coupling(graph)):
+        return ""
+    return f"seed {seed}: {found.state} ({found.seen}), wanted {wanted}: {', '.join(graph.names)}"
+
+
+def _width(content: bytes) -> list[int]:
+    import onnx
+
+    shape = onnx.load_from_string(content).graph.input[0].type.tensor_type.shape
+    return [shape.dim[1].dim_value]
+
+
+@pytest.mark.slow
+def test_verdicts_on_random_networks() -> None:
+    """Neither is a coupling overlooked, nor one made up."""
+    problems = [found for seed in range(COUNT) if (found := disagreement(seed))]
+    assert not problems, "\n".join(problems)
