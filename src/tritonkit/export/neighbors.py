@@ -20,14 +20,15 @@ __all__ = [
 ]
 
 LARGE, HUGE, ZEROS, NEGATIVE, NAN = "1000 times as large", "huge", "zeros", "negative", "NaN"
-KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE)
+TENFOLD = "10 times as large"
+KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE, TENFOLD)
 """What another item of the batch becomes, the most revealing first."""
 FINITE_KINDS = (LARGE, ZEROS, NEGATIVE)
 """Of them, what a network in fewer bits takes, and engines that look nothing up before they read it."""
 
 _MOST_ITEMS = 12
 """Of one layout: enough for batches without two equal items, where there are samples."""
-_FACTORS = {LARGE: 1e3, HUGE: 1e12, NEGATIVE: -1.0}
+_FACTORS = {LARGE: 1e3, HUGE: 1e12, NEGATIVE: -1.0, TENFOLD: 10.0}
 
 
 def groups_of(samples: Sequence[Batch]) -> list[list[Batch]]:
