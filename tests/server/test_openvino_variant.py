@@ -146,4 +146,5 @@ def test_published_configuration(client: grpc.InferenceServerClient) -> None:
         assert config.backend == "openvino"
         parameters = {key: value.string_value for key, value in config.parameters.items()}
         wanted = {"ENABLE_BATCH_PADDING": "YES", "INFERENCE_NUM_THREADS": "2", "NUM_STREAMS": "1"}
+        wanted |= {"tritonkit.independent_items": "proven"}
         assert parameters == wanted | ({"HINT_BF16": "YES"} if model == "bf16" else {})
