@@ -6,7 +6,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Artifact, Independence
 from tritonkit.spec import Serving, Spec
 
-__all__ = ["DECLARED", "advice", "demand", "fits_demand", "hold_to_demand"]
+__all__ = ["DECLARED", "advice", "demand", "fits_demand", "hold_to_demand", "hold_to_padding"]
 
 DECLARED = Independence("declared", "serving.independent_items is true")
 
@@ -50,6 +50,24 @@ def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> 
         found=f"batching is on, and {reason(independence)} ({what}): {independence.seen}",
         wanted="items that get the same answer in a batch as alone",
         todo=advice(independence),
+    )
+
+
+def hold_to_padding(spec: Spec, padded: Independence, what: str) -> None:
+    """BuildError where an item that is filled up to a longer one's size is not known to get its answer alone."""
+    if padded.holds:
+        return
+    axis = next(axis for axis, free in spec.model.network.free_axes.items() if free.pad)
+    changes = padded.state == "coupled"
+    values = "filling up changes answers" if changes else "nothing shows that it changes no answer"
+    unknown = "give quality.samples of several sizes; or " if padded.state == "unknown" else ""
+    raise BuildError(
+        f"{spec.file} network.free_axes.{axis}.pad",
+        found=f"{values} ({what}): {padded.seen}",
+        wanted="outputs, cut back to an item's own size, that are those of the item alone",
+        todo=f"{unknown}let the network leave out what was filled in (by a mask among its inputs, which pad fills with"
+        " 0), or give other values, or leave pad out: then only requests of one size share a batch;"
+        " or say serving.independent_items: true if that is meant so",
     )
 
 

@@ -36,6 +36,8 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "variant": variant,
         "network": network_facts(model.network),
         "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
+        # Filling up is tried at build, so it decides whether there is an artifact, and not what is in it.
+        "pad": [axis.pad for axis in model.network.free_axes.values() if axis.pad],
         "batched": model.serving.max_batch_size != 0,
         "independent_items": model.serving.independent_items,
         "folder": folder_digests(spec.folder, skip={spec.file.name}),

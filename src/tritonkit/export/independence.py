@@ -15,7 +15,8 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Independence
-from tritonkit.export.neighbors import KINDS, NAN, ZEROS, jittered, join, neighbor, patterns
+from tritonkit.export.comparing import apart, differs_by, may_be_rare, rare, tipped
+from tritonkit.export.neighbors import KINDS, ZEROS, join, neighbor, patterns
 from tritonkit.export.samples import Batch
 from tritonkit.spec.model import Tolerance
 
@@ -28,9 +29,6 @@ _CORE_SIZES = (2, 3)
 _SIZES = (4, 8, 5, 16, 17, 33)
 _BUDGET_S = 1.5
 _MOST_BYTES = 128 << 20
-_JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
-_RARE = 0.005
-"""Share of discrete values, of a network without any float input, that rounding may have tipped over."""
 
 
 class _CoupledError(Exception):
@@ -164,9 +162,8 @@ def _changes_alone(trial: _Trial) -> str:
         for _ in range(2):
             again = trial.run(item)
             for name, wanted in before.items():
-                apart = _apart(again[name], wanted, trial.tolerance, 0.01)
-                if apart is not None:
-                    by = _by(again[name], wanted)
+                if apart(again[name], wanted, trial.tolerance, 0.01) is not None:
+                    by = differs_by(again[name], wanted)
                     return f"output {name} of the same item alone differs from run to run{by}"
     return ""
 
@@ -189,7 +186,7 @@ def _run_together(trial: _Trial, largest: int) -> None:
         if size in (8, largest):
             _replace(trial, size, trial.kinds if trial.item_s * size < 0.005 else ("mixed",))
     for name, (differing, compared) in trial.rare.items():
-        if differing > max(1, _RARE * compared):
+        if differing > rare(compared):
             raise _CoupledError(
                 f"{differing} of {compared} values of output {name} differ from those of the same item alone"
             )
@@ -218,20 +215,20 @@ def _hold_to_alone(trial: _Trial, order: Sequence[int]) -> None:
     for row, place in enumerate(order):
         for name, wanted in trial.alone[place].items():
             got = together[name][row : row + 1]
-            apart = _apart(got, wanted, trial.tolerance, 0.01)
-            if apart is None:
+            differing = apart(got, wanted, trial.tolerance, 0.01)
+            if differing is None:
                 _count_rare(trial, name, 0, wanted)
                 continue
             if got.shape == wanted.shape:
-                apart = apart & ~_tipped(trial, place)[name]
-                if not apart.any():
+                differing = differing & ~_tipped(trial, place)[name]
+                if not differing.any():
                     continue
-                if _may_be_rare(trial, wanted):
-                    _count_rare(trial, name, int(apart.sum()), wanted)
+                if may_be_rare(trial.items[0], wanted):
+                    _count_rare(trial, name, int(differing.sum()), wanted)
                     continue
             raise _CoupledError(
                 f"output {name} of item {row + 1} in a batch of {len(order)} differs from that of the"
-                f" same item alone{_by(got, wanted)}"
+                f" same item alone{differs_by(got, wanted)}"
             )
 
 
@@ -266,11 +263,11 @@ def _replace(trial: _Trial, size: int, kinds: Sequence[str]) -> None:
 def _hold_still(trial: _Trial, before: Batch, after: Batch, row: int, kind: str) -> None:
     for name, outputs in after.items():
         got, wanted = outputs[row : row + 1], before[name][row : row + 1]
-        if _apart(got, wanted, trial.tolerance, 0.0) is not None:
+        if apart(got, wanted, trial.tolerance, 0.0) is not None:
             became = "take other values" if kind == "mixed" else f"become {kind}"
             raise _CoupledError(
                 f"output {name} of item {row + 1} in a batch of {len(outputs)} changes"
-                f"{_by(got, wanted)} when other items {became}"
+                f"{differs_by(got, wanted)} when other items {became}"
             )
 
 
@@ -292,72 +289,14 @@ def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Bat
 
 
 def _tipped(trial: _Trial, place: int) -> dict[str, Any]:
-    """By output, which values of an item alone change with noise as small as rounding's: ties, thresholds, orders."""
-    import numpy as np
-
+    """By output, which values of an item alone rounding may change."""
     if place not in trial.tipped:
         item, alone = trial.items[place], trial.alone[place]
-        masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
-        for seed, share in enumerate(_JITTERS if _has_floats(item) else ()):
-            for name, array in trial.run(jittered(item, share, seed)).items():
-                apart = _apart(array, alone[name], trial.tolerance, 0.01)
-                if apart is not None:
-                    masks[name] |= apart
-        trial.tipped[place] = masks
+        trial.tipped[place] = tipped(trial.run, item, alone, trial.tolerance)
     return trial.tipped[place]
-
-
-def _may_be_rare(trial: _Trial, wanted: Any) -> bool:
-    """Discrete values of a network without any float input: noise on the input cannot tell a tie."""
-    import numpy as np
-
-    return not np.issubdtype(wanted.dtype, np.floating) and not _has_floats(trial.items[0])
 
 
 def _count_rare(trial: _Trial, name: str, differing: int, wanted: Any) -> None:
     counts = trial.rare.setdefault(name, [0, 0])
     counts[0] += differing
     counts[1] += wanted.size
-
-
-def _has_floats(item: Batch) -> bool:
-    import numpy as np
-
-    return any(np.issubdtype(array.dtype, np.floating) for array in item.values())
-
-
-def _apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
-    """Where two rows differ by more than the tolerance, or None: NaN is equal to NaN, an infinity to itself.
-
-    The absolute tolerance is one of values around 1. Of outputs below, it is the same share of the largest, but of no
-    less than `floor`.
-    """
-    import numpy as np
-
-    if found.shape != wanted.shape:
-        return np.ones(wanted.shape, bool)
-    if not np.issubdtype(wanted.dtype, np.floating):
-        apart = found != wanted
-        return apart if apart.any() else None
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
-    finite = np.abs(b[np.isfinite(b)])
-    scale = min(1.0, max(float(finite.max(initial=0.0)), floor))
-    with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= tolerance.absolute * scale + tolerance.relative * np.abs(b)
-    apart = ~(near & np.isfinite(b) & np.isfinite(a) | (a == b) | np.isnan(a) & np.isnan(b))
-    return apart if apart.any() else None
-
-
-def _by(found: Any, wanted: Any) -> str:
-    """` by 0.53`, ` to NaN`, or by its shape."""
-    import numpy as np
-
-    if found.shape != wanted.shape:
-        return f" in shape: {list(found.shape[1:])} and {list(wanted.shape[1:])}"
-    if not np.issubdtype(wanted.dtype, np.number):
-        return ""
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
-    if (np.isnan(a) & ~np.isnan(b)).any():
-        return f" to {NAN}"
-    with np.errstate(invalid="ignore"):
-        return f" by {np.nanmax(np.where(a == b, 0.0, np.abs(a - b)), initial=0.0):.3g}"

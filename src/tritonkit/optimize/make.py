@@ -15,13 +15,14 @@ from typing import Any
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.export.artifact import Artifact, Independence, Signature, sha256_file
-from tritonkit.export.batching import fits_demand, hold_to_demand
+from tritonkit.export.batching import fits_demand, hold_to_demand, hold_to_padding
 from tritonkit.export.cache import BuildCache
 from tritonkit.export.fingerprint import fingerprint, tool_versions
 from tritonkit.export.hooks import hook_errors, last_calls
 from tritonkit.export.job import Job
 from tritonkit.export.number_format import hold_to_fp32, is_quantized
 from tritonkit.export.onnx_file import fix_first_axis
+from tritonkit.export.padded import judge_padded, padding_of, prove_padded
 from tritonkit.export.quality import measure
 from tritonkit.export.start import measure_start
 from tritonkit.export.weights import WeightCache
@@ -171,6 +172,7 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
             if job.one_by_one and file.is_file():
                 fix_first_axis(file)
                 runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            independence = _padded(what, job, runner, signature, independence)
             # Another engine rounds in other places: the metric judges that.
             exact = not job.transformed and not is_quantized(job.number_format)
             measured = measure(job, runner, lossless=form.lossless and exact)
@@ -206,6 +208,29 @@ def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | N
         found = job.prove_rounded(runner.run)
     hold_to_demand(what.spec, found, f"variant {what.variant}")
     return found
+
+
+def _padded(
+    what: BuildPlan, job: Job, runner: Runner, signature: Signature, independence: Independence | None
+) -> Independence | None:  # fmt: skip
+    """What was seen of a variant's items, with what filling them up showed.
+
+    BuildError where that changes answers.
+    """
+    form = what.variant.form
+    if job.one_by_one or form is None or independence is None or not independence.holds:
+        return independence
+    spec, padding = what.spec, padding_of(what.spec, signature)
+    if padding is None or independence.state == "declared":
+        return independence
+    job.say(f"proving that filling up {padding.axis} changes no answer")
+    padded = (
+        judge_padded(spec, runner.run, job.samples, padding)
+        if form.narrows or is_quantized(job.number_format)
+        else prove_padded(runner.run, job.samples, padding, spec.model.quality.tolerance)
+    )
+    hold_to_padding(spec, padded, f"variant {what.variant}")
+    return replace(independence, seen=f"{independence.seen}; {padded.seen}")
 
 
 def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, TensorInfo
+from tritonkit.export.padded import with_axes
 from tritonkit.render.engines import (
     BACKENDS,
     engine_files,
@@ -114,7 +115,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
             Port(info, info.name) for info in artifact.signature.inputs if info.name not in added
         ),
         outputs=tuple(
-            Port(_with_axes(info, spec), info.name)
+            Port(with_axes(info, spec), info.name)
             for info in artifact.signature.outputs
             if info.name not in states
         ),
@@ -221,21 +222,6 @@ def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
         for name, one in serving.output.items()
         if one.label_filename
     }
-
-
-def _with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
-    """An output whose free axis has no known name takes the network's only free axis: exporters
-    name input axes, and leave output axes to inference."""
-    free = spec.model.network.free_axes
-    if len(free) != 1:
-        return info
-    return replace(
-        info,
-        axes=tuple(
-            next(iter(free)) if size == -1 and axis not in free else axis
-            for size, axis in zip(info.shape, info.axis_names, strict=True)
-        ),
-    )
 
 
 def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> Part:

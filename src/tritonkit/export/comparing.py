@@ -1,0 +1,86 @@
+"""Compare an item's answer in a batch with the same item's answer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tritonkit.export.neighbors import NAN, jittered
+from tritonkit.export.samples import Batch
+from tritonkit.spec.model import Tolerance
+
+__all__ = ["apart", "differs_by", "may_be_rare", "rare", "tipped"]
+
+_JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
+_RARE = 0.005
+"""Share of discrete values, of a network without any float input, that rounding may have tipped over."""
+
+
+def tipped(
+    run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: Tolerance
+) -> dict[str, Any]:
+    """By output, which values of an item alone change with noise as small as rounding's: ties, thresholds, orders."""
+    import numpy as np
+
+    masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
+    for seed, share in enumerate(_JITTERS if _has_floats(item) else ()):
+        for name, array in run(jittered(item, share, seed)).items():
+            differing = apart(array, alone[name], tolerance, 0.01)
+            if differing is not None:
+                masks[name] |= differing
+    return masks
+
+
+def may_be_rare(item: Batch, wanted: Any) -> bool:
+    """Whether values are discrete and the network has no float input: noise on the input cannot tell a tie."""
+    import numpy as np
+
+    return not np.issubdtype(wanted.dtype, np.floating) and not _has_floats(item)
+
+
+def rare(compared: int) -> float:
+    """How many of such values may differ."""
+    return max(1, _RARE * compared)
+
+
+def _has_floats(item: Batch) -> bool:
+    import numpy as np
+
+    return any(np.issubdtype(array.dtype, np.floating) for array in item.values())
+
+
+def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
+    """Where two rows differ by more than the tolerance, or None: NaN is equal to NaN, an infinity to itself.
+
+    The absolute tolerance is one of values around 1. Of outputs below, it is the same share of the largest, but of no
+    less than `floor`.
+    """
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return np.ones(wanted.shape, bool)
+    if not np.issubdtype(wanted.dtype, np.floating):
+        differing = found != wanted
+        return differing if differing.any() else None
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    finite = np.abs(b[np.isfinite(b)])
+    scale = min(1.0, max(float(finite.max(initial=0.0)), floor))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance.absolute * scale + tolerance.relative * np.abs(b)
+    differing = ~(near & np.isfinite(b) & np.isfinite(a) | (a == b) | np.isnan(a) & np.isnan(b))
+    return differing if differing.any() else None
+
+
+def differs_by(found: Any, wanted: Any) -> str:
+    """` by 0.53`, ` to NaN`, or by its shape."""
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return f" in shape: {list(found.shape[1:])} and {list(wanted.shape[1:])}"
+    if not np.issubdtype(wanted.dtype, np.number):
+        return ""
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    if (np.isnan(a) & ~np.isnan(b)).any():
+        return f" to {NAN}"
+    with np.errstate(invalid="ignore"):
+        return f" by {np.nanmax(np.where(a == b, 0.0, np.abs(a - b)), initial=0.0):.3g}"
