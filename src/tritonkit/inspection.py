@@ -109,7 +109,7 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
 
 
 def declared_signature(spec: Spec) -> Signature:
-    """What the network takes and gives, by its ONNX file or else by the spec; nothing runs."""
+    """The network's inputs and outputs, from its ONNX file or else from the spec; nothing runs."""
     signature = _signature(spec)[1]
     assert signature is not None  # noqa: S101  None stands for what was not read yet
     return signature

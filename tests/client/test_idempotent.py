@@ -136,7 +136,7 @@ OWN: dict[tuple[int, str], type[Exception]] = {
     (12, "no such method of resampling"): InferenceError,
     (5, "the model of this car is not found"): InferenceError,
 }
-"""What a model may answer: status and words; the error that callers get."""
+"""Possible answers of a model: status and words, and the error that callers get."""
 
 KINDS = pytest.mark.parametrize("predict", [in_threads, in_tasks], ids=["threads", "tasks"])
 MAYBE = {

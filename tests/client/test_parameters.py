@@ -1,4 +1,4 @@
-"""What a call says next to its tensors: parameters, a request id, the number of classes."""
+"""Values a call sends next to its tensors: parameters, a request id, the number of classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shows(calls: list[int] | None = None) -> FakeModel:
 
 
 def shown(reply: Any) -> Any:
-    """What the model saw."""
+    """The values that the model saw."""
     return json.loads(reply["y"][0, 0])
 
 

@@ -33,7 +33,7 @@ SHORT = ["bool", "int8", "uint8", "int16", "uint16", "float16"]
 
 
 def sent(value: Any, datatype: str, dims: tuple[int, ...] = (-1,)) -> Any:
-    """What arrives at the model, or the refusal."""
+    """The array that arrives at the model, or the refusal."""
     try:
         array = conform(value, TensorSpec("x", datatype, dims), HERE)
     except InvalidInput as error:

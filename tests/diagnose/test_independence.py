@@ -63,7 +63,7 @@ def test_coupled_items(compute: Callable[[Any], Any]) -> None:
 
 
 def test_the_difference_is_the_largest_one() -> None:
-    """Of the item that moved most, next to its answer alone."""
+    """The report names the item that moved most and compares it with its answer alone."""
     items = np.array([[1, 0, 0], [3, 0, 0]], np.float32)
     found = checked(lambda x: x + x.sum() - x.sum(1, keepdims=True), items)
     coupling = found.couplings[0]

@@ -71,7 +71,7 @@ def streams(given: Any) -> Any:
 
 
 def test_a_stream_is_held_to_the_kind_of_its_replies(root: Path) -> None:
-    """Of a model without a spec: its free axis gets a size that the model takes, and each reply is checked."""
+    """Without a spec, a free axis gets a size that the model takes, and each reply is checked."""
 
     def only_64(given: Any) -> Any:
         if given["x"].shape[-1] != 64:

@@ -26,7 +26,7 @@ def batcher(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(batcher: Path, how: str, timeout_s: float, guard: Path | None) -> str:
-    """What one of its waits gave."""
+    """Result of one of its waits."""
     environment = dict(os.environ)
     if guard is not None:
         environment["LD_PRELOAD"] = str(guard)

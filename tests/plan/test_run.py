@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 
 
 def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
-    """What the costs of runs leave out (steps, the wire, the generator) bounds all ways alike; the rest is a range."""
+    """Costs outside the runs (steps, the wire, the generator) bound all ways alike; the rest is a range."""
     capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
     seen = replace(MEASURED, most_per_s=0.45 * capacity)
     found = make_plan(seen, DEMAND)

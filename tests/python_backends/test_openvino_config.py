@@ -240,7 +240,7 @@ def test_sizes_come_from_the_configuration(tmp_path: Path) -> None:
 
 
 def test_precision_travels_in_the_file(tmp_path: Path) -> None:
-    """What a network was saved with is asked of the device, else FP32; the configuration's hint wins."""
+    """The device gets the precision a network was saved with, else FP32; the configuration's hint wins."""
     core = openvino.Core()
     model = core.read_model(affine(tmp_path, [-1, 4]))
     assert precision(model) == "f32"

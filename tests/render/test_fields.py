@@ -292,7 +292,7 @@ def test_labels_replace_nothing_else(tmp_path: Path, file: str) -> None:
 
 
 def test_a_model_for_a_newer_triton_is_noted(tmp_path: Path) -> None:
-    """Of the model that clients call: what `tritonkit serve` starts is older."""
+    """The note is about the model that clients call: the Triton of `tritonkit serve` is older."""
     (plan,) = spec_case(tmp_path, {}, triton="25.11").plans()
     assert any("built for Triton 25.11" in note for note in plan.notes)
     (plan,) = spec_case(tmp_path, {}).plans()

@@ -130,7 +130,7 @@ PYTHON = {"python": "server.py", "inputs": {"x": {"dtype": "FP32", "shape": [4]}
 def test_python_of_ones_own_is_warmed_up_where_it_asks(
     serving: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
-    """What it takes beside what callers send, nobody knows."""
+    """Nobody knows which input it accepts other than what callers send."""
     assert names(python_net({"serving": serving}, "", tmp_path)) == expected
 
 
@@ -312,7 +312,7 @@ def test_the_largest_batch_can_be_warmed_up(
 
 
 def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> None:
-    """Its bytes lie beside the configuration; where there is none that is small enough, a note says so."""
+    """Its bytes lie next to the configuration; where there is none that is small enough, a note says so."""
     item = {"x": GivenInput((4,), b64encode(b"0123456789abcdef").decode())}
     case = net({"max_batch_size": 2}, tmp_path)
     case = replace(case, artifact=replace(case.artifact, start=StartNeeds(1, 0.1, True, item)))

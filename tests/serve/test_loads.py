@@ -1,4 +1,4 @@
-"""What the log of a start says, and which model a server that ended is started again without."""
+"""Reading the log of a start, and choosing the model that a server is started again without."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_of(folder: Path, events: list[ServeEvent], *require: str) -> Run:
 
 
 def test_the_model_that_ended_the_server_is_left_out(tmp_path: Path) -> None:
-    """Of several the first of those that are loaded one by one; with the ensemble of it."""
+    """Of several models loaded one by one, the first is the cause; its ensemble goes with it."""
     events: list[ServeEvent] = []
     run = run_of(tmp_path, events)
     again = without_cause(run, EndedAtLoad(ENDED, ("two", "three")))

@@ -1,4 +1,4 @@
-"""What a run tells the other programs of its owner."""
+"""Details of a run that other programs of its owner can read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def begun(root: Path, address: str, key: str) -> Path:
 def test_a_command_elsewhere_finds_the_key_of_the_users_server(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the server at that address of this machine, while it runs, and for no other address."""
+    """The key belongs to the running server at that address of this machine, and to no other address."""
     run_dir = begun(tmp_path / "project", "127.0.0.1:8001", "secret")
     other = begun(tmp_path / "other", "127.0.0.1:9001", "another")
     (tmp_path / "elsewhere").mkdir()

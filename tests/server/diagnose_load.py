@@ -35,7 +35,7 @@ def callers(
     inputs: Callable[[int, int], Inputs] = lambda caller, number: vector(), pause_s: float = 0.0,
     jitter_s: float = 0.0,
 ) -> Iterator[None]:  # fmt: skip
-    """So many callers, each of which waits for its answer; `inputs` by caller and request.
+    """A given number of callers, each of which waits for its answer; `inputs` by caller and request.
 
     With `jitter_s` each pause is longer by a random part of it: without it callers whose requests were once joined
     are answered together, and send together from then on.

@@ -275,7 +275,7 @@ def test_an_optional_input_may_be_left_out_of_a_pipeline(
 
 
 def test_labels_are_those_of_the_model_s_file(triton: Triton, cases: dict[str, Case]) -> None:
-    """Callers who want classes get value, index and label; the fields beside them are as the spec has them."""
+    """Callers who want classes get value, index and label; the fields next to them are as the spec has them."""
     assert _load(triton, "tensor_fields") is None
     pixels = InferInput("pixels", [1, 1, 8, 8], "FP32")
     values = np.zeros((1, 1, 8, 8), np.float32)

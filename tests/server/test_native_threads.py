@@ -29,13 +29,13 @@ FIRST, MIDDLE, LAST = (
     for shape in ((SMALL, LARGE), (LARGE, LARGE), (LARGE, SMALL))
 )
 FACTORS = ("first", *["middle"] * 48, "last")
-"""Of the product: so many that its own time is that of a request many times over, also on a fast processor."""
+"""Size of the product: its own time is many times that of a request, also on a fast processor."""
 INSTANCES = 2
 ROUNDS = {
     "onnxruntime": 400_000 if SANITIZE else 2_000_000,
     "openvino": 40_000 if SANITIZE else 200_000,
 }
-"""Of a loop that goes on while others run: at first, and doubled until it outlasts them on this machine."""
+"""Initial rounds of the loop that runs during the others; doubled until it outlasts them on this machine."""
 MOST_DOUBLINGS = 8
 ENGINES = tuple(ROUNDS)
 ALONE = CORES + 1
@@ -157,7 +157,7 @@ def test_a_run_is_spread_over_threads_while_no_other_goes_on(triton: Running, en
             return sum(sharing(triton, multiply) > 1 for _ in range(RUNS)) > RUNS // 2
 
         def beside(rounds: int) -> list[int] | None:
-            """The threads of each run beside a loop; None where the loop has ended before the runs."""
+            """The threads of each run next to a loop; None where the loop has ended before the runs."""
             before = times_ns(triton.process.pid)
             with going_on(client, f"{engine}_loop", rounds) as goes_on:
                 loops = eventually(

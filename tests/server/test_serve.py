@@ -288,7 +288,7 @@ DYING_MODELS = {
     "warm_up": "    def execute(self, requests): os.abort()\n",
     "raises": "    def initialize(self, args): raise ValueError('no weights here')\n",
 }
-"""What the Python of models does: end the server, end its own process, raise."""
+"""Python of models that ends the server, ends its own process, or raises."""
 
 
 def test_one_bad_model_does_not_keep_the_others_from_being_served(

@@ -316,7 +316,7 @@ def test_layers_with_equal_weights_get_constants_of_their_own(tmp_path: Path) ->
 def test_a_way_that_fails_leaves_the_others(
     write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What NNCF cannot do in one way is a note, as long as it can in another."""
+    """A way in which NNCF cannot quantize is a note, as long as another way works."""
     ways = openvino_int8._ways
 
     def last_two(*given: Any) -> Any:

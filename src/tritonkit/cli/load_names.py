@@ -27,7 +27,7 @@ def whole_inputs(inputs: list[str], names: list[str]) -> tuple[str, ...]:
 def check_names(
     project: Path, names: Sequence[str], address: str | None, given: Sequence[str]
 ) -> bool:
-    """Whether one of the models has no spec, as in a repository made elsewhere: then the server knows it.
+    """Whether one of the models has no spec, as in a repository made elsewhere; only the server knows such a model.
 
     Raises:
         UsageError: no such model, neither here nor at a server that is named.

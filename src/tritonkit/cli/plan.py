@@ -259,7 +259,7 @@ def _print(plan: Plan) -> None:
 
 
 def _print_range(plan: Plan) -> None:
-    """What else is known of a replica's rate, and the replicas that makes; nothing where all agree."""
+    """Lines about other estimates of a replica's rate, and the replicas they make; empty where all agree."""
     from tritonkit.plan.price import count_text
 
     if plan.simulated_per_s:

@@ -1,4 +1,4 @@
-"""What a caller gives as an array, read as one of numpy's, and the one table of which datatype holds which type.
+"""Callers' arrays read as numpy arrays, and the one table of which datatype holds which type.
 
 Types that numpy has no name for come from ml_dtypes and torch: bfloat16, the small floats, and integers of fewer
 than 8 bits. Each is read as the numpy type that holds all its values, and keeps its own name for the table.
@@ -122,7 +122,7 @@ def _shown(value: np.ma.MaskedArray[Any, Any], where: str) -> NDArray[Any]:
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether it is torch's, without loading torch."""
+    """Whether the value is a torch tensor; torch is not loaded to find out."""
     return str(getattr(value, "dtype", "")).startswith("torch.")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Inference"]
 
 _UNHURRIED = 4
-"""Times of its own request that a caller must have left to make a check."""
+"""Time a caller must have left to make a check, as a multiple of its own request's time."""
 
 
 class Inference:
@@ -93,7 +93,7 @@ class Inference:
         return self._unproven(request, self._batching)
 
     def _unproven(self, request: InferRequest, batching: Adaptive) -> Steps[Reply]:
-        """Joined where a check has shown that its kind may be; else alone, and a part of that check."""
+        """Send a call joined where a check has shown that its kind may be; else alone, as a part of that check."""
         joining = request.model.joining
         if not request.idempotent:
             joining.not_idempotent()
@@ -109,7 +109,7 @@ class Inference:
         started = time.monotonic()
         reply: Reply = yield from self._alone(request)
         left_s, took_s = request.deadline - time.monotonic(), time.monotonic() - started
-        # Who has little time left lets another make the check.
+        # A caller with little time left leaves the check to another caller.
         if left_s > _UNHURRIED * took_s:
             samples = trial.take(request.arrays, reply.outputs, reply.version)
             if samples is not None:
@@ -117,7 +117,7 @@ class Inference:
         return reply
 
     def _check(self, first: InferRequest, trial: Trial, samples: Sequence[Sample]) -> Steps[None]:
-        """Send the samples in one request, and compare; an error is none of the caller's."""
+        """Send the samples in one request and compare the answers; an error does not reach the caller."""
         joining, count = first.model.joining, len(samples)
         items = [Item(sample.arrays, first.deadline) for sample in samples]
         try:
@@ -185,7 +185,7 @@ class Inference:
     ) -> Steps[Reply]:
         entered = time.perf_counter()
         model, arrays = request.model, request.arrays
-        # Batches of a version that was checked are not those of the next one.
+        # A check of one version says nothing about batches of the next one.
         checked = trial.version if trial is not None else None
         batcher = model.batchers.get(
             (*_kind(request), checked), lambda: self._new_batcher(request, batching, trial, checked)

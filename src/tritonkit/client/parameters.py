@@ -1,4 +1,4 @@
-"""What a call says next to its tensors: parameters, a request id, and the number of classes, checked before sending."""
+"""Values a call sends next to its tensors (parameters, a request id, numbers of classes), checked before sending."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BY_ARGUMENT = {
 """Parameters that Triton takes for itself, and the argument of ours that sets each."""
 
 _OF_SERVER = "triton_"
-"""What Triton's own parameters begin with: it refuses others of that name."""
+"""Prefix of Triton's own parameters: it refuses other parameters with this prefix."""
 
 _MOST_BYTES = 65536
 """Bytes of a request id: it comes back in every answer and stands in the server's log."""

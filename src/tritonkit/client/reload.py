@@ -18,7 +18,7 @@ __all__ = ["Reloaded", "reload_models"]
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What reloading did to one model: the versions that were ready before and are now, and its configuration."""
+    """Result of reloading one model: the versions that were ready before and are now, and its configuration."""
 
     model: str
     before: tuple[str, ...]

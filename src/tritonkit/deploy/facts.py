@@ -253,7 +253,7 @@ def _unmeasured(models: Sequence[ServedModel], profile: Profile, repository: Pat
 
 
 def _warm_s(model: ServedModel, cores: int) -> float:
-    """Seconds of a warm-up beyond what is usual, on so many cores."""
+    """Seconds that a warm-up takes beyond the usual time, on a given number of cores."""
     seconds = sum(warm_up_of(model, version)[1] for version in model.versions)
     return _TIMES_MEASURED * max(0.0, seconds / cores - _LONG_WARM_S)
 

@@ -12,7 +12,7 @@ __all__ = ["stall_note"]
 
 
 def stall_note(facts: Iterable[ModelFacts], version: str, pid: int | None) -> str:
-    """What a person should know of the bounded queues of a server; empty where they do not stand still.
+    """Notes for the user about the bounded queues of a server; empty where they cannot stall.
 
     `pid` is the server's process where it runs on this machine: the guard in it makes good what Triton misses.
     """

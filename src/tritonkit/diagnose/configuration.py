@@ -49,7 +49,7 @@ def _calls(config: Any) -> tuple[str, ...]:
 
 
 def _is_bounded(batching: Any) -> bool:
-    """Where Triton fetches no batch ahead (`PriorityQueue`, core's src/scheduler_utils.cc)."""
+    """Whether Triton fetches no batch ahead for the queue (`PriorityQueue`, core's src/scheduler_utils.cc)."""
     policy = batching.default_queue_policy
     bounds = (policy.max_queue_size, policy.default_timeout_microseconds, batching.priority_levels)
     return any(bounds) or bool(policy.allow_timeout_override)

@@ -1,4 +1,4 @@
-"""Whether a served model answers an item the same whatever it is computed with: what batching takes for granted.
+"""The check that a served model answers an item the same whatever it is batched with, which batching takes for granted.
 
 Items of a caller's choice go alone, together, in another order, with one of them replaced, and from many callers, whose
 requests the server's own batcher may join. Every answer must be the one that the item has alone.
@@ -66,7 +66,7 @@ class Coupling:
 
 @dataclass(frozen=True, slots=True)
 class BatchingCheck:
-    """What a check found.
+    """Result of a check.
 
     Args:
         requests_per_run: that the server joined while many callers called; None for an ensemble, whose steps run.
@@ -84,7 +84,7 @@ class BatchingCheck:
 
     @property
     def change(self) -> str:
-        """What to do; empty where nothing is to be done."""
+        """Advice on what to do; empty where nothing needs doing."""
         return _CHANGE[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:

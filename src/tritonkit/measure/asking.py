@@ -26,7 +26,7 @@ _DEEPEST = 8  # ensembles within ensembles
 
 
 def kind_of(client: Client, name: str) -> Kind:
-    """How a model is called, by its configuration; of an ensemble by those of its steps.
+    """How a model is called, by its configuration; for an ensemble, by the configurations of its steps.
 
     Raises:
         ClientError: the server does not answer, or does not serve it.
@@ -49,7 +49,7 @@ def _kind_of(client: Client, name: str, depth: int) -> Kind:
 
 
 def ask(client: Client, name: str, inputs: Mapping[str, Any], kind: Kind) -> list[Outputs]:
-    """The answers to one request; of a sequence that has only this call.
+    """The answers to one request; for a sequence, one that has only this call.
 
     Raises:
         InferenceError: the model failed, or gave no reply.

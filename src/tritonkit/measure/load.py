@@ -74,7 +74,7 @@ class Outcome:
     report: Report
     missed: tuple[str, ...]
     interrupted: bool = False
-    """Whether it was ended before its time: the figures are of what was sent."""
+    """Whether the load was ended early; the figures then cover the requests that were sent."""
 
 
 def run_load(plan: LoadPlan) -> Outcome:
@@ -181,7 +181,7 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str, bool]:
 
 
 def _interrupt(process: subprocess.Popen[str]) -> str:
-    """End Locust, which then counts up and writes its report; a second interrupt, or silence, ends it at once."""
+    """End Locust, which then counts up and writes its report; a second interrupt, or silence, ends it immediately."""
     process.send_signal(signal.SIGINT)
     try:
         return process.communicate(timeout=_STOP_S)[1]

@@ -54,7 +54,7 @@ def keep_rate(root: Path, model: str, slo: str, rate_per_s: float, by: str) -> N
 
 
 def kept_rates(root: Path, model: str, slo: str) -> tuple[HeldRate, ...]:
-    """What was noted for a model and a target on a machine with as many cores, the latest last."""
+    """Rates noted for a model and a target on a machine with the same number of cores, the latest last."""
     return tuple(
         each
         for each in _read(root)

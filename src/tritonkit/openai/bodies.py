@@ -54,7 +54,7 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = {
 """What cannot be honoured, and the values of it that ask for nothing."""
 
 _EMPTY_PARTS = ("annotations", "audio", "function_call", "refusal", "tool_calls")
-"""Of a message that a client sends back as it got it: an empty list; null is left out before."""
+"""Empty list in a message that a client sends back as it got it; null members are removed earlier."""
 
 
 class _Strict(BaseModel):
@@ -103,7 +103,7 @@ Message = Annotated[_Message, BeforeValidator(_plain_message)]
 
 
 def _inputs(value: Any) -> Any:
-    """What to embed, as a list of texts or of lists of tokens."""
+    """The input to embed, as a list of texts or of lists of tokens."""
     listed = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_TEXTS:
         raise ValueError(f"a text, or 1 to {MOST_TEXTS} of them, or tokens as numbers")

@@ -117,17 +117,17 @@ class Plan:
     simulated_per_s: float = 0.0
     """`held_per_s` by the costs alone, whatever the server was seen to do; 0: the same."""
     before: tuple[HeldRate, ...] = ()
-    """What was measured earlier of the model as it is served, for this target, on such a machine."""
+    """Earlier measurement of the model as it is served, for this target, on such a machine."""
 
     @property
     def range_per_s(self) -> tuple[float, float]:
-        """Between which rates one replica holds the target: the lowest and the highest of all that is known."""
+        """Range of rates at which one replica holds the target: the lowest and the highest known estimate."""
         known = [self.held_per_s, *(each.rate_per_s for each in self.before)]
         return min(known), max(*known, self.simulated_per_s)
 
     @property
     def range_replicas(self) -> tuple[int, int]:
-        """How many replicas that makes, spare ones included."""
+        """Lowest and highest number of replicas for these rates, spare ones included."""
         low, high = self.range_per_s
         held = self.held_per_s
         counts = [

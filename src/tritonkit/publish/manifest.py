@@ -40,7 +40,7 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
 
 
 def _start(plan: ModelPlan, artifact: Artifact) -> dict[str, float] | None:
-    """What warming up one instance takes, as far as one item was measured: bytes, and seconds of a core."""
+    """Cost of warming up one instance, as far as one item was measured: bytes, and seconds of a core."""
     if artifact.start is None:
         return None
     batches = [sample.batch_size for sample in plan.warmup] or [1]

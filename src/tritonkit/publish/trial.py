@@ -150,7 +150,7 @@ def _on_the_wire(array: Any) -> Any:
 
 @contextlib.contextmanager
 def _refusals(rendered: Rendered) -> Iterator[None]:
-    """What the server would say, as an error of the build."""
+    """The server's refusal, as an error of the build."""
     try:
         yield
     except (BuildError, MemoryError):
@@ -165,7 +165,7 @@ def _refusals(rendered: Rendered) -> Iterator[None]:
 
 
 def _fingerprint(rendered: Rendered) -> str:
-    """What a trial depends on, besides the artifact: the configuration, and the code that reads it."""
+    """Hash of what a trial depends on in addition to the artifact: the configuration, and the code that reads it."""
     digest = hashlib.sha256(rendered.config.encode())
     folder = shipped(_BACKENDS)
     for file in sorted([*folder.glob("*.py"), *folder.glob(f"{rendered.plan.backend}/*.py")]):
@@ -174,7 +174,7 @@ def _fingerprint(rendered: Rendered) -> str:
 
 
 def _read(record: Path) -> str:
-    """What was tried before; empty where that cannot be read."""
+    """Record of an earlier trial; empty if it cannot be read."""
     try:
         return str(unseal(record.read_text())["tried"])
     except (OSError, ValueError, KeyError, RecursionError):

@@ -34,7 +34,7 @@ def further(serving: Fields, section: str, spec: Spec) -> dict[str, Any]:
 
 
 def newer_note(spec: Spec) -> str:
-    """Where a model is built for a newer Triton than the one that `tritonkit serve` starts."""
+    """A note if a model is built for a newer Triton than the one that `tritonkit serve` starts."""
     if to_release(spec.model.triton) <= EMBEDDED:
         return ""
     return (

@@ -41,11 +41,11 @@ _PARAMETERS = {
     "llm-bf16": {"inference_precision": "bf16"},
 }
 _INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
-"""Where the spec has the second parameter, the first is not rendered."""
+"""Pairs of parameters: the first is not rendered if the spec has the second."""
 
 
 _PUBLISHED = ("config.pbtxt", "configs", "initial_state", "manifest.json", "warmup")
-"""What lies in a published model's folder besides its versions."""
+"""Names in a published model's folder in addition to its versions."""
 
 STEP = "tritonkit.step"
 CALLS = "tritonkit.calls"
@@ -201,7 +201,7 @@ def _initial_states(spec: Spec, sequences: SequenceBatching | None) -> dict[str,
 
 
 def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
-    """The files of labels, which lie beside the configuration under their own paths.
+    """The files of labels, which lie next to the configuration under their own paths.
 
     RenderError for a path at which something else of the model lies.
     """

@@ -228,7 +228,7 @@ def _idempotence(idempotent: bool) -> dict[str, str]:
 
 
 def _independence(models: Sequence[ModelPlan]) -> dict[str, str]:
-    """Of an ensemble: its items are independent where those of all parts are."""
+    """Independence of an ensemble's items: they are independent where those of all parts are."""
     states = {model.parameters.get(INDEPENDENT) for model in models}
     if None in states:
         return {}
@@ -314,8 +314,8 @@ def _warmup(
 
 
 def _is_unasked(part: Part) -> bool:
-    """Whether a part is Python that tritonkit did not write, and whose spec says nothing of warm-up: what it takes
-    beside what callers send, nobody knows."""
+    """Whether a part is Python that tritonkit did not write, and whose spec says nothing of warm-up: nobody knows
+    which requests it takes other than those that callers send."""
     own = part.backend == "python" and STEP not in part.parameters
     return own and "model_warmup" not in part.serving.model_fields_set
 

@@ -53,13 +53,13 @@ class TensorPlan:
     optional: bool = False
     """Whether a request may leave an input out."""
     fields: InputFields | OutputFields | None = None
-    """What else the spec says of it."""
+    """Other fields from the spec."""
     single: bool = False
     """Whether the network takes one item at a time, with an axis of size 1 in front that requests leave out."""
 
     @property
     def network_dims(self) -> tuple[int, ...] | None:
-        """What the network sees in place of `client_dims` (`reshape`); None where that is the same."""
+        """Dims that the network sees in place of `client_dims` (`reshape`); None where they are the same."""
         seen = (1, *self.dims) if self.single else self.dims
         return None if seen == self.client_dims else seen
 

@@ -1,4 +1,4 @@
-"""How the loads of a start get on: what the log says of them, and loads by request once the server runs."""
+"""Progress of the loads of a start, read from the log, and loads by request once the server runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DONE = re.compile(r"(?:successfully loaded|failed to load) '([^']+)'\"?$", re.M
 
 @dataclass(frozen=True)
 class Loads:
-    """What the log of a start says so far.
+    """State of a start's loads according to its log so far.
 
     Args:
         begun: the models whose loads have begun, in order; `going`: those of them that have not ended.

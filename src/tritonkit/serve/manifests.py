@@ -127,13 +127,13 @@ def _network_bytes(model: ServedModel) -> int:
 
 
 def _activations(model: ServedModel, version: int) -> int:
-    """What runs take: the usual, unless the build measured so much more that both generations together have no room."""
+    """Memory that runs take: the usual, or what the build measured if both generations together have no room for it."""
     measured = round(warm_up_of(model, version)[0])
     return measured if measured > (1 + GENERATIONS) * ACTIVATIONS_BYTES else ACTIVATIONS_BYTES
 
 
 def warm_up_of(model: ServedModel, version: int) -> tuple[float, float]:
-    """What warming up one instance takes by the version's manifest: bytes, and seconds of a core; 0 where it was not
+    """Cost of warming up one instance by the version's manifest: bytes, and seconds of a core; 0 where it was not
     measured."""
     start = (read_manifest(model.folder / str(version)) or {}).get("start")
     if not isinstance(start, dict):

@@ -81,7 +81,7 @@ class ServedModel:
 
     @property
     def relies_on(self) -> tuple[str, ...]:
-        """Of those, the ones it cannot be served without: a call that was found in its Python may never be made."""
+        """Models it cannot be served without; a call that was only found in its Python may never be made."""
         return self.needs if self.parts or CALLS in self.config.parameters else ()
 
 

@@ -52,7 +52,7 @@ class Selection:
         return replace(self.without(name, error), killers=killers)
 
     def lacks(self, failed: Mapping[str, object]) -> list[str]:
-        """Of the failed models, those that the server must not run without; empty where it may go on."""
+        """Failed models that the server must not run without; empty where it may go on."""
         if missing := [name for name in failed if name in self.required]:
             return missing
         return list(failed) if failed and set(self.roots) <= set(failed) else []
@@ -102,7 +102,7 @@ def select(
 
 
 def mark(model: ServedModel) -> bytes:
-    """What tells a model from the same one after it was changed."""
+    """Identity of a model's state: another value means that the model was changed."""
     config: bytes = model.config.SerializeToString(deterministic=True)
     return config + repr(model.versions).encode()
 

@@ -91,7 +91,7 @@ class Run:
     later: frozenset[str] = frozenset()
     """Models that are loaded by requests once the server runs, in the order of `models`."""
     unwarmed: frozenset[str] = frozenset()
-    """Of these, those whose `model_warmup` fails: they are loaded without it."""
+    """Models among `later` whose `model_warmup` fails: they are loaded without it."""
     one_by_one: bool = False
     """Whether models are loaded one after the other, to learn which of them ends the server."""
 

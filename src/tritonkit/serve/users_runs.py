@@ -1,4 +1,4 @@
-"""Where the runs of a user's servers are, whatever project each is of: a file for each run, in the user's cache folder.
+"""Index of the runs of a user's servers in all projects: a file for each run, in the user's cache folder.
 
 A command outside of the project finds the key of a server so. The files name folders and hold no key.
 """
@@ -32,7 +32,7 @@ def note_run(run_dir: Path) -> None:
 
 
 def forget_run(run_dir: Path) -> None:
-    """The run has ended."""
+    """Record that the run has ended."""
     with contextlib.suppress(OSError, RuntimeError):
         (_folder() / run_dir.name).unlink(missing_ok=True)
 

@@ -42,7 +42,7 @@ def without_cause(run: Run, end: EndedAtLoad) -> Run | None:
             f"model {name}",
             found=f"{end.error.found} while it loaded the model or ran its first request",
             wanted="a model that leaves the server running",
-            todo=f"the whole log is {run.log}; it is loaded again once it is published anew",
+            todo=f"the whole log is {run.log}; it is loaded again once it is published again",
             details=end.error.details,
         )
         if name in selection.models:

@@ -72,7 +72,7 @@ class Tensor(Strict):
     shape: tuple[Annotated[int, Field(ge=-1, le=MAX_SIZE, strict=True)] | str, ...]
     """Sizes; a name stands for an axis whose size changes from request to request."""
     optional: bool = False
-    """Of an input of a Python model: whether a request may leave it out."""
+    """Whether a request may leave it out; only for inputs of a Python model."""
 
     @model_validator(mode="after")
     def _no_empty_axis(self) -> Self:

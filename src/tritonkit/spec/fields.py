@@ -27,7 +27,7 @@ OneName = Annotated[tuple[str, ...], Field(min_length=1, max_length=1)]
 
 
 class InputFields(Strict):
-    """What Triton's configuration says of an input besides its name, dtype and shape."""
+    """Fields of an input in Triton's configuration other than its name, dtype and shape."""
 
     format: Literal["none", "nhwc", "nchw"] = "none"
     """Layout of an image's three axes."""
@@ -41,7 +41,7 @@ class InputFields(Strict):
 
 
 class OutputFields(Strict):
-    """What Triton's configuration says of an output besides its name, dtype and shape."""
+    """Fields of an output in Triton's configuration other than its name, dtype and shape."""
 
     label_filename: InnerPath | None = None
     """A file of the model's folder with one label a line: Triton gives them to callers who want classes."""
@@ -113,7 +113,7 @@ class SecondaryDevice(Strict):
 
 
 class Fields(Strict):
-    """What can be said of any model's configuration, an ensemble's among them."""
+    """Fields that any model's configuration can have, including an ensemble's."""
 
     input: dict[str, InputFields] = {}
     """By the name of an input."""
@@ -124,11 +124,11 @@ class Fields(Strict):
     model_metrics: tuple[ModelMetric, ...] = ()
     model_repository_agents: tuple[RepositoryAgent, ...] = ()
     config: str = ""
-    """More of `config.pbtxt`, in protobuf's text format: merged last, for what no other key says."""
+    """More of `config.pbtxt`, in protobuf's text format: merged last, for settings without a key of their own."""
 
 
 class Ensemble(Fields):
-    """The ensemble that a pipeline becomes, where more is to be said of it than follows from its parts."""
+    """Settings of the ensemble that a pipeline becomes, where they do not follow from its parts."""
 
     max_inflight_requests: Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)] = 0
     """Most requests under way at each step; 0 for no limit. From Triton 25.11 on, there for each request; from 26.04

@@ -252,7 +252,7 @@ class ModelFile(Strict):
     pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
     """The steps in order, with `network` in its place; without it the network is served alone."""
     ensemble: Ensemble = Ensemble()
-    """What the ensemble of a pipeline has besides; the parts have their own `serving`."""
+    """Additional settings of a pipeline's ensemble; the parts have their own `serving`."""
     triton: TritonRelease = "24.10"
     """Oldest release of Triton that is to serve it, as NVIDIA numbers its containers, in quotes: what came later is
     refused. The embedded server and tritonkit's images are 24.10."""

@@ -52,7 +52,7 @@ class StepTensor(Strict):
     dtype: DataType | ParameterName
     shape: tuple[int | ParameterName, ...]
     optional: bool = False
-    """Of an input: whether a request may leave it out."""
+    """Whether a request may leave it out; only for inputs."""
 
     def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
         """Dtype and shape under these values of the step's parameters."""

@@ -29,7 +29,7 @@ __all__ = ["AsyncGrpcioTransport", "GrpcioTransport"]
 _XDS = "xds.invalid"  # in place of a host, which xDS finds
 
 _GRACE_S = 1.0
-"""How long after its deadline a call may end: gRPC's library ends it, unless its event loop stands still."""
+"""Seconds after its deadline in which a call must end: gRPC's library ends it, unless its event loop is blocked."""
 
 
 def refuse_gevent(*, threads: bool) -> None:

@@ -52,7 +52,7 @@ class ModelSignature:
     idempotent: bool = False
     """Whether its configuration declares that a request may run twice."""
     independent_items: str = ""
-    """What its configuration says of the items of a batch: `proven` or `declared` to be independent; empty: nothing."""
+    """Independence of a batch's items by the configuration: `proven` or `declared`; empty if it says nothing."""
     configured: bool = True
     """Whether the server gave the model's configuration, an extension of Triton's. Without it no axis is known to be a
     batch's, and nothing of sequences and streams; without names too, any inputs are sent as they are given."""

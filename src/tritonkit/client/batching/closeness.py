@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "difference"]
 
 _TOLERANCE = 1e-3
-"""Of an output's largest magnitude: kernels differ by batch size, in the fifth digit or later in FP32."""
+"""Share of an output's largest magnitude: kernels differ by batch size, in FP32 in the fifth digit or later."""
 _HALF = {"FP16": 2e-2, "BF16": 5e-2}
 
 
 class Difference(NamedTuple):
-    """Where and by how much an answer differs: `found` is the largest difference, `largest` the largest magnitude of
-    the answer alone; both are None where the values are not floating-point numbers or the shapes differ."""
+    """The place and size of an answer's difference: `found` is the largest difference, `largest` the largest magnitude
+    of the answer alone; both are None where the values are not floating-point numbers or the shapes differ."""
 
     output: str
     found: float | None = None

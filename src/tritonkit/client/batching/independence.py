@@ -34,7 +34,7 @@ _MOST_KINDS = 256
 _MOST_ATTEMPTS = 3
 """Checks of one kind that may fail for reasons that say nothing of the model."""
 _MOST_BYTES = 1 << 20
-"""Of an item that is kept for a check: to join larger ones gains nothing."""
+"""Largest item in bytes that is kept for a check: joining larger ones gains nothing."""
 _DECLARE = (
     "; where items are independent, say so: Adaptive(independent_items=True), or"
     " serving: {independent_items: true} in the spec"
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
 
 class Trial:
-    """What is known of one kind of call: those that could share a request.
+    """State of the check for one kind of call: calls that could share a request.
 
     Args:
         wanted: the number of different items of the check.
@@ -86,15 +86,15 @@ class Trial:
             return list(self._samples)
 
     def end(self, *, independent: bool = False, again: bool = False) -> None:
-        """The check is over: with a result, or to be made `again`."""
+        """Record that the check is over: with a result, or to be made `again`."""
         with self._lock:
-            # Callers of before the result may come yet: they are to start no other check.
+            # Callers that began before the result may still arrive: they must not start another check.
             self._checking, self.independent = not again, independent
             if not again:
                 self._samples = []
 
     def forget(self, version: str) -> None:
-        """Another version answers than this one, which was checked."""
+        """Record that another version answers than the one that was checked."""
         with self._lock:
             if version != self.version:
                 return
@@ -135,7 +135,7 @@ class Joining:
         return self.state in ("proven", "declared")
 
     def trial(self, kind: Hashable) -> Trial:
-        """What is known of a kind of call."""
+        """State of the check for a kind of call."""
         with self._lock:
             trial = self._trials.get(kind)
             if trial is None:
@@ -149,7 +149,7 @@ class Joining:
             return trial
 
     def not_idempotent(self) -> None:
-        """A check would run a request twice, which this model's may not."""
+        """Record that no check may be made: it would run a request twice, which this model does not allow."""
         if self.state == "unknown" and not self.reason.startswith("a check"):
             self._note(
                 "unknown",
@@ -181,7 +181,7 @@ class Joining:
         self._note("refused", reason)
 
     def failed(self, trial: Trial, reason: str) -> None:
-        """A check was not answered, for a reason that says nothing of the items; it is not repeated for ever."""
+        """Record a check that failed for a reason unrelated to the items; the number of repetitions is limited."""
         if trial.attempts >= _MOST_ATTEMPTS:
             self.refuse(f"the check with several items in one request failed: {reason}" + _DECLARE)
         else:

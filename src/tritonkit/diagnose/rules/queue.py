@@ -70,8 +70,8 @@ def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Findin
         yield Finding(
             "rate-above-capacity", model.name, _queue_share(model), (*_queue(model), grown + refused),
             "another replica, or a faster variant; until then bound the queue (max_queue_size) so that callers"
-            " hear at once that there is no room (on a Triton before 26.08 only under `tritonkit serve`, whose guard"
-            " keeps a bounded queue from standing still)",
+            " hear immediately that there is no room (on a Triton before 26.08 only under `tritonkit serve`, whose"
+            " guard keeps a bounded queue from standing still)",
             f"one replica carries about {capacity:.0f} requests/s (instances x requests a run / run time), and"
             " each further one as many",
         )  # fmt: skip

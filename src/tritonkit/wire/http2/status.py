@@ -113,10 +113,10 @@ _CANCELLED_THERE: Final = frozenset({"", "CANCELLED", "Cancelled on the server s
 """What gRPC's library says where a server that ends has cancelled a call itself; a model's own words are others."""
 
 _NO_SUCH_MODEL: Final = re.compile(r"(?i)\b(unknown model|model\b.*\b(not found|not exist))")
-"""How Triton and other servers of its protocol say that they have no such model."""
+"""Phrases by which Triton and other servers of its protocol report an unknown model."""
 
 _RESTRICTED: Final = "This protocol is restricted"
-"""How Triton begins to say that a call wants a key."""
+"""Prefix of Triton's message for a call that needs a key."""
 
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
@@ -131,7 +131,7 @@ still have theirs."""
 _CALLS: Final = re.compile(
     r"Failed for execute the inference request\. Model '([^']+)' is not ready"
 )
-"""What a Python model hears whose call of another one fails, as that one is not loaded."""
+"""Message that a Python model gets if it calls a model that is not loaded."""
 
 _NAMED: Final = frozenset(
     {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
@@ -240,7 +240,7 @@ def _answered(status: int, message: str, where: str, key_sent: bool, method: str
 
 
 def _is_a_model_s(name: str, details: str, where: str) -> bool:
-    """Whether a model chose the status and the words, as far as they tell."""
+    """Whether a model chose the status and the words, as far as can be seen from them."""
     known = _NOT_BY_A_MODEL.get(name)
     if known is None or known.fullmatch(details) is not None:
         return False
