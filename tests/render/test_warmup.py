@@ -325,3 +325,41 @@ def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> Non
     (plan,) = case.plans()
     assert plan.warmup == ()
     assert any("refuses zeros" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("serving", "noted"),
+    [
+        ({}, True),
+        ({"max_batch_size": 8}, True),
+        ({"max_batch_size": 8, "dynamic_batching": False}, False),
+        ({"max_batch_size": 1}, False),
+        ({"independent_items": True}, False),
+    ],
+)
+def test_batches_of_python_of_ones_own_are_not_proven(
+    serving: dict[str, Any], noted: bool, tmp_path: Path
+) -> None:
+    """A build does not run it, so a note says what can try it; nothing says so to the client but a declaration."""
+    (plan,) = python_net({"serving": serving}, "", tmp_path).plans()
+    notes = [note for note in plan.notes if note.startswith("net: not proven")]
+    assert len(notes) == noted
+    assert all("tritonkit check-batching net" in note for note in notes)
+    declared = "declared" if "independent_items" in serving else None
+    assert plan.parameters.get("tritonkit.independent_items") == declared
+
+
+def test_batches_of_a_step_of_ones_own_are_not_proven(tmp_path: Path) -> None:
+    """A step is named by its own model and section; tritonkit's own steps are held to it by its tests."""
+    contract = (
+        "description: a step\ninputs: {a: {dtype: FP32, shape: [4]}}\n"
+        "outputs: {x: {dtype: FP32, shape: [4]}}\n"
+    )
+    files = {"steps/mine/step.yaml": contract, "steps/mine/model.py": ""}
+    model = {"name": "net", "network": {"onnx": "model.onnx"}, "pipeline": [{"step": "mine"}, "network"]}  # fmt: skip
+    step, network, _ = net({}, tmp_path, model=model, files=files).plans()
+    [note] = [note for note in step.notes if "not proven" in note]
+    assert note.startswith("net_mine: not proven")
+    assert "tritonkit check-batching net_mine" in note
+    assert "pipeline.0.serving.independent_items" in note
+    assert not any("not proven" in note for note in network.notes)

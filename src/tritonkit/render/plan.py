@@ -138,6 +138,7 @@ def _plan_part(
                 _padding_note(part, max_batch_size, target),
                 _weights_note(part, spec),
                 "" if part.is_step else independence_note(spec, artifact),
+                _unproven_note(part, max_batch_size, dynamic_batching),
             )
             if note
         ),
@@ -195,6 +196,21 @@ def _calls_note(part: Part, spec: Spec) -> str:
         )
     names = ", ".join(sorted(calls.names))
     return f"its Python calls {names}: `calls` names what is to be loaded with it" if names else ""
+
+
+def _unproven_note(
+    part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None
+) -> str:
+    """What is not known of a person's own Python that gets batches: a build does not run it."""
+    shared = dynamic_batching is not None or part.serving.sequence_batching is not None
+    own = part.backend == "python" and STEP not in part.parameters
+    if not own or max_batch_size < 2 or not shared or part.serving.independent_items:
+        return ""
+    return (
+        f"not proven: a build does not run its Python, so nothing shows that an item gets the same answer in a batch"
+        f" as alone. `tritonkit check-batching {part.model}` tries it on a server;"
+        f" {part.section}.independent_items: true declares it, max_batch_size: 1 turns batches off"
+    )
 
 
 def _weights_note(part: Part, spec: Spec) -> str:
