@@ -8,12 +8,14 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.export.graphs import FLOAT, STRING, node, onnx_bytes
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, SpecError, UsageError
 from tritonkit.export import BuildCache
+from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.optimize import build, plan
 from tritonkit.scaffold import new_from_onnx, new_from_torch, parse_input
 from tritonkit.spec import load
@@ -236,3 +238,51 @@ def test_an_axis_of_multiples_is_exported_as_such(root: Path, tmp_path: Path) ->
     spec, cache = load(folder, root), BuildCache(root / "cache")
     assert spec.model.network.free_axes["L"].multiple_of == 4
     assert build(plan(spec, cache), cache).signature.inputs[0].shape == (3, -1)
+
+
+_RECURRENT = """
+import torch
+
+class Tagger(torch.nn.Module):
+    def __init__(self, with_state):
+        super().__init__()
+        self.with_state = with_state
+        self.rnn = (torch.nn.GRU if with_state else torch.nn.LSTM)(3, 5, batch_first=True)
+
+    def forward(self, x):
+        rows, state = self.rnn(x)
+        return (rows, state) if self.with_state else rows
+
+def tagger():
+    return Tagger(False)
+
+def with_state():
+    return Tagger(True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("factory", "max_batch_size", "shapes"),
+    [
+        ("tagger", None, [("time", 5)]),
+        ("with_state", 0, [(1, "time", 5), (1, 1, 5)]),
+    ],
+)
+def test_a_recurrent_network_over_a_free_axis_builds(
+    factory: str, max_batch_size: int | None, shapes: list[tuple[int | str, ...]],
+    root: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The exporter gives such outputs the example's length; an output without a batch axis means one item a request."""
+    (tmp_path / "rnn.py").write_text(_RECURRENT)
+    made = new_from_torch(root, factory, f"rnn:{factory}", ["x=FP32:time(1-20),3"], None, tmp_path)
+    spec = load(made, root)
+    assert spec.model.serving.max_batch_size == max_batch_size
+    assert [tensor.shape for tensor in spec.model.network.outputs.values()] == shapes
+    cache = BuildCache(root / "cache")
+    artifact = build(plan(spec, cache), cache)
+    free = [tuple(-1 if size == "time" else size for size in shape) for shape in shapes]
+    assert [tensor.shape for tensor in artifact.signature.outputs] == free
+    session = open_session(artifact.folder / "model.onnx", "here")
+    rows = run_session(session, {"x": np.ones((1, 7, 3), np.float32)}, "here")["output_0"]
+    assert rows.shape == (1, 7, 5)

@@ -167,7 +167,7 @@ def new_from_torch(
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with _as_usage_error(f"--torch {factory}"):
-                network["outputs"], left_out = _probe(
+                network["outputs"], left_out, unbatched = _probe(
                     Path(scratch), name, hook, code, tensors, axes, weights
                 )
         except TritonkitError as error:
@@ -177,10 +177,20 @@ def new_from_torch(
             if "wrapper" not in error.todo:
                 error.todo = "correct --input, or the Python of the network"
             raise
-    described = [TensorInfo.of(n, t) for n, t in tensors.items()]
     notes = [f"# {text}" for text in left_out]
-    comments = ((), [*notes, *other_comments(described, batched=True)])
-    return _write(root, name, {"network": network}, files, code, comments)
+    settings: dict[str, Any] = {"network": network}
+    if unbatched:
+        tensors = {n: Tensor(dtype=t.dtype, shape=(1, *t.shape)) for n, t in tensors.items()}
+        for tensor_name, tensor in tensors.items():
+            network["inputs"][tensor_name]["shape"] = list(tensor.shape)
+        settings["serving"] = {"max_batch_size": 0}
+        notes += [
+            f"# {unbatched}: a request is one item, with an axis of size 1 in front.",
+            "# To batch, give each output the batch axis in front, or leave such an output out, in a wrapper.",
+        ]
+    described = [TensorInfo.of(n, t) for n, t in tensors.items()]
+    comments = ((), [*notes, *other_comments(described, batched=not unbatched)])
+    return _write(root, name, settings, files, code, comments)
 
 
 def new_from_checkpoint(
@@ -265,9 +275,10 @@ def _shim(module: str, function: str) -> dict[str, bytes]:
 def _probe(
     folder: Path, name: str, hook: str, code: Mapping[str, bytes],
     inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis], weights: Path | None,
-) -> tuple[dict[str, Any], tuple[str, ...]]:  # fmt: skip
-    """Outputs of the network as a spec writes them, by running it at two sizes of each free axis; and what of them
-    is no tensor."""
+) -> tuple[dict[str, Any], tuple[str, ...], str]:  # fmt: skip
+    """Outputs of the network as a spec writes them, by running it at two sizes of each free axis; what of them is no
+    tensor; and, where one has no batch axis in front, a sentence about that: shapes are those of one item then, with
+    that axis."""
     need("torch", "build")
     for file, text in code.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -283,8 +294,14 @@ def _probe(
     module = make_module(spec, str(network.torch), "network.torch").eval()
     if weights is not None:  # refused now rather than by the build
         load_weights(module, weights, f"--weights {weights}")
-    small = run_outputs(spec, module, make_up(spec, signature, 2, largest=False)).tensors
-    batch = make_up(spec, signature, 2, largest=True)
+    count = 2
+    small = run_outputs(spec, module, make_up(spec, signature, count, largest=False)).tensors
+    more = run_outputs(spec, module, make_up(spec, signature, count + 1, largest=False)).tensors
+    unbatched = _without_batch_axis(small, more, count)
+    if unbatched:
+        count = 1
+        small = run_outputs(spec, module, make_up(spec, signature, count, largest=False)).tensors
+    batch = make_up(spec, signature, count, largest=True)
     found = run_outputs(spec, module, batch)
     large = found.tensors
     sizes: dict[int, set[str]] = {}
@@ -298,14 +315,25 @@ def _probe(
             found="the number of outputs or of their axes depends on the sizes of the input",
             wanted="the same outputs for every input",
         )
+    lead = 0 if unbatched else 1
     outputs = {
-        f"{name}_out" if name in inputs else name: _output(small[name], large[name], sizes)
+        f"{name}_out" if name in inputs else name: _output(small[name], large[name], sizes, lead)
         for name in large
     }
-    return outputs, found.left_out
+    return outputs, found.left_out, unbatched
 
 
-def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, Any]:
+def _without_batch_axis(outputs: Mapping[str, Any], more: Mapping[str, Any], count: int) -> str:
+    """A sentence about the first output that has no batch axis in front: `outputs` are those of `count` items, `more`
+    of one more."""
+    for name, tensor in outputs.items():
+        other = more.get(name, tensor)
+        if (tensor.shape[:1], other.shape[:1]) != ((count,), (count + 1,)):
+            return f"{name} has the shape {list(tensor.shape)} for {count} items, without a batch axis in front"
+    return ""
+
+
+def _output(small: Any, large: Any, sizes: Mapping[int, set[str]], lead: int = 1) -> dict[str, Any]:
     """An output as a spec writes it; an axis that grew has the name of the one input axis of its size."""
     dtype = str(large.dtype).removeprefix("torch.")
     if dtype not in _DTYPE_NAMES:
@@ -313,7 +341,7 @@ def _output(small: Any, large: Any, sizes: Mapping[int, set[str]]) -> dict[str, 
             "", found=f"an output of {dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}"
         )
     shape: list[int | str] = []
-    for first, second in zip(small.shape[1:], large.shape[1:], strict=True):
+    for first, second in zip(small.shape[lead:], large.shape[lead:], strict=True):
         names = sizes.get(second, set())
         shape.append(
             int(second) if first == second else next(iter(names)) if len(names) == 1 else -1

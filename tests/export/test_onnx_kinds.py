@@ -62,6 +62,10 @@ CUT = onnx_bytes(RELU, [X], [Y])[:40]
             onnx_bytes([node("Mul", ["x", "x"], ["y"])], [("x", BF16, ["N"])], [("y", BF16, ["N"])], opset=18),
             "Could not find an implementation for Mul", "compute in float32",
         ),
+        (
+            onnx_bytes(RELU, [("x", FLOAT, None)], [Y]),
+            "input x has no shape", "export it with shapes",
+        ),
         (CUT, "not a whole ONNX file", "truncated download"),
         (b"", "not a whole ONNX file", "truncated download"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "a pointer of Git LFS", "git lfs pull"),

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 from onnx import TensorProto, helper
 
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError, GateError, SpecError, TritonkitError
 from tritonkit.export import Artifact, BuildCache
+from tritonkit.export.torch_onnx import hold_to_free_inputs
 from tritonkit.optimize import build, evaluate, plan
 from tritonkit.optimize.results import choose, wanted_variants
 from tritonkit.spec import Spec
@@ -474,6 +476,48 @@ def test_outputs_that_are_no_tensors_are_told_before_the_export(
 ) -> None:
     """The module's own mistake is named, not the exporter's words for it."""
     assert said in refused(write_model(TORCH, network__py=module(body)), cache, BuildError).found
+
+
+def test_an_axis_that_the_exporter_fixed_is_named(write_model: WriteModel) -> None:
+    """torch.export takes the time of some LSTMs for a constant, without a word."""
+    text = TORCH.replace("shape: [4]", "shape: [time]", 1)
+    spec = write_model(
+        text.replace("  outputs", "  free_axes: {time: {min: 1, max: 8}}\n  outputs"),
+        network__py=LINEAR,
+    )
+    exported = onnx_ir.from_proto(
+        onnx.load_from_string(onnx_file(RELU, ["batch", 8], ["batch", 8]))
+    )
+    with pytest.raises(BuildError) as caught:
+        hold_to_free_inputs(spec, exported.graph, batched=True)
+    assert caught.value.found == "torch.export fixed the free axis time of input x at 8"
+
+
+def test_a_module_that_changes_its_input_is_compared_on_the_same_input(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
+    """The reference runs on a copy of the samples, and the served file gives what the module gives."""
+    code = module("return x.mul_(2)[:, :2]")
+    artifact = built(write_model(TORCH, network__py=code), cache)
+    assert artifact.quality is not None
+    assert artifact.quality.max_difference == 0
+    x = np.array([[1, 2, 3, 4]], np.float32)
+    assert onnx_outputs(artifact, x).tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return (x + torch.randn_like(x))[:, :2]", "the network answers"),
+        ("self.n = getattr(self, 'n', 0) + 1; return x[:, :2] + self.n", "the PyTorch module answers"),
+    ],
+)  # fmt: skip
+def test_a_network_that_draws_or_counts_is_named(
+    write_model: WriteModel, cache: BuildCache, body: str, said: str
+) -> None:
+    """It is neither a layer in training mode nor a tolerance too small."""
+    found = refused(write_model(TORCH, network__py=module(body)), cache, BuildError).found
+    assert found == f"{said} the same input differently each time"
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -81,13 +81,15 @@ def reason(independence: Independence) -> str:
     }.get(independence.state, "the items of a batch are independent")
 
 
-def advice(independence: Independence) -> str:
-    """What to do so that it can batch."""
+def advice(independence: Independence, *, refused: bool = True) -> str:
+    """What to do so that it can batch; where a build refused it, also how to do without."""
     declare = "or say serving.independent_items: true if that is meant so"
+    without = ", or set max_batch_size: 0" if refused else ""
+    leave_out = ", or leave max_batch_size and dynamic_batching out" if refused else ""
     return {
         "coupled": "make axis 0 the batch axis (transpose, or batch_first=True in PyTorch) and compute nothing across"
-        f" it, or leave max_batch_size and dynamic_batching out, or set max_batch_size: 0; {declare}",
-        "random": f"take the random operators out (dropout in training mode?), or set max_batch_size: 0; {declare}",
-        "unknown": f"give two different items or more with quality.samples, or set max_batch_size: 0; {declare}",
-        "fixed": "export with a dynamic batch axis in front of every input and output, or set max_batch_size: 0",
+        f" it{leave_out}{without}; {declare}",
+        "random": f"take the random operators out (dropout in training mode?){without}; {declare}",
+        "unknown": f"give two different items or more with quality.samples{without}; {declare}",
+        "fixed": f"export with a dynamic batch axis in front of every input and output{without}",
     }.get(independence.state, "")

@@ -9,7 +9,10 @@ from tritonkit.errors import BuildError
 from tritonkit.export.samples import Batch, said_shapes
 from tritonkit.spec import Spec
 
-__all__ = ["compare"]
+__all__ = ["TRAINING_MODE", "compare"]
+
+TRAINING_MODE = "look for layers that behave differently in training mode, or widen the tolerance"
+"""What to do about values beyond the tolerance."""
 
 
 def compare(
@@ -73,6 +76,6 @@ def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) 
             f"{spec.file} quality.tolerance",
             found=f"output {name}{list(map(int, worst))} is {a[worst]:.6g} and the reference's {b[worst]:.6g}",
             wanted=f"within {tolerance.absolute:g} + {tolerance.relative:g} x the reference",
-            todo="look for layers that behave differently in training mode, or widen the tolerance",
+            todo=TRAINING_MODE,
         )
     return float(difference.max(initial=0.0))

@@ -59,6 +59,16 @@ def refuse_kinds(model: Any, where: str) -> None:
                     wanted="tensors: Triton carries nothing else",
                     todo=_instead(model, value),
                 )
+    # ONNX Runtime says of such an input what it says of a scalar: that it has no axes.
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in constants and not value.type.tensor_type.HasField("shape"):
+            raise BuildError(
+                where,
+                found=f"input {value.name} has no shape: not even its number of axes is known",
+                wanted="a shape for each input; sizes may be free",
+                todo="export it with shapes; or write one with onnx: type.tensor_type.shape.dim.add() for each axis",
+            )
 
 
 def _instead(model: Any, value: Any) -> str:

@@ -4,13 +4,13 @@ interval for the drop."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Measured
-from tritonkit.export.check import compare
+from tritonkit.export.check import TRAINING_MODE, compare
 from tritonkit.export.closeness import differences, item_r2, worst_group
 from tritonkit.export.groups import find_groups
 from tritonkit.export.hooks import load_hook
@@ -79,6 +79,35 @@ class _Score:
     """Of the default metric: each output or group of columns that was judged on its own."""
 
 
+def _refuse_changing(job: Job, runner: Runs, batch: Batch) -> None:
+    """BuildError where the network answers the same input differently each time: no two of its runs can be compared."""
+    network = job.spec.model.network
+    changing = "the network" if _changes(runner.run, batch) else ""
+    if not changing and network.torch is not None and not job.transformed:
+        module = job.module()
+        if _changes(lambda given: run_module(job.spec, module, given), batch):
+            changing = "the PyTorch module"
+    if changing:
+        raise BuildError(
+            f"{job.spec.file} network.{'onnx' if network.torch is None else 'torch'}",
+            found=f"{changing} answers the same input differently each time",
+            wanted="the same answer to the same input, without which nothing shows that the served file is right",
+            todo="take out what draws random numbers (RandomNormalLike, dropout outside of evaluation mode) or make"
+            " them an input; take out state that a call leaves to the next one, or make it an input and an output",
+        )
+
+
+def _changes(run: Callable[[Batch], Batch], batch: Batch) -> bool:
+    import numpy as np
+
+    first, second = run(batch), run(batch)
+    return any(
+        first[name].shape != second[name].shape
+        or not np.array_equal(first[name], second[name], equal_nan=first[name].dtype.kind == "f")
+        for name in first
+    )
+
+
 def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
     """Run a variant on the held-out samples and compare it with the reference.
 
@@ -87,7 +116,12 @@ def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
     reference, spec = job.reference, job.spec
     job.say("measuring quality")
     found = [runner.run(batch) for batch in reference.batches]
-    largest = compare(spec, reference.batches, found, reference.outputs, lossless=lossless)
+    try:
+        largest = compare(spec, reference.batches, found, reference.outputs, lossless=lossless)
+    except BuildError as error:
+        if error.todo == TRAINING_MODE:
+            _refuse_changing(job, runner, reference.batches[0])
+        raise
     quality, count = spec.model.quality, reference.samples
     found, outputs = found[:count], reference.outputs[:count]
     main = _score(spec, quality.metric, "quality.metric", found, outputs, job.batched)

@@ -170,12 +170,15 @@ def to_array(tensor: Any) -> Any:
 
 
 def to_tensors(spec: Spec, batch: Batch) -> tuple[Any, ...]:
-    """The module's positional arguments: the spec's inputs, in their order."""
+    """The module's positional arguments: the spec's inputs, in their order.
+
+    They are copies, as a module may change its input in place, and others are compared with it on the same batch.
+    """
     torch = need("torch", "build")
     return tuple(
         torch.from_numpy(batch[name]).to(torch.bfloat16)
         if tensor.dtype == "BF16"
-        else torch.from_numpy(batch[name])
+        else torch.from_numpy(batch[name]).clone()
         for name, tensor in spec.model.network.inputs.items()
     )
 

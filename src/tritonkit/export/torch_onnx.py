@@ -15,7 +15,7 @@ from tritonkit.export.torch_module import to_tensors
 from tritonkit.extras import need
 from tritonkit.spec import FreeAxis, Spec
 
-__all__ = ["dynamic_shapes", "explain", "export_onnx"]
+__all__ = ["dynamic_shapes", "explain", "export_onnx", "hold_to_free_inputs"]
 
 
 def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Path) -> None:
@@ -44,6 +44,8 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
         raise explain(spec, error) from error
     if batched:  # else each request has its own shape
         _hold_to_static_outputs(spec, program)
+    hold_to_free_inputs(spec, program.model.graph, batched)
+    _free_outputs(spec, program.model.graph, batched)
     constants = (value.const_value for value in program.model.graph.initializers.values())
     weights = sum(tensor.nbytes for tensor in constants if tensor is not None)
     program.save(file, external_data=weights > MAX_WEIGHT_BYTES)
@@ -72,6 +74,51 @@ def _dim(torch: Any, name: str, axis: FreeAxis) -> Any:
     if factor == 1:
         return torch.export.Dim(name, min=axis.min, max=axis.max)
     return factor * torch.export.Dim(f"_{name}", min=axis.min // factor, max=axis.max // factor)
+
+
+def hold_to_free_inputs(spec: Spec, graph: Any, batched: bool) -> None:
+    """BuildError for a free axis of an input that the exporter fixed to the example's size without a word."""
+    lead = 1 if batched else 0
+    for value, (name, tensor) in zip(graph.inputs, spec.model.network.inputs.items(), strict=False):
+        for size, axis in zip((value.shape or ())[lead:], tensor.shape, strict=False):
+            if isinstance(axis, str) and isinstance(size, int):
+                raise BuildError(
+                    f"{spec.file} network.torch",
+                    found=f"torch.export fixed the free axis {axis} of input {name} at {size}",
+                    wanted="operators that run at every size of the axis",
+                    todo="make it a number in network.inputs; torch.nn.LSTM exports with a free time axis where the"
+                    " batch axis is free too: return outputs with the batch axis in front alone",
+                )
+
+
+def _free_outputs(spec: Spec, graph: Any, batched: bool) -> None:
+    """Make free the sizes of outputs that the spec says are free, where the exporter fixed them to the example's.
+
+    It does so behind recurrent layers: what they give is reshaped by numbers that were traced. The shapes of inner
+    tensors go with them, as they come from the same numbers.
+    """
+    ir = need("onnx_ir", "build")
+    lead: tuple[str | int, ...] = ("batch",) if batched else ()
+    changed = False
+    for output, tensor in zip(graph.outputs, spec.model.network.outputs.values(), strict=False):
+        said, wanted = output.shape, (*lead, *tensor.shape)
+        if said is None or len(said) != len(wanted):
+            continue
+        sizes = [
+            (size if isinstance(size, str) else None)
+            if isinstance(old, int) and (isinstance(size, str) or size < 0)
+            else old
+            for old, size in zip(said, wanted, strict=True)
+        ]
+        if sizes != list(said):
+            output.shape = ir.Shape(sizes)
+            changed = True
+    if changed:
+        kept = {id(output) for output in graph.outputs}
+        for node in graph.all_nodes():
+            for value in node.outputs:
+                if id(value) not in kept:
+                    value.shape = None
 
 
 def _hold_to_static_outputs(spec: Spec, program: Any) -> None:

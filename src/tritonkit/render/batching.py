@@ -120,7 +120,7 @@ def independence_note(spec: Spec, artifact: Artifact) -> str:
     if artifact.signature.batched:
         return f"requests share no batch: {reason(found)} ({artifact.variant}): {found.seen}"
     items = ", one item to a request" if artifact.signature.single else ""
-    return f"max_batch_size is 0{items}: {reason(found)}: {found.seen}. To batch: {advice(found)}"
+    return f"max_batch_size is 0{items}: {reason(found)}: {found.seen}. To batch: {advice(found, refused=False)}"
 
 
 def independence_parameter(
