@@ -135,3 +135,23 @@ def test_a_file_without_the_shape_of_an_output_is_built(
     onnx.checker.check_model(onnx.load(artifact.folder / "model.onnx"))
     session = open_session(artifact.folder / "model.onnx", "it")
     assert run_session(session, {"x": np.ones((3, 4), "f")}, "it")["y"].shape == (3, *shape)
+
+
+def test_axes_of_size_minus_1_and_of_the_name_question_mark_are_free(
+    write_model: WriteModel, root: Path
+) -> None:
+    """Paddle's converter writes them: such a network batches, and its two axes may have different sizes."""
+    content = onnx_bytes(
+        [node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)],
+        [("x", FLOAT, [-1, 3, "?", "?"])],
+        [("y", FLOAT, [-1, 3])],
+    )
+    spec = write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=content)
+    cache = BuildCache(root / "cache")
+    artifact = build(plan(spec, cache), cache)
+    assert artifact.signature.batched
+    assert artifact.signature.inputs[0].shape == (3, -1, -1)
+    assert artifact.signature.inputs[0].axis_names == ("", "", "")
+    session = open_session(artifact.folder / "model.onnx", "here")
+    x = np.ones((2, 3, 4, 6), np.float32) * np.array([1, 2], np.float32)[:, None, None, None]
+    assert run_session(session, {"x": x}, "here")["y"].tolist() == [[1, 1, 1], [2, 2, 2]]

@@ -108,8 +108,17 @@ def data_of(file: Path, where: str) -> dict[str, Path]:
 
 
 def _parsed(file: Path) -> Any:
-    """The file alone. Its format is given by name: else a file's ending chooses the parser."""
-    return need("onnx", "build").load(file, format="protobuf", load_external_data=False)
+    """The file alone. Its format is given by name: else a file's ending chooses the parser.
+
+    Converters write a free axis as the size -1 too, and as the name "?", under which axes of different sizes share
+    one; both are free without a name.
+    """
+    model = need("onnx", "build").load(file, format="protobuf", load_external_data=False)
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0 or dim.dim_param == "?":
+                dim.Clear()
+    return model
 
 
 def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, ...]:

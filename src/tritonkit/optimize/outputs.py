@@ -127,7 +127,8 @@ def _correct(file: Path, shapes: Mapping[str, Shape], *, drop_inner: bool) -> bo
 
 def _of_proto(shape: Any) -> Shape:
     return tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in shape.dim
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        for dim in shape.dim
     )
 
 
