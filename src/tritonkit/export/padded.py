@@ -162,14 +162,15 @@ def _pairs(samples: Sequence[Batch], padding: Padding) -> Iterator[tuple[list[Ba
 
 
 def _shortened(groups: Sequence[list[Batch]], padding: Padding) -> list[list[Batch]]:
-    """Where all items have the largest size, or the same: shorter ones, cut from them."""
+    """Where there are few sizes, and the largest leaves no room: items of half that size, cut from the largest."""
     sizes = {padding.size_of(group[0]) for group in groups}
-    if len(sizes) > 1 or not groups:
+    if not groups or len(sizes) > 2:
         return []
     shorter = padding.sizes.at_most(max(sizes) // 2)
-    if shorter >= max(sizes):
+    if shorter in sizes or shorter >= max(sizes):
         return []
-    return [[padding.resized(item, shorter) for item in group[:_ITEMS]] for group in groups[:1]]
+    largest = max(groups, key=lambda group: padding.size_of(group[0]))
+    return [[padding.resized(item, shorter) for item in largest[:_ITEMS]]]
 
 
 def _longer(size: int, sizes: FreeAxis) -> Iterator[int]:
