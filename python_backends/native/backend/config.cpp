@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
@@ -87,6 +88,18 @@ bool Config::is_on(const std::string& key, bool absent) const {
 std::filesystem::path Config::file(const std::string& usual) const {
   const std::string& named = json["default_model_filename"].text();
   return version_folder / (named.empty() ? usual : named);
+}
+
+std::string read_file(const std::filesystem::path& file) {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"), std::fclose);
+  std::string content;
+  char part[4096];
+  while (stream != nullptr) {
+    const size_t bytes = std::fread(part, 1, sizeof part, stream.get());
+    if (bytes == 0) break;
+    content.append(part, bytes);
+  }
+  return content;
 }
 
 int thread_count(const std::string& setting, const std::string& found) {

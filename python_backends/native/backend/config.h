@@ -41,6 +41,9 @@ struct Config {
   std::filesystem::path file(const std::string& usual) const;
 };
 
+// The content of a file; empty where it cannot be read.
+std::string read_file(const std::filesystem::path& file);
+
 // Throws Error where it asks for what no engine here can do.
 Config read_config(TRITONBACKEND_Model* model);
 Json read_message(TRITONSERVER_Message* message);

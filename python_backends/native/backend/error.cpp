@@ -1,8 +1,20 @@
 #include "error.h"
 
+#include <algorithm>
+
 #include "tensor.h"
 
 namespace tritonkit {
+
+std::vector<std::string> split_lines(const std::string& from) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < from.size();) {
+    const size_t end = std::min(from.find('\n', begin), from.size());
+    lines.push_back(from.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
 
 TRITONSERVER_Error* Error::to_triton() const {
   std::string message = what();

@@ -1,9 +1,11 @@
 // One kind of exception inside, Triton's errors at the border.
 #pragma once
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "triton.h"
 
@@ -12,12 +14,26 @@ namespace tritonkit {
 // The backend's name.
 extern const char* const kBackend;
 
+// Streams would bring their locales into each library: two thirds of its size.
+template <typename Part>
+void append(std::string& to, const Part& part) {
+  if constexpr (std::is_arithmetic_v<Part>) {
+    static_assert(std::is_integral_v<Part> && !std::is_same_v<Part, char>);
+    to += std::to_string(part);
+  } else {
+    to += std::string_view(part);
+  }
+}
+
 template <typename... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream stream;
-  (stream << ... << parts);
-  return stream.str();
+  std::string joined;
+  (append(joined, parts), ...);
+  return joined;
 }
+
+// The lines of a text without their ends; none for an empty one.
+std::vector<std::string> split_lines(const std::string& from);
 
 class Error : public std::runtime_error {
  public:

@@ -1,11 +1,12 @@
 #include "padding.h"
 
+#include <locale.h>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <locale>
-#include <sstream>
 
 namespace tritonkit {
 namespace {
@@ -29,12 +30,19 @@ std::vector<std::byte> whole(const std::string& found) {
   return element_of(number);
 }
 
+// The same of a decimal number, whatever the process's locale is.
 template <typename Number>
 std::vector<std::byte> real(const std::string& found) {
-  std::istringstream text(found);
-  text.imbue(std::locale::classic());
+  static const locale_t kPlain = newlocale(LC_ALL_MASK, "C", nullptr);
+  if (found.empty() || found.find_first_not_of(" +-.0123456789eE") != std::string::npos) return {};
+  char* end = nullptr;
   Number number{};
-  if (!(text >> number) || text.peek() != std::istringstream::traits_type::eof()) return {};
+  if constexpr (std::is_same_v<Number, float>) {
+    number = strtof_l(found.c_str(), &end, kPlain);
+  } else {
+    number = strtod_l(found.c_str(), &end, kPlain);
+  }
+  if (end != found.c_str() + found.size() || !std::isfinite(number)) return {};
   return element_of(number);
 }
 

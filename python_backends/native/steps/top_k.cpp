@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <numeric>
 
@@ -23,9 +22,8 @@ std::vector<std::string> read_labels(const Config& config) {
   const std::string& name = config.parameter("labels");
   std::filesystem::path file = config.version_folder / name;
   if (!std::filesystem::is_regular_file(file)) file = config.version_folder.parent_path() / name;
-  std::ifstream stream(file, std::ios::binary);
   std::vector<std::string> labels;
-  for (std::string line; std::getline(stream, line);) labels.push_back(stripped(line));
+  for (const std::string& line : split_lines(read_file(file))) labels.push_back(stripped(line));
   if (labels.empty()) throw Error(text("parameter labels: ", file.string(), " cannot be read"));
   return labels;
 }

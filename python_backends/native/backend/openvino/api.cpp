@@ -159,9 +159,8 @@ void check(int status) {
   if (status == kInvalidParameter) throw Error(text("OpenVINO: ", g_api.ov_get_error_info(status)));
   const char* said = g_api.ov_get_last_err_msg();
   const std::unique_ptr<const char, void (*)(const char*)> kept(g_copies_messages ? said : nullptr, g_api.ov_free);
-  std::istringstream lines(said == nullptr ? "" : said);
-  std::string reason, line;
-  while (std::getline(lines, line)) {
+  std::string reason;
+  for (std::string line : split_lines(said == nullptr ? "" : said)) {
     line.erase(0, line.find_first_not_of(" \t\r"));
     if (line.empty() || line.rfind("Exception from ", 0) == 0 || line.rfind("Check '", 0) == 0) continue;
     reason += text(reason.empty() ? "" : " ", line);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "alone.h"
@@ -41,15 +39,14 @@ void take_number(const Config& config, const std::string& key, Properties& found
   warn_of_threads(text("model '", config.name, "': "), key, threads);
 }
 
-// Without a hint OpenVINO computes in bfloat16 wherever the processor can: an answer would depend on the machine, and on
-// what is computed in the same batch.
+// Without a hint OpenVINO computes in bfloat16 wherever the processor can: an answer would depend on the machine, and
+// on what is computed in the same batch.
 constexpr const char* kDefaultPrecision = "f32";
 
 // The precision to compute in that an IR file asks for in its runtime options; empty for none.
 std::string precision_of_file(const std::filesystem::path& file) {
   if (file.extension() != ".xml") return "";
-  std::ifstream stream(file, std::ios::binary);
-  std::string xml{std::istreambuf_iterator<char>(stream), {}};
+  const std::string xml = read_file(file);
   size_t options = xml.rfind("<runtime_options>");
   if (options == std::string::npos) return "";
   size_t entry = xml.find(text("<", kPrecision, " value=\""), options);
