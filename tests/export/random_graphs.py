@@ -29,6 +29,8 @@ class Graph:
     constants: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     """The parts it has, for people."""
+    inputs: int = 0
+    """The width of x."""
 
     def add(self, kind: str, inputs: list[str], **attributes: Any) -> str:
         """A node with one output."""
@@ -231,11 +233,14 @@ COUPLED: dict[str, Callable[[Graph], None]] = {
 }  # fmt: skip
 
 
-def random_network(seed: int) -> tuple[bytes, Graph]:
-    """An ONNX file with x [N, width] and y; about half of them have a part that couples rows."""
+def random_network(seed: int, *, ids: bool = False) -> tuple[bytes, Graph]:
+    """An ONNX file with x [N, width] and y; about half have a part that couples rows. With `ids`, x is INT32."""
     random = np.random.default_rng(seed)
     g = Graph(random, int(random.integers(2, 7)))
-    width = g.width
+    width = g.inputs = g.width
+    if ids:
+        small = g.add("Cast", ["x"], to=TensorProto.FLOAT)
+        g.tensor = g.add("Mul", [small, g.const(np.float32(0.01))])
     parts = [str(name) for name in random.choice(list(INDEPENDENT), int(random.integers(1, 5)))]
     if random.random() < 0.5:
         parts.insert(int(random.integers(0, len(parts) + 1)), str(random.choice(list(COUPLED))))
@@ -249,7 +254,7 @@ def random_network(seed: int) -> tuple[bytes, Graph]:
     g.nodes.append(helper.make_node("Identity", [g.tensor], ["y"]))
     graph = helper.make_graph(
         g.nodes, "random",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", width])],
+        [helper.make_tensor_value_info("x", TensorProto.INT32 if ids else TensorProto.FLOAT, ["N", width])],
         [helper.make_tensor_value_info("y", kind, ["M", "K"])], g.constants,
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -271,7 +276,7 @@ def runner(content: bytes) -> Rows:
     return run
 
 
-def coupled(run: Rows, width: int, seed: int) -> bool:
+def coupled(run: Rows, width: int, seed: int, *, ids: bool = False) -> bool:
     """What many batches show: of all sizes up to 70, with items of all magnitudes, NaN and infinity.
 
     Either a row changes with its neighbors, or some rows differ from what they are alone.
@@ -281,8 +286,10 @@ def coupled(run: Rows, width: int, seed: int) -> bool:
     for size in random.integers(2, 71, _ORACLE_ROUNDS):
         kept = random.random(size) < 0.5
         kept[int(random.integers(0, size))] = True
-        first = _any_items(random, int(size), width, plain=True)
-        second = np.where(kept[:, None], first, _any_items(random, int(size), width, plain=False))
+        first = items(random, int(size), width, ids=ids)
+        second = np.where(
+            kept[:, None], first, items(random, int(size), width, ids=ids, plain=False)
+        )
         places = np.flatnonzero(kept)
         single = first[places[:1]]
         try:
@@ -305,7 +312,14 @@ def has_coupling(graph: Graph) -> bool:
     return any(name in COUPLED for name in graph.names)
 
 
-def _any_items(random: Random, size: int, width: int, *, plain: bool) -> Any:
+def items(random: Random, size: int, width: int, *, ids: bool, plain: bool = True) -> Any:
+    """Rows of input, numbers or ids; those that are not plain reach further."""
+    if ids:
+        return random.integers(0, 256 if plain else 2**20, (size, width)).astype(np.int32)
+    return _numbers(random, size, width, plain=plain)
+
+
+def _numbers(random: Random, size: int, width: int, *, plain: bool) -> Any:
     batch = random.standard_normal((size, width))
     if not plain:
         batch *= 10.0 ** random.integers(-3, 13, (size, 1))

@@ -10,7 +10,7 @@ import pytest
 
 from tritonkit.errors import BuildError
 from tritonkit.export.independence import prove
-from tritonkit.export.neighbors import KINDS, groups_of, neighbor, patterns
+from tritonkit.export.neighbors import KINDS, WHOLE, groups_of, neighbor, patterns
 from tritonkit.spec.model import Tolerance
 
 Function = Callable[[Any], Any]
@@ -199,8 +199,87 @@ def test_patterns_replace_each_row_beside_each_other_one() -> None:
 
 
 def test_neighbors_keep_their_type() -> None:
-    """Half precision stays that, and whole numbers are only made zeros."""
+    """Half precision stays that, and whole numbers become zeros or larger ones that their type has."""
     half = {"x": np.ones((1, 2), np.float16)}
-    assert {neighbor(half, kind)["x"].dtype for kind in KINDS} == {np.dtype(np.float16)}  # type: ignore[index]
+    assert neighbor(half, WHOLE) is None
+    assert {neighbor(half, kind)["x"].dtype for kind in KINDS if kind != WHOLE} == {  # type: ignore[index]
+        np.dtype(np.float16)
+    }
     ids = {"x": np.ones((1, 2), np.int64)}
-    assert [kind for kind in KINDS if neighbor(ids, kind) is not None] == ["zeros"]
+    assert [kind for kind in KINDS if neighbor(ids, kind) is not None] == ["zeros", WHOLE]
+    for dtype, largest in ((np.uint8, 255), (np.int16, 1001), (np.int64, 1001)):
+        found = neighbor({"x": np.ones((1, 2), dtype)}, WHOLE)
+        assert found is not None
+        assert found["x"].dtype == dtype
+        assert found["x"].max() == largest
+
+
+def ids_of(count: int = 6) -> list[dict[str, Any]]:
+    """Whole numbers that no table bounds."""
+    return [{"x": np.random.default_rng(0).integers(0, 256, (count, 6)).astype(np.int32)}]
+
+
+def ill(x: Any, moved: float = 0.0) -> Any:
+    """An answer that a millionth of its weights, or rounding by batch size, moves by a hundredth."""
+    return x @ (WEIGHTS * 0.01) + np.float32(0.01 * (len(x) % 5) / 5 + moved)
+
+
+@pytest.mark.parametrize(
+    ("coupling", "state"),
+    [
+        (lambda _: np.float32(0), "proven"),
+        (lambda x: x.mean(0) * np.float32(1e-4), "coupled"),
+        (lambda x: np.float32(len(x)), "coupled"),
+        (lambda x: np.arange(len(x), dtype=np.float32)[:, None], "coupled"),
+    ],
+)
+def test_an_ill_conditioned_network_is_not_taken_for_coupled(
+    coupling: Function, state: str
+) -> None:
+    """Where weights moved by rounding's size change the answer as much; what neighbors change counts in any case."""
+
+    def moved(seed: int) -> Any:
+        return lambda batch: {"y": ill(batch["x"], 0.01 * (seed - 1.5)) + coupling(batch["x"])}
+
+    def run(x: Any) -> Any:
+        return ill(x) + coupling(x)
+
+    assert verdict(run, ids_of()).state == "coupled"
+    assert verdict(run, ids_of(), shaken=moved).state == state
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + (x.max() > 1000),
+        lambda x: np.round(x * np.float32(127) / max(np.abs(x).max(), 300)),
+        lambda x: (x - x.mean(0)).argmax(axis=1),
+    ],
+)
+def test_whole_numbers_become_large_and_change_places(function: Function) -> None:
+    """What numbers of 0 to 255 hardly ever show."""
+    assert verdict(function, ids_of()).state == "coupled"
+
+
+def test_a_table_refuses_large_numbers() -> None:
+    """One item of zeros has neighbors within any table, others do not: that is no coupling."""
+    table = np.random.default_rng(1).standard_normal((256, 3)).astype(np.float32)
+
+    def look_up(x: Any) -> Any:
+        if x.max() > 255:
+            raise ValueError("out of range")
+        return table[x].sum(axis=1)
+
+    samples = ids_of()
+    samples[0]["x"][0] = 0
+    assert verdict(look_up, samples).state == "proven"
+
+
+@pytest.mark.parametrize(
+    ("work", "largest", "tried"),
+    [(10**5, 64, 64), (10**5, 200, 200), (10**9, 64, 8), (4 * 10**9, 64, 4), (10**12, 64, 3)],
+)
+def test_the_verdict_says_the_largest_batch_that_ran(work: int, largest: int, tried: int) -> None:
+    """What is tried follows from a count of what an item costs, never from a clock."""
+    found = verdict(lambda x: x @ WEIGHTS, items(12), work=lambda _: work, largest=largest)
+    assert found.seen.endswith(f"in batches of up to {tried}")

@@ -14,7 +14,8 @@ from tests.conftest import WriteModel
 from tests.export.graphs import FLOAT, INT64, STRING, node, onnx_bytes
 from tritonkit.errors import BuildError
 from tritonkit.export import Artifact, BuildCache
-from tritonkit.export.probe import table_rows
+from tritonkit.export.tables import table_rows
+from tritonkit.export.work import count_work
 from tritonkit.optimize import build, plan
 from tritonkit.optimize.make import job_of
 
@@ -323,3 +324,84 @@ def test_two_axes_may_need_different_sizes(write_model: WriteModel, cache: Build
     )  # fmt: skip
     job = job_of(write_model(SPEC + UNBATCHED, m__onnx=content), cache)
     assert [value.shape for value in job.samples[0].values()] == [(1, 1, 32), (1, 1)]
+
+
+def one_hot(*, compared: bool) -> bytes:
+    """Ids made vectors of 40, by OneHot or by comparison with a range, as JAX writes it."""
+    nodes = [node("OneHot", ["ids", "depth", "values"], ["hot"])]
+    if compared:
+        nodes = [
+            node("Unsqueeze", ["ids", "last"], ["column"]), node("Equal", ["column", "range"], ["same"]),
+            node("Cast", ["same"], ["hot"], to=FLOAT),
+        ]  # fmt: skip
+    return onnx_bytes(
+        [*nodes, node("MatMul", ["hot", "w"], ["y"])],
+        [("ids", INT64, ["N", 30])], [("y", FLOAT, ["N", 30, 2])],
+        {
+            "depth": np.int64([40]), "values": np.float32([0, 1]), "w": np.ones((40, 2), "f"),
+            "last": np.int64([2]), "range": np.arange(40),
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_one_hot_says_how_many_ids_there_are(
+    write_model: WriteModel, cache: BuildCache, compared: bool
+) -> None:
+    """They are drawn from all of these."""
+    content = one_hot(compared=compared)
+    assert table_rows(onnx.load_from_string(content)) == {"ids": 40}
+    job = job_of(write_model(SPEC, m__onnx=content), cache)
+    assert 30 < job.samples[-1]["ids"].max() < 40
+
+
+def test_ids_without_a_table_go_as_far_as_the_network_runs(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
+    """Up to 255; those that a hidden table refuses and those that are sizes stay small."""
+    content = onnx_bytes(
+        [
+            node("Cast", ["free"], ["a"], to=FLOAT), node("Add", ["half", "half"], ["shifted"]),
+            node("Gather", ["table", "shifted"], ["b"]), node("Cast", ["b"], ["c"], to=FLOAT),
+            node("ReduceMax", ["count"], ["most"], keepdims=0), node("Unsqueeze", ["most", "zero"], ["size"]),
+            node("ConstantOfShape", ["size"], ["z"]), node("Add", ["a", "c"], ["y"]),
+        ],
+        [("free", TensorProto.INT32, ["N", 30]), ("half", INT64, ["N", 30]), ("count", INT64, ["N", 30])],
+        [("y", FLOAT, ["N", 30]), ("z", FLOAT, ["K"])],
+        {"table": np.arange(40, dtype="f"), "zero": np.int64([0])},
+    )  # fmt: skip
+    job = job_of(write_model(SPEC + UNBATCHED, m__onnx=content), cache)
+    batch = job.samples[-1]
+    assert batch["free"].max() > 200
+    assert 2 < batch["half"].max() < 20
+    assert batch["count"].max() == 1
+
+
+def test_a_file_that_takes_no_single_item_is_served_whole(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
+    """Its first axis is free, and only sizes from 4 on run: that is no batch axis, and no error."""
+    content = onnx_bytes(
+        [node("Gather", ["x", "fourth"], ["row"]), node("Add", ["x", "row"], ["y"])],
+        [("x", FLOAT, ["N", "width"])], [("y", FLOAT, ["N", "width"])], {"fourth": np.int64([3])},
+    )  # fmt: skip
+    found = built(write_model, cache, SPEC, m__onnx=content)
+    assert not found.signature.batched
+    assert found.independence is not None
+    assert found.independence.state == "unknown"
+    assert "alone does not run" in found.independence.seen
+
+
+def test_work_is_counted_and_not_timed(tmp_path: Path) -> None:
+    """Products of a matrix, elements that are written, and nodes; the same each time."""
+    file = tmp_path / "m.onnx"
+    file.write_bytes(
+        onnx_bytes(
+            [node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])],
+            [("x", FLOAT, ["N", 50])],
+            [("y", FLOAT, ["N", 70])],
+            {"w": np.ones((50, 70), "f")},
+        )
+    )
+    found = [count_work(file, {"x": np.ones((1, 50), "f")}, "m.onnx") for _ in range(2)]
+    assert found == [2 * 200_000 + 70 * (50 + 100) + 70 * 100] * 2

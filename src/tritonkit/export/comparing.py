@@ -9,7 +9,7 @@ from tritonkit.export.neighbors import NAN, jittered
 from tritonkit.export.samples import Batch
 from tritonkit.spec.model import Tolerance
 
-__all__ = ["apart", "differs_by", "may_be_rare", "rare", "tipped"]
+__all__ = ["apart", "differs_by", "has_floats", "may_be_rare", "rare", "tipped"]
 
 _JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
 _RARE = 0.005
@@ -23,7 +23,7 @@ def tipped(
     import numpy as np
 
     masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
-    for seed, share in enumerate(_JITTERS if _has_floats(item) else ()):
+    for seed, share in enumerate(_JITTERS if has_floats(item) else ()):
         for name, array in run(jittered(item, share, seed)).items():
             differing = apart(array, alone[name], tolerance, 0.01)
             if differing is not None:
@@ -35,7 +35,7 @@ def may_be_rare(item: Batch, wanted: Any) -> bool:
     """Whether values are discrete and the network has no float input: noise on the input cannot tell a tie."""
     import numpy as np
 
-    return not np.issubdtype(wanted.dtype, np.floating) and not _has_floats(item)
+    return not np.issubdtype(wanted.dtype, np.floating) and not has_floats(item)
 
 
 def rare(compared: int) -> float:
@@ -43,7 +43,8 @@ def rare(compared: int) -> float:
     return max(1, _RARE * compared)
 
 
-def _has_floats(item: Batch) -> bool:
+def has_floats(item: Batch) -> bool:
+    """Whether an item has a number that noise can change."""
     import numpy as np
 
     return any(np.issubdtype(array.dtype, np.floating) for array in item.values())

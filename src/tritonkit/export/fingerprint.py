@@ -40,6 +40,8 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "pad": [axis.pad for axis in model.network.free_axes.values() if axis.pad],
         "batched": model.serving.max_batch_size != 0,
         "independent_items": model.serving.independent_items,
+        # Batches are proven up to 64 in any case.
+        "largest": max(64, model.serving.max_batch_size or 0),
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [_digest(file) for file in _named_files(spec)],
         "tools": tools,

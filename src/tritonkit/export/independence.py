@@ -11,13 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Independence
-from tritonkit.export.comparing import apart, differs_by, may_be_rare, rare, tipped
-from tritonkit.export.neighbors import KINDS, ZEROS, join, neighbor, patterns
+from tritonkit.export.comparing import apart, differs_by, has_floats, may_be_rare, rare, tipped
+from tritonkit.export.neighbors import KINDS, OTHERS, WHOLE, ZEROS, join, neighbor, patterns
 from tritonkit.export.samples import Batch
+from tritonkit.export.work import assumed_work
 from tritonkit.spec.model import Tolerance
 
 __all__ = ["DEFAULT_LARGEST", "prove"]
@@ -27,8 +29,17 @@ DEFAULT_LARGEST = 64
 
 _CORE_SIZES = (2, 3)
 _SIZES = (4, 8, 5, 16, 17, 33)
-_BUDGET_S = 1.5
+_BUDGET = 200_000_000_000
+"""Products, as `work` counts them, to spend on larger batches: half of it on the items of the first layout, half of the
+rest on those of the next, and so on. The same on every machine, so that the verdict is."""
+_HEAVY, _LIGHT = 2_000_000_000, 1_000_000_000
+"""Of an item: so much that fewer kinds of neighbors are tried; of a batch: so little that all are."""
+_GIVEN_UP_S = 120.0
+"""No batch beyond the smallest is begun after that, whatever was counted."""
 _MOST_BYTES = 128 << 20
+_SHAKES = 4
+_SHAKEN_FACTOR = 8.0
+"""By how much rounding may exceed what the shaken networks show of it."""
 
 
 class _CoupledError(Exception):
@@ -43,11 +54,18 @@ class _Trial:
     items: list[Batch]
     tolerance: Tolerance
     kinds: Sequence[str] = KINDS
-    budget_s: float = _BUDGET_S
-    alone: list[Batch] = field(default_factory=list)
-    item_s: float = 0.0
+    shaken: Callable[[int], Callable[[Batch], Batch] | None] = lambda _: None
+    work: int = 0
+    """Of an item."""
+    left: float = 0.0
+    """Work for batches beyond the smallest."""
     ends: float = 0.0
+    alone: list[Batch] = field(default_factory=list)
+    largest: int = 0
+    """The largest batch that ran."""
     tipped: dict[int, dict[str, Any]] = field(default_factory=dict)
+    moved: dict[int, list[Batch]] = field(default_factory=dict)
+    """By item, what the shaken networks give for it alone."""
     rare: dict[str, list[int]] = field(default_factory=dict)
     """By output, of discrete values that cannot be explained: how many differ, how many were compared."""
 
@@ -59,7 +77,9 @@ def prove(
     *,
     kinds: Sequence[str] = KINDS,
     largest: int = DEFAULT_LARGEST,
-    budget_s: float = _BUDGET_S,
+    work: Callable[[Batch], int] = assumed_work,
+    shaken: Callable[[int], Callable[[Batch], Batch] | None] = lambda _: None,
+    budget: float = _BUDGET,
 ) -> Independence:
     """Try whether items are independent.
 
@@ -70,44 +90,42 @@ def prove(
             part shrinks with them.
         kinds: what other items become, by `neighbors.KINDS`.
         largest: the largest batch to try.
-        budget_s: seconds after which no further batch is tried; the smallest are tried in any case.
+        work: counts what an item costs; what is tried follows from that.
+        shaken: gives, for a seed, the network with weights moved by as little as rounding, where it can.
+        budget: work to spend on batches beyond the smallest, which are tried in any case.
     """
-    tried, reason = 0, ""
+    tried, reason, most = 0, "", 1
+    ends = time.monotonic() + _GIVEN_UP_S
+    shaken = cache(shaken)
     for place, items in enumerate(groups):
-        trial = _Trial(run, list(items), tolerance, kinds, budget_s)
+        trial = _Trial(run, list(items), tolerance, kinds, shaken, ends=ends)
         try:
             reason = _run_alone(trial) or reason
             if len(trial.items) < 2:
                 continue
             if seen := _changes_alone(trial):
                 return Independence("random", seen)
-            share = budget_s / 2 ** (place + 1)
-            trial.ends = time.monotonic() + share
+            trial.work, trial.left = work(trial.items[0]), budget / 2 ** (place + 1)
             _run_together(trial, largest)
         except _CoupledError as seen:
             return Independence("coupled", str(seen))
-        tried += len(trial.items)
+        tried, most = tried + len(trial.items), max(most, trial.largest)
     if not tried:
         return Independence("unknown", reason or "there are no two different items to try")
-    return Independence("proven", f"{tried} items, alone and in batches of up to {largest}")
+    return Independence("proven", f"{tried} items, alone and in batches of up to {most}")
 
 
 def _run_alone(trial: _Trial) -> str:
     """Keep the items that run alone, with their outputs; why others do not."""
     usable, reason = [], ""
     for item in trial.items:
-        start = time.monotonic()
         try:
             outputs = trial.run(item)
         except BuildError as error:
             reason = error.in_a_line()
             continue
-        took = time.monotonic() - start
-        trial.item_s = min(took, trial.item_s or took)
         usable.append(item)
         trial.alone.append(outputs)
-        if len(usable) * trial.item_s > trial.budget_s and len(usable) >= 3:
-            break
     if not usable and _only_together(trial):
         raise _CoupledError("no item runs alone, and several of them together do")
     trial.items = usable
@@ -169,22 +187,24 @@ def _changes_alone(trial: _Trial) -> str:
 
 
 def _run_together(trial: _Trial, largest: int) -> None:
-    """Batches of rising cost, until the time is over; the smallest in any case."""
+    """Batches of rising cost, as far as the work for them goes; the smallest in any case."""
     for size in _CORE_SIZES:
         for order in _orders(len(trial.items), size):
             _hold_to_alone(trial, order)
-    small = 2 if trial.item_s > 0.1 else 4
-    _replace(trial, small, trial.kinds if trial.item_s < 0.02 else trial.kinds[:4])
-    sizes = [size for size in (*_SIZES, largest) if size <= largest]
+    small = 2 if trial.work > 10 * _HEAVY else 4
+    _replace(trial, small, trial.kinds if trial.work < _HEAVY else trial.kinds[:4])
+    sizes = [size for size in (*_SIZES, DEFAULT_LARGEST, largest) if size <= largest]
     for size in dict.fromkeys(sizes):
         if not _affordable(trial, size):
             continue
         draws = 8 if size == largest else 1
         for order in _orders(len(trial.items), size, draws):
-            if time.monotonic() < trial.ends:
+            if trial.left > 0:
+                trial.left -= size * trial.work
                 _hold_to_alone(trial, order)
-        if size in (8, largest):
-            _replace(trial, size, trial.kinds if trial.item_s * size < 0.005 else ("mixed",))
+        if size in (8, DEFAULT_LARGEST, largest) and trial.left > 0:
+            trial.left -= size * len(patterns(size)) * trial.work
+            _replace(trial, size, trial.kinds if trial.work * size < _LIGHT else ("mixed",))
     for name, (differing, compared) in trial.rare.items():
         if differing > rare(compared):
             raise _CoupledError(
@@ -193,11 +213,11 @@ def _run_together(trial: _Trial, largest: int) -> None:
 
 
 def _affordable(trial: _Trial, size: int) -> bool:
-    """Whether a few batches of that size fit into the time that is left, and into memory."""
+    """Whether a few batches of that size fit into the work that is left, and into memory."""
     item, outputs = trial.items[0], trial.alone[0]
     memory = sum(array.nbytes for array in (*item.values(), *outputs.values()))
-    left = trial.ends - time.monotonic()
-    return 3 * size * trial.item_s < left and size * memory < _MOST_BYTES
+    fits = 3 * size * trial.work <= trial.left and size * memory < _MOST_BYTES
+    return fits and time.monotonic() < trial.ends
 
 
 def _orders(items: int, size: int, draws: int = 1) -> list[list[int]]:
@@ -221,6 +241,8 @@ def _hold_to_alone(trial: _Trial, order: Sequence[int]) -> None:
                 continue
             if got.shape == wanted.shape:
                 differing = differing & ~_tipped(trial, place)[name]
+                if differing.any():
+                    differing = differing & ~_rounded(trial, place, name, got)
                 if not differing.any():
                     continue
                 if may_be_rare(trial.items[0], wanted):
@@ -241,6 +263,7 @@ def _together(trial: _Trial, items: Sequence[Batch]) -> Batch:
             f"each item runs alone, and {len(items)} of them together do not: {error.found}"
         ) from error
     _hold_rows(outputs, len(items))
+    trial.largest = max(trial.largest, len(items))
     return outputs
 
 
@@ -248,7 +271,8 @@ def _replace(trial: _Trial, size: int, kinds: Sequence[str]) -> None:
     """The rows of a batch stay as they are when others are replaced."""
     items = [trial.items[row % len(trial.items)] for row in range(size)]
     before = _together(trial, items)
-    for kind in kinds:
+    more = () if has_floats(items[0]) else (*({WHOLE} & set(trial.kinds)), OTHERS)
+    for kind in dict.fromkeys((*kinds, *more)):
         others = list(_neighbors(trial, items, kind))
         if not others:
             continue
@@ -264,7 +288,7 @@ def _hold_still(trial: _Trial, before: Batch, after: Batch, row: int, kind: str)
     for name, outputs in after.items():
         got, wanted = outputs[row : row + 1], before[name][row : row + 1]
         if apart(got, wanted, trial.tolerance, 0.0) is not None:
-            became = "take other values" if kind == "mixed" else f"become {kind}"
+            became = "take other values" if kind in ("mixed", OTHERS) else f"become {kind}"
             raise _CoupledError(
                 f"output {name} of item {row + 1} in a batch of {len(outputs)} changes"
                 f"{differs_by(got, wanted)} when other items {became}"
@@ -273,15 +297,20 @@ def _hold_still(trial: _Trial, before: Batch, after: Batch, row: int, kind: str)
 
 def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Batch]:
     """What each item becomes; nothing where the network does not take such an item alone."""
+    if kind == OTHERS:
+        yield from (*items[1:], items[0])
+        return
     others = []
+    kinds = [one for one in trial.kinds if one != WHOLE] if kind == "mixed" else [kind]
     for row, item in enumerate(items):
-        one = trial.kinds[row % len(trial.kinds)] if kind == "mixed" else kind
+        one = kinds[row % len(kinds)]
         other = neighbor(item, one)
         if kind != "mixed" and other is None:
             return
         others.append(other or items[row - 1])
     try:
-        for other in others[: len(trial.kinds)] if kind == "mixed" else others[:1]:
+        # A table may have some of these numbers and not others.
+        for other in others[: len(trial.items) if kind == WHOLE else len(kinds)]:
             trial.run(other)
     except BuildError:
         return
@@ -294,6 +323,31 @@ def _tipped(trial: _Trial, place: int) -> dict[str, Any]:
         item, alone = trial.items[place], trial.alone[place]
         trial.tipped[place] = tipped(trial.run, item, alone, trial.tolerance)
     return trial.tipped[place]
+
+
+def _rounded(trial: _Trial, place: int, name: str, got: Any) -> Any:
+    """Which values of an item alone move as far when the weights are moved by as little as rounding moves numbers.
+
+    An ill-conditioned network (a variance near zero, say) differs by batch size without any coupling, and ids cannot be
+    moved a little. What other items change at one batch size is not judged by this.
+    """
+    import numpy as np
+
+    if place not in trial.moved:
+        runs = [trial.shaken(seed) for seed in range(_SHAKES)]
+        trial.moved[place] = [run(trial.items[place]) for run in runs if run is not None]
+    wanted = trial.alone[place][name]
+    explained = np.zeros(wanted.shape, bool)
+    for found in (outputs[name] for outputs in trial.moved[place]):
+        if found.shape != wanted.shape:
+            continue
+        if not np.issubdtype(wanted.dtype, np.floating):
+            explained |= found != wanted
+            continue
+        with np.errstate(invalid="ignore"):
+            spread = np.abs(found.astype(np.float64) - wanted)
+            explained |= np.abs(got.astype(np.float64) - wanted) <= _SHAKEN_FACTOR * spread
+    return explained
 
 
 def _count_rare(trial: _Trial, name: str, differing: int, wanted: Any) -> None:

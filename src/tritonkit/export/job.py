@@ -20,10 +20,8 @@ from tritonkit.export.checkpoint_source import find_checkpoint
 from tritonkit.export.closeness import Yardstick
 from tritonkit.export.coupling import judge_neighbors
 from tritonkit.export.filled import filled_copy
-from tritonkit.export.independence import prove
 from tritonkit.export.language import Texts, read_texts
 from tritonkit.export.made_up import NO_HINTS, Hints, make_up
-from tritonkit.export.neighbors import FINITE_KINDS, groups_of
 from tritonkit.export.number_format import is_quantized, read_number_format
 from tritonkit.export.onnx_file import (
     batch_axis_missing,
@@ -34,6 +32,7 @@ from tritonkit.export.onnx_file import (
     run_session,
 )
 from tritonkit.export.probe import advise, find_hints
+from tritonkit.export.proof import prove_network, prove_variant
 from tritonkit.export.quality import Reference
 from tritonkit.export.samples import (
     Batch,
@@ -49,10 +48,6 @@ from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
 
 __all__ = ["Job"]
-
-_AGAIN_S = 0.5
-_MADE_UP = 8
-"""Items of each size that are made up for the proof, besides those that quality is measured on."""
 
 
 class Job:
@@ -123,28 +118,24 @@ class Job:
         self._independence = independence
         self.__dict__.pop("samples", None)
 
-    def prove(self, run: Callable[[Batch], Batch]) -> Independence:
-        """Whether the items of a batch are independent in a network that `run` runs."""
+    def prove(self, run: Callable[[Batch], Batch], file: Path) -> Independence:
+        """Whether the items of a batch are independent in a network that `run` runs; `file` is its ONNX file, if it has
+        one."""
         if demand(self.spec.model.serving) == "declared":
             return DECLARED
-        return self._proven(self.signature, run)
+        return self._proven(self.signature, run, file)
 
     def prove_again(self, run: Callable[[Batch], Batch]) -> Independence:
         """The same, with fewer batches, for a lossless variant of a network whose items are independent."""
-        given, wanted = groups_of(self.samples), self.spec.model.quality.tolerance
-        return prove(run, given, wanted, kinds=FINITE_KINDS, largest=8, budget_s=_AGAIN_S)
+        return prove_variant(self.spec, self.samples, run, self.onnx)
 
-    def _proven(self, signature: Signature, run: Callable[[Batch], Batch]) -> Independence:
+    def _proven(
+        self, signature: Signature, run: Callable[[Batch], Batch], file: Path
+    ) -> Independence:
         self.say("proving that items are independent")
         hints = self._hints_for(signature)
         samples = batches(self.spec, signature, hints)
-        more: list[Batch] = []
-        if not self.has_samples:  # few values may all lie on one side of a threshold
-            more = [
-                make_up(self.spec, signature, _MADE_UP, largest, seed, hints)
-                for seed, largest in ((100, False), (101, True))
-            ]
-        found = prove(run, groups_of([*samples, *more]), self.spec.model.quality.tolerance)
+        found = prove_network(self.spec, signature, samples, hints, run, file)
         if found.state == "coupled" and is_quantized(self.number_format):
             return self._judged(run, samples, found.seen)
         return found
@@ -186,12 +177,28 @@ class Job:
             read_signature(model, where, batched=True), self.spec, self.source.name
         )
         session = open_session(self.source, where)
-        found = self._proven(signature, lambda batch: run_session(session, batch, where))
+        try:
+            found = self._proven(signature, lambda b: run_session(session, b, where), self.source)
+        except BuildError as error:
+            if demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
+                raise
+            self._independence = Independence(
+                "unknown", f"one item alone does not run: {error.found}"
+            )
+            return False
         hold_to_demand(self.spec, found, self.source.name)
         self._independence = found
         network = self.spec.model.network
         says_items = bool(network.inputs or network.outputs or self.spec.steps)
         return found.holds or says_items or demand(self.spec.model.serving) != "open"
+
+    def _runs_whole(self, model: Any, where: str) -> bool:
+        """Whether the network runs at some size of its first axis, though not with one item."""
+        try:
+            self._hints_for(read_signature(model, where, batched=False))
+        except BuildError:
+            return False
+        return not self.has_samples
 
     @cached_property
     def base(self) -> Artifact:

@@ -13,7 +13,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.spec import FreeAxis, Spec, read_example
 
-__all__ = ["NO_HINTS", "Hints", "axis_key", "make_up", "undescribed_axes"]
+__all__ = ["NO_HINTS", "Hints", "axis_key", "holds_ids", "make_up", "undescribed_axes"]
 
 _MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 _MOST_ROWS = 1000
@@ -36,7 +36,7 @@ class Hints:
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By `axis_key`, a small and a large size that the network runs at."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """By input, the rows of the table that its values choose from."""
+    """By input, the rows of the table that its values choose from, or how many values it takes."""
     positive: bool = False
     """Whether the network gives numbers for positive input only: it has a root or a logarithm."""
 
@@ -58,6 +58,13 @@ def undescribed_axes(spec: Spec, signature: Signature) -> Iterator[str]:
             if size < 0 and key not in seen and tensor.dtype != "BYTES":
                 seen.add(key)
                 yield key
+
+
+def holds_ids(tensor: TensorInfo) -> bool:
+    """Whether whole numbers are drawn for an input, as neither its type nor its name says what it holds."""
+    dtype = NUMPY_DTYPES.get(tensor.dtype, "float32")
+    named = (_MASK, _RATE, _LENGTH)
+    return "int" in dtype and not any(pattern.search(tensor.name) for pattern in named)
 
 
 def make_up(

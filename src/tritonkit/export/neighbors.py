@@ -11,6 +11,8 @@ __all__ = [
     "FINITE_KINDS",
     "KINDS",
     "NAN",
+    "OTHERS",
+    "WHOLE",
     "ZEROS",
     "groups_of",
     "jittered",
@@ -20,8 +22,10 @@ __all__ = [
 ]
 
 LARGE, HUGE, ZEROS, NEGATIVE, NAN = "1000 times as large", "huge", "zeros", "negative", "NaN"
-TENFOLD = "10 times as large"
-KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE, TENFOLD)
+TENFOLD, WHOLE = "10 times as large", "large whole numbers"
+OTHERS = "others"
+"""Another item of the same ones: for those that have no number to change."""
+KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE, TENFOLD, WHOLE)
 """What another item of the batch becomes, the most revealing first."""
 FINITE_KINDS = (LARGE, ZEROS, NEGATIVE)
 """Of them, what a network in fewer bits takes, and engines that look nothing up before they read it."""
@@ -87,7 +91,9 @@ def neighbor(item: Batch, kind: str) -> Batch | None:
     def change(array: Any) -> Any:
         if kind == ZEROS:
             return np.zeros_like(array) if array.dtype != object else array
-        if not _is_float(array):
+        if kind == WHOLE and array.dtype.kind in "iu":
+            return _larger(array)
+        if kind == WHOLE or not _is_float(array):
             return array
         if kind == NAN:
             return np.full_like(array, np.nan)
@@ -96,6 +102,16 @@ def neighbor(item: Batch, kind: str) -> Batch | None:
 
     changed = {name: change(array) for name, array in item.items()}
     return changed if any(changed[name] is not item[name] for name in item) else None
+
+
+def _larger(array: Any) -> Any:
+    """Whole numbers 1000 times as large and one more, as far as their type has them: tables refuse them, and features
+    of that type may be as large."""
+    import numpy as np
+
+    most = np.iinfo(array.dtype).max // (1 if array.dtype.itemsize == 1 else 2)
+    wide = np.minimum(array.astype(np.float64) * 1000 + 1, most)
+    return wide.astype(array.dtype)
 
 
 def patterns(size: int) -> list[list[bool]]:

@@ -11,8 +11,9 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Signature
 from tritonkit.export.describe import example_keys
-from tritonkit.export.made_up import Hints, axis_key, make_up, undescribed_axes
+from tritonkit.export.made_up import Hints, axis_key, holds_ids, make_up, undescribed_axes
 from tritonkit.export.samples import Batch
+from tritonkit.export.tables import table_rows
 from tritonkit.spec import Spec
 
 __all__ = ["advise", "find_hints", "table_rows"]
@@ -20,20 +21,11 @@ __all__ = ["advise", "find_hints", "table_rows"]
 _SIZES = (32, 64, 224, 3, 1, 8, 16, 128, 256, 512, 640)
 """Sizes that networks take most often, then others."""
 _FEWER_SIZES = (1, 32, 224)
+_BOUNDS = (4, 16, 256)
+"""Of ids without a known table, tried in turn: small ones first, in case they are sizes."""
 _MAY_GIVE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Log", "Pow", "Sqrt"}
 _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 """Metadata in which exporters write the size that a network was made for; `imgsz` is ultralytics'."""
-_SAME_VALUES = {
-    "Cast",
-    "Identity",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Flatten",
-    "Transpose",
-    "Expand",
-    "Slice",
-}
 
 
 def find_hints(
@@ -50,12 +42,58 @@ def find_hints(
         BuildError: it runs at none of the sizes that were tried; the message names the keys that help.
     """
     hints = _find_sizes(spec, signature, model, run)
+    hints = replace(hints, rows={**hints.rows, **_bounds(spec, signature, hints, run)})
     if not any(node.op_type in _MAY_GIVE_NAN for node in model.graph.node):
         return hints
     for candidate in (hints, replace(hints, positive=True)):
         if not _gives_nan(run(make_up(spec, signature, 1, False, hints=candidate))):
             return candidate
     return hints
+
+
+def _bounds(
+    spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch], Batch]
+) -> dict[str, int]:
+    """By input of ids without a known table, how many values it takes: as far as the network runs on the largest of
+    them, and gives numbers in arrays of the same shapes.
+
+    Zeros and ones alone are hardly ever what a network was made for.
+    """
+    import numpy as np
+
+    found: dict[str, int] = {}
+    names = [t.name for t in signature.inputs if holds_ids(t) and t.name not in hints.rows]
+    plain = make_up(spec, signature, 1, False, hints=hints) if names else {}
+    try:
+        wanted = run(plain) if names else {}
+    except BuildError:  # whoever needs an answer will say so
+        return {}
+    for name in names:
+        for bound in _BOUNDS:
+            largest = min(bound - 1, np.iinfo(plain[name].dtype).max)
+            outputs = _try(run, {**plain, name: np.full_like(plain[name], largest)})
+            if not _is_alike(outputs, wanted):
+                break
+            found[name] = int(largest) + 1
+    wide = replace(hints, rows={**hints.rows, **found})
+    if found and not _is_alike(_try(run, make_up(spec, signature, 1, False, hints=wide)), wanted):
+        return {}
+    return found
+
+
+def _try(run: Callable[[Batch], Batch], batch: Batch) -> Batch | None:
+    try:
+        return run(batch)
+    except BuildError:
+        return None
+
+
+def _is_alike(outputs: Batch | None, wanted: Batch) -> bool:
+    return (
+        outputs is not None
+        and all(outputs[name].shape == array.shape for name, array in wanted.items())
+        and _gives_nan(outputs) <= _gives_nan(wanted)
+    )
 
 
 def _gives_nan(outputs: Batch) -> bool:
@@ -131,29 +169,6 @@ def _said_sizes(model: Any) -> Iterator[int]:
         if entry.key in _SIZE_KEYS:
             numbers = [int(text) for text in re.findall(r"\d{1,5}", entry.value)]
             yield from (number for number in numbers[-1:] if number > 3)
-
-
-def table_rows(model: Any) -> dict[str, int]:
-    """By graph input, the rows of the smallest constant table in which its values look something up."""
-    graph = model.graph
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for node in graph.node:
-        # A table may be stored in fewer bits: its shape is the same.
-        if node.op_type in ("DequantizeLinear", "Cast", "Identity") and node.input[0] in shapes:
-            shapes[node.output[0]] = shapes[node.input[0]]
-    comes_from = {value.name: value.name for value in graph.input}
-    rows: dict[str, int] = {}
-    for node in graph.node:
-        if node.op_type in _SAME_VALUES and node.input and node.input[0] in comes_from:
-            comes_from[node.output[0]] = comes_from[node.input[0]]
-        if node.op_type != "Gather" or node.input[1] not in comes_from:
-            continue
-        table = shapes.get(node.input[0], ())
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-        if -len(table) <= axis < len(table):
-            name = comes_from[node.input[1]]
-            rows[name] = min(table[axis], rows.get(name, table[axis]))
-    return rows
 
 
 def advise(error: BuildError, spec: Spec, signature: Signature) -> BuildError:

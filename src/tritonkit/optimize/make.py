@@ -166,7 +166,7 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
             runner = RUNTIMES[form.runtime](folder, job.threads, where)
             # Before anything else is run: the engine keeps the memory that it once took.
             start = measure_start(spec, signature, job.samples, runner)
-            independence = _independence(what, job, runner)
+            independence = _independence(what, job, runner, file)
             if not (from_onnx and job.one_by_one):
                 runner, signature = settle_outputs(job, folder, runner, signature)
             if job.one_by_one and file.is_file():
@@ -189,9 +189,9 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
     )  # fmt: skip
 
 
-def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | None:
+def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Independence | None:
     """Of a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for what is made
-    from it.
+    from it. `file` is its ONNX file, if it has one.
 
     BuildError where the spec demands batches, and items are not independent. A variant that alone couples them is
     served without batches otherwise.
@@ -200,7 +200,7 @@ def _independence(what: BuildPlan, job: Job, runner: Runner) -> Independence | N
     if not job.batched or form is None:
         return found
     if found is None:
-        found = job.prove(runner.run)
+        found = job.prove(runner.run, file)
         job.settle(found)
     elif found.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
         found = job.prove_again(runner.run)

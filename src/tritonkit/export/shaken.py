@@ -1,0 +1,68 @@
+"""A network whose weights are moved as little as rounding moves its numbers: what differs then is ill-conditioned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonkit.export.onnx_file import data_of, run_session, session_options, tensors
+from tritonkit.export.samples import Batch
+from tritonkit.export.work import count_work
+from tritonkit.extras import need
+
+__all__ = ["facts_of", "shaken"]
+
+_SHARE = 1e-6
+"""Of a weight's size: about what sums of some hundred FP32 products lose."""
+_MOST_BYTES = 256 << 20
+"""Of the file with its weights: a larger one is not copied in memory."""
+
+
+def facts_of(file: Path) -> dict[str, Any]:
+    """For `independence.prove`, besides a network's answers: what its ONNX file tells, if there is one."""
+    if not file.is_file():
+        return {}
+    where = file.name
+    return {
+        "work": lambda item: count_work(file, item, where),
+        "shaken": lambda seed: shaken(file, where, seed),
+    }
+
+
+def shaken(file: Path, where: str, seed: int) -> Callable[[Batch], Batch] | None:
+    """Runs the network of a file with weights that differ by a millionth, the same ones for the same seed.
+
+    Whole numbers stay: they are thresholds, sizes and classes. None for a file that is too large to copy.
+    """
+    import numpy as np
+
+    onnx, ort = need("onnx", "build"), need("onnxruntime", "build")
+    files = [file, *data_of(file, where).values()]
+    if sum(path.stat().st_size for path in files) > _MOST_BYTES:
+        return None
+    model = onnx.load(file, format="protobuf")
+    random = np.random.default_rng(seed)
+    for tensor in tensors(model):
+        if tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+            array = onnx.numpy_helper.to_array(tensor)
+            moved = _moved(random, array)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
+    options = session_options()
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # its errors have no common root; such a difference stays unexplained
+        return None
+    return lambda batch: run_session(session, batch, where)
+
+
+def _moved(random: Any, array: Any) -> Any:
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        whole = bool((array == np.round(array)).all())
+    factors = 1 + random.uniform(-_SHARE, _SHARE, array.shape)
+    return array if whole else (array.astype(np.float64) * factors).astype(array.dtype)
