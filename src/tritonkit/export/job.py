@@ -83,6 +83,7 @@ class Job:
         self._base = base
         self._known = known
         self._independence: Independence | None = None
+        self._given: dict[Signature, list[Batch]] = {}
         self._transform = transform
 
     @cached_property
@@ -134,7 +135,7 @@ class Job:
     ) -> Independence:
         self.say("proving that items are independent")
         hints = self._hints_for(signature)
-        samples = batches(self.spec, signature, hints)
+        samples = self._samples_for(signature, hints)
         found = prove_network(self.spec, signature, samples, hints, run, file)
         if found.state == "coupled" and is_quantized(self.number_format):
             return self._judged(run, samples, found.seen)
@@ -295,8 +296,14 @@ class Job:
     def samples(self) -> list[Batch]:
         """Held-out input, for measuring alone; seeded made-up input where the spec names none. With `one_by_one` each
         item is a batch of its own."""
-        given = batches(self.spec, self.signature, self.hints)
+        given = self._samples_for(self.signature, self.hints)
         return each_item(given) if self.one_by_one else given
+
+    def _samples_for(self, signature: Signature, hints: Hints) -> list[Batch]:
+        """The samples in the layout of a signature; the Python of the model's folder makes them once."""
+        if signature not in self._given:
+            self._given[signature] = batches(self.spec, signature, hints)
+        return self._given[signature]
 
     def items(self, count: int) -> Batch:
         """At most `count` items for one run: of the samples where the spec names some, else made up."""
