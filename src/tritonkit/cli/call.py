@@ -111,7 +111,7 @@ def command(
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:
-    """The values of --parameter: JSON's numbers, booleans and texts, and all else as the text it is."""
+    """The values of --parameter: JSON numbers, booleans and texts; anything else is taken as text."""
     named: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -132,7 +132,7 @@ def _classes(texts: list[str]) -> int | dict[str, int] | None:
         name, _, count = text.rpartition("=")
         if not count.isdecimal() or (not name and len(texts) > 1):
             raise UsageError(
-                f"--classes {text}", found="no number", wanted="N, or OUTPUT=N of each"
+                f"--classes {text}", found="no number", wanted="N, or OUTPUT=N for each output"
             )
         if not name:
             return int(count)

@@ -15,7 +15,9 @@ def whole_inputs(inputs: list[str], names: list[str]) -> tuple[str, ...]:
     from tritonkit.measure.given import split_given
 
     if inputs and len({*names}) > 1:
-        raise UsageError("--input", found="several models", wanted="the only one that it is for")
+        raise UsageError(
+            "--input", found="several models", wanted="one model, which the inputs are for"
+        )
     split_given(inputs)
     whole = [text.partition("=@") for text in inputs]
     return tuple(

@@ -179,7 +179,7 @@ def _end(report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: 
 
 
 def tell_invalid(invalid: Sequence[str], holds: bool) -> bool:
-    """Say where the generator was what limited; whether the run's verdict stands all the same.
+    """Report if the generator was the bottleneck; return whether the run's verdict stands anyway.
 
     Latency counts from when a request was due, so the generator's own lateness is in it: a target that holds
     with that holds without it.

@@ -56,7 +56,7 @@ def command(
 
 
 def _with_reasons(statuses: Sequence[ModelStatus], address: str) -> list[ModelStatus]:
-    """With the reasons of a server of this project for models that it did not even load, which Triton cannot know."""
+    """The models with the reasons why this project's server did not load some, which Triton cannot know."""
     from tritonkit.client import ModelStatus
     from tritonkit.serve.runs import find_failed
 

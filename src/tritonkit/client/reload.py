@@ -34,7 +34,7 @@ class Reloaded:
 
     @property
     def outcome(self) -> str:
-        """The same in words."""
+        """The result in words."""
         if self.before != self.now:
             return "new version"
         return "new configuration" if self.reconfigured else "unchanged"

@@ -108,7 +108,7 @@ class Measured:
     against: str = ""
     """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimizations."""
     parts: dict[str, float] = field(default_factory=dict)
-    """Where the spec has no metric: R2 of each output, or of each group of its columns; the lowest is `value`."""
+    """R2 of each output, or of each group of its columns, in a spec without a metric; the lowest is `value`."""
 
     @property
     def worst(self) -> str:
@@ -131,7 +131,7 @@ class GivenInput:
 
 @dataclass(frozen=True)
 class StartNeeds:
-    """What one item of the largest warm size took in the process that built.
+    """Time and memory that one item of the largest warm size took in the process that built.
 
     Args:
         memory_bytes: by how much the process grew at most; 0 where the kernel does not say.
@@ -157,7 +157,7 @@ class Independence:
 
     state: Literal["proven", "declared", "coupled", "random", "unknown", "fixed"]
     seen: str = ""
-    """What was tried or seen, as a sentence without its full stop."""
+    """A sentence, without its full stop, on what was tried or seen."""
 
     @property
     def holds(self) -> bool:
@@ -184,9 +184,10 @@ class Artifact:
     start: StartNeeds | None = None
     """None where it was not run."""
     independence: Independence | None = None
-    """Of the items of a batch; None where that was not asked: the spec says max_batch_size 0, or it was not run."""
+    """Verdict on the items of a batch; None where nothing was tried, as with
+    max_batch_size 0."""
     number_format: str = ""
-    """What a user's ONNX file computes with, where that is not FP32, such as `INT8 (QDQ)`: of the file as it is, and
+    """Number format of a user's ONNX file where it is not FP32, such as `INT8 (QDQ)`: of the file as it is, and
     of it in another engine."""
 
     @property

@@ -1,4 +1,4 @@
-"""What a build does with a network: batch it, serve one item at a time as its items are not independent, or refuse."""
+"""The choice of a build: batch a network, serve it one item at a time as its items are not independent, or refuse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DECLARED = Independence("declared", "serving.independent_items is true")
 
 
 def demand(serving: Serving) -> str:
-    """What the spec says of batches, in a word: `none`, `declared` independent, `demanded`, `open`, or `unshared`:
+    """The spec's word on batches: `none`, `declared` independent, `demanded`, `open`, or `unshared`:
     requests may have several items, and share no batch."""
     dynamic, sequences = serving.dynamic_batching, serving.sequence_batching
     if serving.max_batch_size == 0:
@@ -82,7 +82,7 @@ def reason(independence: Independence) -> str:
 
 
 def advice(independence: Independence, *, refused: bool = True) -> str:
-    """What to do so that it can batch; where a build refused it, also how to do without."""
+    """Advice on how it can batch; after a refusal, also on how to do without."""
     declare = "or say serving.independent_items: true if that is meant so"
     without = ", or set max_batch_size: 0" if refused else ""
     leave_out = ", or leave max_batch_size and dynamic_batching out" if refused else ""

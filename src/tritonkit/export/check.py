@@ -12,7 +12,7 @@ from tritonkit.spec import Spec
 __all__ = ["TRAINING_MODE", "compare"]
 
 TRAINING_MODE = "look for layers that behave differently in training mode, or widen the tolerance"
-"""What to do about values beyond the tolerance."""
+"""Advice for values beyond the tolerance."""
 
 
 def compare(

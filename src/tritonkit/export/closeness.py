@@ -120,7 +120,7 @@ class Yardstick:
 
     @property
     def name(self) -> str:
-        """What the figure is, in notes."""
+        """Name of the figure in notes."""
         return "mean cosine" if self.groups is None else "R2"
 
     def items(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> Any:

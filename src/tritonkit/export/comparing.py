@@ -51,7 +51,7 @@ def has_floats(item: Batch) -> bool:
 
 
 def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
-    """Where two rows differ by more than the tolerance, or None: NaN is equal to NaN, an infinity to itself.
+    """A mask of where two rows differ by more than the tolerance, or None: NaN equals NaN, an infinity itself.
 
     The absolute tolerance is one of values around 1. Of outputs below, it is the same share of the largest, but of no
     less than `floor`.

@@ -68,7 +68,7 @@ def other_comments(inputs: Sequence[TensorInfo], batched: bool) -> list[str]:
 
 
 def _names(tensor: TensorInfo) -> list[str]:
-    """Of the free axes, with "" for those that have none."""
+    """Names of the free axes, "" for those without one."""
     return [a for a, size in zip(tensor.axis_names, tensor.shape, strict=True) if size < 0]
 
 

@@ -66,7 +66,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
 
 
 def network_facts(network: Network) -> dict[str, Any]:
-    """What of the spec's network changes its file: how its batches are padded does not, nor whom it calls."""
+    """The parts of the spec's network that change its file: the padding of batches and the models it calls do not."""
     unread: Any = {"free_axes": {"__all__": {"pad"}}, "calls": True}
     return network.model_dump(mode="json", exclude=unread)
 

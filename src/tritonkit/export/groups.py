@@ -111,7 +111,7 @@ class _Columns:
     axis: int
     batched: bool
     rank: int
-    """Of [items, ...]."""
+    """Number of axes of the array [items, ...]."""
     count: int
     mean: Any
     spread: Any
@@ -255,7 +255,7 @@ def _by_scale(which: Any, scales: Any) -> list[Any]:
 
 
 def _center(columns: _Columns, part: Any) -> tuple[Any, float]:
-    """What a group's values are spread around: their mean, or the means of the columns and by how many spreads
+    """The center of a group's values: their mean, or the means of the columns and by how many spreads
     those differ."""
     mean, spread = columns.mean[part], columns.spread[part]
     within, between = float((spread**2).mean()), float(mean.var())

@@ -33,7 +33,7 @@ _BUDGET = 200_000_000_000
 """Products, as `work` counts them, to spend on larger batches: half of it on the items of the first layout, half of the
 rest on those of the next, and so on. The same on every machine, so that the verdict is."""
 _HEAVY, _LIGHT = 2_000_000_000, 1_000_000_000
-"""Of an item: so much that fewer kinds of neighbors are tried; of a batch: so little that all are."""
+"""Work of an item above which fewer kinds of neighbors are tried, and of a batch below which all are."""
 _GIVEN_UP_S = 120.0
 """No batch beyond the smallest is begun after that, whatever was counted."""
 _MOST_BYTES = 128 << 20
@@ -43,7 +43,7 @@ _SHAKEN_FACTOR = 8.0
 
 
 class _CoupledError(Exception):
-    """What was seen, as a sentence."""
+    """A coupling that was seen; its text is a sentence."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Trial:
     kinds: Sequence[str] = KINDS
     shaken: Callable[[int], Callable[[Batch], Batch] | None] = lambda _: None
     work: int = 0
-    """Of an item."""
+    """Work of one item."""
     left: float = 0.0
     """Work for batches beyond the smallest."""
     ends: float = 0.0
@@ -148,7 +148,7 @@ def _only_together(trial: _Trial) -> bool:
 
 
 def _of_zeros(trial: _Trial) -> Batch:
-    """What an item of zeros gives alone; that of the first item where the network takes no zeros."""
+    """Outputs of an item of zeros alone, or of the first item where the network takes no zeros."""
     zeros = neighbor(trial.items[0], ZEROS)
     try:
         return trial.run(zeros) if zeros else trial.alone[0]
@@ -296,7 +296,7 @@ def _hold_still(trial: _Trial, before: Batch, after: Batch, row: int, kind: str)
 
 
 def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Batch]:
-    """What each item becomes; nothing where the network does not take such an item alone."""
+    """The replacement of each item; none where the network does not take such an item alone."""
     if kind == OTHERS:
         yield from (*items[1:], items[0])
         return

@@ -109,7 +109,7 @@ class Job:
 
     @property
     def independence(self) -> Independence | None:
-        """Of the FP32 network's items in a batch; None before that was tried, and without a batch axis."""
+        """Verdict on the FP32 network's items in a batch; None before they were tried, and without a batch axis."""
         if self._independence is None and (base := self._made_base()) is not None:
             self._independence = base.independence
         return self._independence
@@ -164,7 +164,7 @@ class Job:
         return self._known()
 
     def _file_has_items(self) -> bool:
-        """Of an ONNX file that a person gave: whether its first axes are free and hold independent items.
+        """Whether the first axes of a user's ONNX file are free and hold independent items.
 
         Where they are not independent, a request takes all rows, unless the spec speaks of items: in its shapes, or by
         steps.
@@ -252,7 +252,7 @@ class Job:
 
     @cached_property
     def number_format(self) -> str:
-        """What the ONNX file that a person gave computes with, where it is not FP32; else empty."""
+        """Number format of a user's ONNX file where it is not FP32; else empty."""
         return "" if self.spec.model.network.onnx is None else read_number_format(self.source)
 
     def module(self) -> Any:
@@ -376,7 +376,7 @@ class Job:
 
     @cached_property
     def yardstick(self) -> Yardstick:
-        """What `closeness` is measured with."""
+        """The measure behind `closeness`."""
         return self.yardstick_for(self._calibration_outputs)
 
     def yardstick_for(self, wanted: list[Batch]) -> Yardstick:

@@ -20,7 +20,7 @@ _MOST_ROWS = 1000
 """Ids are drawn from the first rows of a table: they are in every vocabulary of that kind."""
 _DEFAULT_SIZES = (3, 7)
 _LONGEST = 64
-"""Of an axis that the spec describes: longer ones cost time, and show nothing more."""
+"""Largest made-up size of an axis that the spec describes: longer ones cost time and show nothing more."""
 _TEXTS = ("hello world", "a longer text, of several words", "1", "Where is the station?")
 
 _MASK = re.compile("mask", re.IGNORECASE)

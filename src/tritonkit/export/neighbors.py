@@ -26,12 +26,12 @@ TENFOLD, WHOLE = "10 times as large", "large whole numbers"
 OTHERS = "others"
 """Another item of the same ones: for those that have no number to change."""
 KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE, TENFOLD, WHOLE)
-"""What another item of the batch becomes, the most revealing first."""
+"""Replacements of another item of the batch, the most revealing first."""
 FINITE_KINDS = (LARGE, ZEROS, NEGATIVE)
-"""Of them, what a network in fewer bits takes, and engines that look nothing up before they read it."""
+"""Those for networks in fewer bits, and for engines that may use a number as an index before they check it."""
 
 _MOST_ITEMS = 12
-"""Of one layout: enough for batches without two equal items, where there are samples."""
+"""Most items of one layout: enough for batches without two equal items, where there are samples."""
 _FACTORS = {LARGE: 1e3, HUGE: 1e12, NEGATIVE: -1.0, TENFOLD: 10.0}
 
 

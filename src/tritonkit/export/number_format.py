@@ -63,7 +63,7 @@ def hold_to_fp32(found: str, variant: str, where: str) -> None:
 
 
 def _bits(model: Any) -> int:
-    """Of packed weights; 4 where nothing is said."""
+    """Bits of packed weights; 4 where the file does not say."""
     nodes = [node for graph in graphs(model) for node in graph.node if node.op_type in _PACKED]
     bits = [a.i for node in nodes for a in node.attribute if a.name == "bits"]
     return max(bits, default=4)

@@ -33,7 +33,7 @@ class OnnxFacts:
     outputs: tuple[str, ...]
     operators: int
     numbers: str
-    """What it computes with, where that is not FP32: `INT8 (QDQ)`."""
+    """Number format where it is not FP32: `INT8 (QDQ)`."""
     custom_operators: tuple[str, ...]
     external_files: tuple[str, ...]
     """Files that hold its weights, as it names them."""

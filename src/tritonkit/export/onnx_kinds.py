@@ -34,7 +34,7 @@ _KINDS = {
 
 
 def kind_of(value: Any) -> str:
-    """What an input or output of a graph is where it is not a tensor: `a sequence of maps`; empty for a tensor."""
+    """Kind of an input or output of a graph that is not a tensor: `a sequence of maps`; empty for a tensor."""
     return _described(value.type)
 
 
@@ -154,7 +154,7 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
 
 
 def _own_words(reason: str) -> str:
-    """What ONNX Runtime says, without its number, the file's path and its own source file."""
+    """ONNX Runtime's message without its number, the file's path and its own source file."""
     words = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(RuntimeError(reason)))
     words = re.sub(r"^Load model from .*? failed: ?", "", words)
     return re.sub(r"^/onnxruntime_src/\S+ .*?\) (?=[A-Z])", "", words)

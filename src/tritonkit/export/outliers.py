@@ -1,4 +1,4 @@
-"""What an outlier in a batch costs the items next to it, for networks whose numbers are rounded.
+"""The cost of an outlier to the items next to it in a batch, for networks whose numbers are rounded.
 
 Pure: it is given a function that runs batches, samples, and a function that scores outputs. A range that is found for
 the whole batch, as in dynamic INT8, is widened by one item of large values, and all others are rounded more coarsely.

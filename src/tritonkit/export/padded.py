@@ -31,7 +31,7 @@ _NO_PAIR = "no item runs that could be filled up: the samples have the largest s
 
 
 class _NotNeutralError(Exception):
-    """What was seen, as a sentence."""
+    """A change that was seen; its text is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Padding:
 
 
 def padding_of(spec: Spec, signature: Signature) -> Padding | None:
-    """What the spec's `pad` means for a network; None without it, or where it does not fit the inputs: rendering
+    """The spec's `pad`, applied to a network; None without it, or where it does not fit the inputs: rendering
     says so."""
     asked = {axis: free for axis, free in spec.model.network.free_axes.items() if free.pad}
     if not asked or not signature.batched:
@@ -162,7 +162,7 @@ def _pairs(samples: Sequence[Batch], padding: Padding) -> Iterator[tuple[list[Ba
 
 
 def _shortened(groups: Sequence[list[Batch]], padding: Padding) -> list[list[Batch]]:
-    """Where there are few sizes, and the largest leaves no room: items of half that size, cut from the largest."""
+    """Items of half the largest size, cut from the largest ones, for a spec with few sizes and no room above."""
     sizes = {padding.size_of(group[0]) for group in groups}
     if not groups or len(sizes) > 2:
         return []

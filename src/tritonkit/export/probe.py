@@ -22,7 +22,7 @@ _SIZES = (32, 64, 224, 3, 1, 8, 16, 128, 256, 512, 640)
 """Sizes that networks take most often, then others."""
 _FEWER_SIZES = (1, 32, 224)
 _BOUNDS = (4, 16, 256)
-"""Of ids without a known table, tried in turn: small ones first, in case they are sizes."""
+"""Bounds of ids without a known table, tried in turn: small ones first, in case they are sizes."""
 _MAY_GIVE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Log", "Pow", "Sqrt"}
 _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 """Metadata in which exporters write the size that a network was made for; `imgsz` is ultralytics'."""

@@ -25,7 +25,7 @@ def prove_network(
     spec: Spec, signature: Signature, samples: Sequence[Batch], hints: Hints, run: Callable[[Batch], Batch],
     file: Path,
 ) -> Independence:  # fmt: skip
-    """Of a network in full precision; `file` is its ONNX file, if it has one."""
+    """The proof for a network in full precision; `file` is its ONNX file, if it has one."""
     more: list[Batch] = []
     if spec.model.quality.samples is None:  # few values may all lie on one side of a threshold
         more = [

@@ -36,8 +36,8 @@ class Reference:
     """The network's outputs for its samples, then for their first items alone."""
 
     name: str
-    """What gave them: the PyTorch module, the teacher, or ONNX Runtime. That has every graph optimization off, but for
-    a file that is not FP32, which is compared with itself as it is served."""
+    """The source of the outputs: the PyTorch module, the teacher, or ONNX Runtime with every graph optimization off,
+    except for a file that is not FP32, which is compared with itself as it is served."""
     batches: Sequence[Batch]
     outputs: Sequence[Batch]
     samples: int
@@ -76,7 +76,7 @@ class _Score:
     reference: float
     items: tuple[Any, Any] | None = None
     parts: dict[str, float] = field(default_factory=dict)
-    """Of the default metric: each output or group of columns that was judged on its own."""
+    """Each output or group of columns that the default metric judged on its own."""
 
 
 def _refuse_changing(job: Job, runner: Runs, batch: Batch) -> None:

@@ -16,9 +16,9 @@ from tritonkit.extras import need
 __all__ = ["facts_of", "shaken"]
 
 _SHARE = 1e-6
-"""Of a weight's size: about what sums of some hundred FP32 products lose."""
+"""Share of a weight's size by which it moves: about the loss of a sum of some hundred FP32 products."""
 _MOST_BYTES = 256 << 20
-"""Of the file with its weights: a larger one is not copied in memory."""
+"""Most bytes of a file with its weights: a larger one is not copied in memory."""
 
 
 def facts_of(file: Path) -> dict[str, Any]:

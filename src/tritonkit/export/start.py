@@ -1,4 +1,4 @@
-"""What a start of a network needs: memory and time for its largest item, and input by which it can be warmed up.
+"""The needs of a network's start: memory and time for its largest item, and input that warms it up.
 
 One item is measured, in the process that builds, by the engine that serves. Its memory is what that process grew by at
 most, as the kernel says; where it does not say, nothing is known.
@@ -24,7 +24,7 @@ from tritonkit.spec import FreeAxis, Spec
 __all__ = ["measure_start", "warm_sizes"]
 
 _MOST_ELEMENTS = 1 << 27
-"""Of an input, beyond which it is not run: 0.5 GiB of FP32."""
+"""Most elements of an input that is run: 0.5 GiB of FP32."""
 
 _LARGEST_SAMPLE = 4 << 20
 """Bytes of a sample that is kept for the warm-up."""
@@ -47,7 +47,7 @@ def warm_sizes(free_axes: Mapping[str, FreeAxis]) -> list[dict[str, int]]:
 def measure_start(
     spec: Spec, signature: Signature, samples: Sequence[Batch], runner: Runs
 ) -> StartNeeds:
-    """What a network that was just opened needs for one item of each warm size, the largest first.
+    """Measure the needs of a network that was just opened: one item of each warm size, the largest first.
 
     Zeros are what it will be warmed up with; where it refuses them, or none can be made, one of the samples is.
     """

@@ -1,4 +1,4 @@
-"""What a PyTorch module takes and gives, as plain tensors: inputs by position or name, nested outputs in a row."""
+"""Inputs and outputs of a PyTorch module as plain tensors: inputs by position or name, nested outputs in a row."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _is_dataclass(value: Any) -> bool:
 
 
 def _parts(value: Any) -> tuple[tuple[Any, Any], ...]:
-    """What a container holds; transformers' outputs are mappings that leave None out."""
+    """The values of a container; transformers' outputs are mappings that leave None out."""
     if isinstance(value, Mapping):
         return tuple(value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):

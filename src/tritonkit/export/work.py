@@ -44,7 +44,7 @@ def assumed_work(item: Batch) -> int:
 
 
 def _nodes(file: Path, item: Batch, where: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """What ran, with the shapes of all inputs, constants too."""
+    """The operators that ran, with the shapes of all inputs and constants."""
     options = session_options()
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.enable_profiling = True

@@ -95,7 +95,7 @@ def expect_like(first: Outputs) -> Check:
 
 
 def expect_each(first: Sequence[Outputs]) -> Check:
-    """A reply of a stream has outputs that the first stream had too, of their type and rank, and no NaN or infinity."""
+    """Check that a reply's outputs occur in the first stream, with their type and rank, and without NaN or infinity."""
     kinds = {
         name: (array.dtype, array.ndim) for outputs in first for name, array in outputs.items()
     }

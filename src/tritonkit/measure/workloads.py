@@ -178,7 +178,7 @@ def _no_example(where: str, missing: str) -> UsageError:
 
 
 def _expecting(client: Client, name: str, inputs: Mapping[str, Any]) -> Request:
-    """A request whose answers are to stay as the first ones."""
+    """A request whose answers must stay equal to the first ones."""
     kind = kind_of(client, name)
     answers = ask(client, name, inputs, kind)
     return Request(inputs, expect_each(answers) if kind == STREAM else expect_like(answers[0]))

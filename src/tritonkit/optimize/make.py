@@ -190,8 +190,8 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
 
 
 def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Independence | None:
-    """Of a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for what is made
-    from it. `file` is its ONNX file, if it has one.
+    """Verdict on a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for forms
+    made from it. `file` is its ONNX file, if it has one.
 
     BuildError where the spec demands batches, and items are not independent. A variant that alone couples them is
     served without batches otherwise.
@@ -213,7 +213,7 @@ def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Inde
 def _padded(
     what: BuildPlan, job: Job, runner: Runner, signature: Signature, independence: Independence | None
 ) -> Independence | None:  # fmt: skip
-    """What was seen of a variant's items, with what filling them up showed.
+    """The verdict on a variant's items, extended by the proof of padding.
 
     BuildError where that changes answers.
     """

@@ -25,8 +25,8 @@ __all__ = [
 PRECISION = "INFERENCE_PRECISION_HINT"
 """OpenVINO's property for what to compute in: f32 or bf16."""
 PRECISION_ENTRY = ["runtime_options", PRECISION]
-"""Where a file of ours says so (rt_info); both kinds of openvino backend read this entry, and so do measurements.
-OpenVINO itself does not: without a hint it computes in bfloat16 wherever the processor can."""
+"""The place of the precision in a file of ours (rt_info). Both kinds of openvino backend read this entry, and so do
+measurements. OpenVINO itself does not: without a hint it computes in bfloat16 wherever the processor can."""
 Precision = Literal["f32", "bf16"]
 
 _SILENT = "NNCF_CI"

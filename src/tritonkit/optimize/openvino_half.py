@@ -11,7 +11,7 @@ __all__ = ["half_precision_notes", "halve_weights"]
 
 
 def half_precision_notes() -> tuple[str, ...]:
-    """What bfloat16 means on this processor, for people."""
+    """A note on what bfloat16 means on this processor."""
     if "BF16" in open_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         return ()
     return ("this processor has no bfloat16: computed, and measured, in FP32",)

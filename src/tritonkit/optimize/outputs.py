@@ -87,7 +87,7 @@ def _few(job: Job, signature: Signature) -> Iterable[Batch]:
 
 
 def _loosened(said: Shape, seen: list[tuple[int, ...]]) -> Shape:
-    """What the engine says, without what a run contradicts: such a size becomes free, of another rank all sizes."""
+    """The engine's shape; sizes that a run contradicts become free, and all of them where the rank differs."""
     ranks = {len(shape) for shape in seen}
     if ranks != {len(said)}:
         return (None,) * max(ranks)

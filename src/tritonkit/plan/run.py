@@ -115,7 +115,7 @@ class Plan:
     best: Point
     function: FunctionPlan | None = None
     simulated_per_s: float = 0.0
-    """`held_per_s` by the costs alone, whatever the server was seen to do; 0: the same."""
+    """`held_per_s` by the costs alone, regardless of what the server was seen to do; 0 if it is the same."""
     before: tuple[HeldRate, ...] = ()
     """Earlier measurement of the model as it is served, for this target, on such a machine."""
 

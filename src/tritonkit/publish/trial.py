@@ -62,7 +62,7 @@ def try_serving(rendered: Rendered, request: Batch | None) -> None:
         network = opening.network_of(plan.name, file, config)
         if request is not None:
             _answer(config, network, requests.Request, request)
-    with contextlib.suppress(OSError):  # it is tried again next time
+    with contextlib.suppress(OSError):  # the next build tries it again
         write_whole(record, seal({"tried": tried}).encode())
 
 

@@ -39,7 +39,7 @@ def render_config(plan: ModelPlan, *, source: str, target: str, cores: int) -> s
 
 
 def _with_spec_text(plan: ModelPlan) -> str:
-    """With text of the spec's own merged into it a configuration is in protobuf's layout."""
+    """A configuration with the spec's own text merged into it is in protobuf's layout."""
     from google.protobuf import text_format
 
     return text_format.MessageToString(merged_message(plan), as_utf8=True)

@@ -48,7 +48,7 @@ def with_fields(
     given: Mapping[str, InputFields] | Mapping[str, OutputFields],
     where: str,
 ) -> tuple[TensorPlan, ...]:
-    """The tensors with what `where` of the spec says of them; RenderError for a name that none has."""
+    """The tensors with their fields from `where` of the spec; RenderError for a name that none has."""
     names = [tensor.name for tensor in tensors]
     if unknown := [name for name in given if name not in names]:
         raise RenderError(

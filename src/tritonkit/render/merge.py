@@ -105,7 +105,7 @@ def _merge_tensors(plan: ModelPlan, field: str, tensors: Any, more: Any) -> None
 
 
 def _conflicts(more: Any, message: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Values that both messages have, and not the same; of maps, by key."""
+    """Values that both messages have and that differ; those of maps by key."""
     for field, value in more.ListFields():
         here = f"{path} {field.name}" if path and " " in path else f"{path}.{field.name}".strip(".")
         planned = getattr(message, field.name)
@@ -134,7 +134,7 @@ def _brief(value: Any) -> str:
 
 
 def _check_files(plan: ModelPlan, more: Any) -> None:
-    """Files that the text names are published with the model, or Triton would look for them in vain."""
+    """Check that files named in the text are published with the model; Triton would not find others."""
     named: list[tuple[str, str, Mapping[str, Any]]]
     named = [("default_model_filename", more.default_model_filename, plan.version_files)]
     named += [

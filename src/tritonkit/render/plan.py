@@ -178,12 +178,12 @@ def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
 
 
 def _asked_for_none(part: Part) -> dict[str, str]:
-    """`serve` reads it too: `off` is off for the first request that it sends."""
+    """Parameter that `serve` reads too: `off` also turns off the first request that it sends."""
     return {_WARMUP: "off"} if part.serving.model_warmup == "off" else {}
 
 
 def _calls_note(part: Part, spec: Spec) -> str:
-    """Calls of other models that the spec does not name."""
+    """Notes about calls of other models that the spec does not name."""
     python = None if part.is_step else spec.model.network.python
     file = spec.folder / python if python else part.version_files.get("model.py")
     if part.backend != "python" or file is None or CALLS in part.parameters:
@@ -201,7 +201,7 @@ def _calls_note(part: Part, spec: Spec) -> str:
 def _unproven_note(
     part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None
 ) -> str:
-    """What is not known of a person's own Python that gets batches: a build does not run it."""
+    """The note on a user's own Python that gets batches: a build does not run it, so nothing is proven."""
     shared = dynamic_batching is not None or part.serving.sequence_batching is not None
     own = part.backend == "python" and STEP not in part.parameters
     if not own or max_batch_size < 2 or not shared or part.serving.independent_items:

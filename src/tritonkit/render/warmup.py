@@ -17,7 +17,7 @@ from tritonkit.spec import FreeAxis, Spec, resolve_file
 from tritonkit.spec.serving import ControlInput, WarmupInput, WarmupSample
 
 _FORMATS = {"FP32": "f", "INT32": "i", "BOOL": "?", "UINT64": "Q", "INT64": "q", "UINT32": "I"}
-"""By type of a control input, as `struct` writes it."""
+"""Format of a control input's value in `struct`, by its type."""
 
 __all__ = ["Warmup", "automatic", "given", "listed", "prompted", "serialize"]
 
@@ -140,7 +140,7 @@ def _zeros(dtype: DataType, shape: tuple[int, ...]) -> WarmupInput:
 
 
 def _control(name: str, control: ControlInput, files: dict[str, bytes]) -> WarmupInput:
-    """A control input of a request that is a sequence by itself: its first, its last, and there."""
+    """A control input of a request that is a whole sequence: it starts, ends and is ready."""
     value = 1.0 if control.kind == "corrid" else control.false_true[1]
     if control.dtype == "BYTES":
         content = serialize(b"1")

@@ -38,7 +38,7 @@ class _Edge:
     info: TensorInfo
     consumers: list[str] = field(default_factory=list)
     needed: bool = False
-    """Whether a consumer cannot do without it."""
+    """Whether a consumer requires the tensor."""
     name: str = ""
 
     @property

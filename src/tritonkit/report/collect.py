@@ -99,7 +99,7 @@ def collect(
 
 
 def _readable(root: Path, say: Callable[[str], None]) -> list[Spec]:
-    """Every spec of the project but those that cannot be read, which `say` is told of."""
+    """Every readable spec of the project; the others are reported to `say`."""
     specs, failed = load_readable(root, every=True)
     for name, error in failed.items():
         say(f"{name}: left out: {error.in_a_line()}")

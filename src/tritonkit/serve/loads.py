@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["WARM_UP_FAILED", "Loads", "load_later", "read_loads", "without_warm_up"]
 
 WARM_UP_FAILED = "failed to run warmup sample"
-"""In Triton's reason why a model is not loaded."""
+"""Phrase in Triton's reason why a model is not loaded."""
 
 _BEGUN = re.compile(r'\] "loading: (\S+):\d+"')
 _DONE = re.compile(r"(?:successfully loaded|failed to load) '([^']+)'\"?$", re.MULTILINE)

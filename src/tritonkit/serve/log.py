@@ -46,7 +46,7 @@ def read_tail(file: Path, offset: int = 0) -> str:
     try:
         with file.open("rb") as log:
             size = file.stat().st_size
-            # A log that is shorter was begun again.
+            # A shorter log was started again.
             log.seek(max(offset if offset <= size else 0, size - _TAIL_BYTES))
             return log.read().decode(errors="replace")
     except OSError:

@@ -78,7 +78,7 @@ class Start:
     """The models that are loaded or asked now; empty: as the log says."""
 
     def emit(self, kind: EventKind, text: str, model: str = "") -> None:
-        """Tell whoever watches."""
+        """Report an event to the observer."""
         self.run.settings.emit(ServeEvent(kind, text, model))
 
 
@@ -204,7 +204,7 @@ def lost_port(log: Path) -> bool:
 
 
 def _wait_or_fail(start: Start, waiting: str) -> None:
-    """Wait a moment longer; EndedAtLoad where that is in vain."""
+    """Wait a moment longer; EndedAtLoad if waiting is useless."""
     run, triton = start.run, start.triton
     if triton.ended.wait(_POLL_S):
         todo = f"the whole log is {run.log}"
@@ -239,7 +239,7 @@ def _warm(
 ) -> tuple[ServerStartError | None, bool]:
     """One request: why it failed, where the model ought to answer it; whether there was an answer."""
     run = start.run
-    # One that does not answer leaves time for the others.
+    # A model that does not answer must leave time for the others.
     timeout_s = max(_POLL_S, (start.deadline - time.monotonic()) / 2)
     try:
         # Sequences of two runs must not be taken for one: the number is this process's own.

@@ -112,7 +112,7 @@ def find_key_file(root: Path, address: str) -> Path | None:
 
 
 def find_own_key_file(address: str) -> Path | None:
-    """The same for the servers of this user, whatever project each is of."""
+    """The same for the servers of this user in all projects."""
     for folder, facts in _told(listed_runs()):
         if facts.get("grpc") == _plain(address) and (folder / KEY_FILE).is_file():
             return folder / KEY_FILE

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "Selection", "mark", "select"]
 
 ALL = "all"
-"""In `Settings.require`: every model."""
+"""Value in `Settings.require` that stands for every model."""
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Run:
 
     @property
     def models(self) -> Mapping[str, ServedModel]:
-        """Those to serve, each after what it calls."""
+        """The models to serve, each after the models it calls."""
         return self.selection.models
 
     @property
@@ -175,8 +175,7 @@ def _read(settings: Settings) -> tuple[Selection, str]:
 def _usable(
     installation: ServerInstallation, selection: Selection, config: str
 ) -> tuple[Selection, str]:
-    """What this kind of server can serve, and the name of the configurations as it may be told it; empty where it must
-    not be."""
+    """The models that this kind of server can serve, and the name of the configurations to pass to it, if any."""
     if not installation.native:
         return selection, config
     for model in tuple(selection.models.values()):

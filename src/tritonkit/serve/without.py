@@ -56,7 +56,7 @@ def without_cause(run: Run, end: EndedAtLoad) -> Run | None:
 
 
 def _unwarmed(run: Run, name: str) -> Run:
-    """The run with a model, and what calls it, loaded by request, where it can be loaded without its warm-up."""
+    """The run with a model and its callers loaded by request, if it can be loaded without its warm-up."""
     later = set(run.later) | {name}
     for model in run.models.values():
         if later & set(model.needs):

@@ -1,4 +1,4 @@
-"""Which models a Python model calls while it answers (Triton's BLS), as far as its text says. Nothing is run."""
+"""The models that a Python model calls while it answers (Triton's BLS), read from its text. Nothing is run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REQUEST = "InferenceRequest"
 """The class of `triton_python_backend_utils` by which a Python model calls another."""
 
 _LARGEST = 1 << 20
-"""Bytes of a file that is read for names."""
+"""Largest file, in bytes, that is read for names."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def written_calls(file: Path) -> WrittenCalls:
 
 
 def _called(node: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the called function's name."""
     called = node.func
     return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 

@@ -82,7 +82,7 @@ class ModelMetric(Strict):
 
     family: str
     buckets: Annotated[tuple[float, ...], Field(min_length=1)]
-    """Upper bounds, ascending."""
+    """Upper bounds of the buckets, ascending."""
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -116,9 +116,9 @@ class Fields(Strict):
     """Fields that any model's configuration can have, including an ensemble's."""
 
     input: dict[str, InputFields] = {}
-    """By the name of an input."""
+    """Fields of inputs by name."""
     output: dict[str, OutputFields] = {}
-    """By the name of an output."""
+    """Fields of outputs by name."""
     metric_tags: dict[str, str] = {}
     """Labels of the model's metrics."""
     model_metrics: tuple[ModelMetric, ...] = ()

@@ -27,7 +27,7 @@ Scalar = bool | int | float | str
 
 
 def _release(value: object) -> str:
-    """YAML reads 25.10 as the number 25.1, which would be another release."""
+    """Refuse a number: YAML reads 25.10 as 25.1, which would be another release."""
     if not isinstance(value, str):
         raise ValueError(f"found {value}; wanted a release in quotes, such as '24.10'")
     to_release(value)
@@ -131,7 +131,7 @@ class Network(Strict):
         if self.torch and not self.outputs:
             raise ValueError("torch needs outputs: names in the order the module returns them")
         if names := [name for name, tensor in self.outputs.items() if tensor.optional]:
-            raise ValueError(f"output {names[0]} is optional; wanted that of inputs alone")
+            raise ValueError(f"output {names[0]} is optional; only inputs can be optional")
         names = [name for name, tensor in self.inputs.items() if tensor.optional]
         if names and not self.python:
             raise ValueError(
@@ -254,7 +254,7 @@ class ModelFile(Strict):
     ensemble: Ensemble = Ensemble()
     """Additional settings of a pipeline's ensemble; the parts have their own `serving`."""
     triton: TritonRelease = "24.10"
-    """Oldest release of Triton that is to serve it, as NVIDIA numbers its containers, in quotes: what came later is
+    """Oldest release of Triton that is to serve it, as NVIDIA numbers its containers, in quotes: later fields are
     refused. The embedded server and tritonkit's images are 24.10."""
     example: dict[str, Example] = {}
     """Real data for BYTES inputs, by which steps are warmed up."""

@@ -336,9 +336,9 @@ class Serving(Fields):
     batch_input: tuple[BatchInput, ...] = ()
     batch_output: tuple[BatchOutput, ...] = ()
     default_model_filename: str = ""
-    """The file of the version folder that the backend opens, where it is not the backend's own choice."""
+    """The file of the version folder that the backend opens; the backend chooses if unset."""
     cc_model_filenames: dict[str, str] = {}
-    """By CUDA compute capability (8.6), the file of the version folder for such GPUs."""
+    """The file of the version folder for GPUs of each CUDA compute capability (8.6)."""
     model_operations: ModelOperations = ModelOperations()
     parameters: dict[str, str] = {}
 

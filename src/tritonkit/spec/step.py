@@ -73,7 +73,7 @@ class StepContract(Strict):
     def _names_known(self) -> Self:
         for name, tensor in (*self.inputs.items(), *self.outputs.items()):
             if tensor.optional and name not in self.inputs:
-                raise ValueError(f"output {name} is optional; wanted that of inputs alone")
+                raise ValueError(f"output {name} is optional; only inputs can be optional")
             rule = self.parameters.get(tensor.dtype.removeprefix("$"))
             if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
                 raise ValueError(

@@ -80,7 +80,7 @@ def look_at(client: Client, name: str) -> Target:
     context = _parameter(config, "context")
     return Target(
         name, inputs, _window(model, int(context) if context.isdecimal() else 0),
-        # With other precisions neighbors in the batch show in an answer; other backends promise nothing.
+        # With other precisions an answer depends on its neighbors in the batch; other backends promise nothing.
         config.backend == "llm" and exact,
     )  # fmt: skip
 

@@ -90,7 +90,7 @@ def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
 
 
 def _need_calls(client: Client, model: str) -> None:
-    """Refuse a model whose requests are not calls by themselves."""
+    """Refuse a model whose requests are not independent calls."""
     kind = kind_of(client, model)
     if kind != CALL:
         raise UsageError(

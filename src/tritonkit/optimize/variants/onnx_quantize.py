@@ -29,7 +29,7 @@ __all__ = ["Quantizer"]
 _INT32 = 2**31 - 1
 _LARGEST = 127  # of int8, symmetric
 _ROW_STEP, _ROW_ZERO = 1 / 127, 128
-"""Of a row divided by its largest value: uint8 1 to 255."""
+"""Step and zero point of a row divided by its largest value: uint8 1 to 255."""
 _LEAST = 1e-30
 
 
