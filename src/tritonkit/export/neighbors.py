@@ -105,12 +105,12 @@ def neighbor(item: Batch, kind: str) -> Batch | None:
 
 
 def _larger(array: Any) -> Any:
-    """Whole numbers 1000 times as large and one more, as far as their type has them: tables refuse them, and features
+    """Whole numbers a million times as large and one more, as far as their type has them: tables refuse them, and features
     of that type may be as large."""
     import numpy as np
 
     most = np.iinfo(array.dtype).max // (1 if array.dtype.itemsize == 1 else 2)
-    wide = np.minimum(array.astype(np.float64) * 1000 + 1, most)
+    wide = np.minimum(array.astype(np.float64) * 1e6 + 1, most)
     return wide.astype(array.dtype)
 
 
