@@ -105,8 +105,8 @@ def neighbor(item: Batch, kind: str) -> Batch | None:
 
 
 def _larger(array: Any) -> Any:
-    """Whole numbers a million times as large and one more, as far as their type has them: tables refuse them, and features
-    of that type may be as large."""
+    """Whole numbers a million times as large and one more, as far as their type has them: tables refuse them, and
+    features of that type may be as large."""
     import numpy as np
 
     most = np.iinfo(array.dtype).max // (1 if array.dtype.itemsize == 1 else 2)
