@@ -13,7 +13,8 @@ from tritonkit.machine import cores, free_memory, process_tree, tree_processor_s
 
 _PARENT = """
 import subprocess, sys
-busy = "import time\\nwhile time.process_time() < 0.1: pass\\nprint(flush=True)\\ninput()"
+# By the counters that are read: they are whole ticks of the kernel, those of user and kernel mode each cut off.
+busy = "import os\\nwhile sum(os.times()[:2]) < 0.1: pass\\nprint(flush=True)\\ninput()"
 child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdout.readline()
 print("busy", flush=True)
