@@ -8,13 +8,16 @@ What `build_repository` calls, in order, and the rooms where it is:
     render      Spec and Artifact -> a checked config.pbtxt for each model     render
     try_serving the network's files and text, loaded once as the server will   publish
     publish     text and files -> the repository, each model in one step       publish
+
+Python of a user's own that gets batches is tried between rendering and publishing, by a server that the caller gives
+(`Prover`): to start one is the business of rooms that come later.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,20 +25,24 @@ from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, TritonkitError
 from tritonkit.export import Artifact, BuildCache
 from tritonkit.export.job import Job
-from tritonkit.export.samples import first_items
+from tritonkit.export.samples import Batch, first_items
 from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.optimize.variants import for_target, variant_of
 from tritonkit.publish.existing import recorded_cores
+from tritonkit.publish.own_python import given_items, keep_verdicts, kept_verdicts, untried
 from tritonkit.publish.publish import Change, Rendered, drift, publish
 from tritonkit.publish.trial import try_serving
 from tritonkit.render.config import render_config
+from tritonkit.render.own_python import Verdicts
 from tritonkit.render.plan import plan_models
 from tritonkit.render.values import Target
 from tritonkit.spec import Spec, kept_specs, load_all, load_readable
+from tritonkit.spec.contents import tries_own_python
 
 __all__ = [
+    "Prover",
     "Repository",
     "build_artifact",
     "build_repository",
@@ -43,6 +50,10 @@ __all__ = [
     "default_out",
     "render_models",
 ]
+
+Prover = Callable[[Path, Sequence[Rendered], Sequence[str], Sequence[Batch]], Verdicts]
+"""Tries Python of a user's own in batches: of a project's folder, the models of a spec, the names of those to try,
+and items by the names of the pipeline's tensors (`diagnose.prove_own_python`)."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ def build_repository(
     progress: Progress | None = None,
     after: Mapping[str, int] | None = None,
     keep_going: bool = False,
+    prover: Prover | None = None,
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -85,6 +97,8 @@ def build_repository(
         after: Triton model -> a number that its new version's is to be above, as it is above those
             in `out`; a model that does not change keeps its version.
         keep_going: build and publish the others where one fails; `Repository.failed` says which did.
+        prover: tries steps and `python` networks of a user's own in batches; without it a note says that they were
+            not tried.
 
     Raises:
         GateError: the variant to be served is not good enough; what was published stays.
@@ -110,6 +124,9 @@ def build_repository(
             models = render_models(spec, artifact, root, target, cores or machine_cores())
             if not dry_run and target == "cpu":
                 _try_network(spec, artifact, models, jobs)
+                job = jobs[variant_of(spec, artifact.variant).base]
+                if _prove(spec, models, job, root, prover, progress):
+                    models = render_models(spec, artifact, root, target, cores or machine_cores())
             rendered.extend(models)
             served[spec.name] = artifact.variant
 
@@ -153,6 +170,19 @@ def _try_network(
             try_serving(model, requests[0] if requests else None)
 
 
+def _prove(
+    spec: Spec, models: Sequence[Rendered], job: Job, root: Path, prover: Prover | None, progress: Progress
+) -> bool:  # fmt: skip
+    """Whether Python of the user's own was tried in batches: then the models are to be rendered again."""
+    names = untried(models)
+    if not names or prover is None or not tries_own_python(spec):
+        return False
+    progress.trying(spec)
+    verdicts = prover(root, models, names, given_items(spec, job, models))
+    keep_verdicts(spec, models, verdicts)
+    return bool(verdicts)
+
+
 def _read_specs(
     root: Path, names: tuple[str, ...], target: Target, failed: dict[str, TritonkitError] | None
 ) -> list[Spec]:
@@ -172,7 +202,7 @@ def _read_specs(
 
 def check_repository(
     root: Path, names: Sequence[str] = (), *, target: Target = "cpu", out: Path | None = None,
-    cores: int | None = None, progress: Progress | None = None,
+    cores: int | None = None, progress: Progress | None = None, prover: Prover | None = None,
 ) -> dict[str, tuple[str, str]]:  # fmt: skip
     """Tracked texts that a fresh render would change: path -> (text now, fresh text).
 
@@ -184,9 +214,14 @@ def check_repository(
     rendered: list[Rendered] = []
     with _build_lock(root, progress):
         for spec in [for_target(spec, target) for spec in load_all(root, tuple(names))]:
-            artifact = choose(spec, _make_variants(spec, root, (), progress))
+            jobs: dict[str, Job] = {}
+            artifact = choose(spec, _make_variants(spec, root, (), progress, jobs=jobs))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
-            rendered += render_models(spec, artifact, root, target, count)
+            models = render_models(spec, artifact, root, target, count)
+            job = jobs[variant_of(spec, artifact.variant).base]
+            if target == "cpu" and _prove(spec, models, job, root, prover, progress):
+                models = render_models(spec, artifact, root, target, count)
+            rendered += models
     for duplicate in _duplicates(rendered).values():
         raise duplicate
     keep = frozenset() if names else kept_specs(root)
@@ -237,7 +272,18 @@ def _cached_artifact(spec: Spec, results: Sequence[Result]) -> Artifact | None:
 def render_models(
     spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int
 ) -> list[Rendered]:
-    """The Triton models of a spec: its pipeline's steps, the network, the ensemble."""
+    """The Triton models of a spec: its pipeline's steps, the network, the ensemble.
+
+    What a build saw of a user's own Python in batches counts, also here.
+    """
+    models = _rendered(spec, artifact, root, target, cores, {})
+    verdicts = kept_verdicts(spec, models)
+    return _rendered(spec, artifact, root, target, cores, verdicts) if verdicts else models
+
+
+def _rendered(
+    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int, verdicts: Verdicts
+) -> list[Rendered]:
     source = str(spec.file.relative_to(root))
     return [
         Rendered(
@@ -248,8 +294,9 @@ def render_models(
                 count: render_config(there, source=source, target=target, cores=count)
                 for count, there in model.fewer_cores.items()
             },
+            verdicts.get(model.name),
         )
-        for model in plan_models(spec, artifact, target, cores)
+        for model in plan_models(spec, artifact, target, cores, verdicts)
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import WriteModel
 from tritonkit.spec.contents import build_python, imported_modules, list_files, python_uses
 
@@ -42,17 +44,30 @@ def test_imports_are_followed_and_the_rest_is_said_too(write_model: WriteModel) 
     assert uses["other.py"] == uses["native.so"] == ("if imported", "nothing names it")
 
 
-def test_a_python_model_runs_in_the_server_alone(write_model: WriteModel) -> None:
-    """Its build copies it; its hooks are not called."""
+@pytest.mark.parametrize(
+    ("given", "runs"),
+    [
+        ("", False),
+        ("quality: {samples: data:samples}\n", True),
+        ("example: {x: {text: one}}\n", False),
+        ("example: {x: {text: one, more: [two]}}\n", True),
+        ("quality: {samples: data:samples}\nserving: {independent_items: true}\n", False),
+    ],
+)
+def test_a_python_model_runs_at_build_where_several_items_are_known(
+    given: str, runs: bool, write_model: WriteModel
+) -> None:
+    """A server then tries it in batches; what is declared independent is copied and not run, nor are its hooks."""
     spec = write_model(
         "name: net\nnetwork:\n  python: server.py\n  files: [more.py]\n"
-        "  inputs: {x: {dtype: FP32, shape: [1]}}\n  outputs: {y: {dtype: FP32, shape: [1]}}\n"
-        "quality: {samples: data:samples}\n",
+        "  inputs: {x: {dtype: BYTES, shape: [1]}}\n  outputs: {y: {dtype: FP32, shape: [1]}}\n" + given,
         server__py="", more__py="", data__py="",
     )  # fmt: skip
-    assert build_python(spec) == ()
+    samples = ("data.py",) if runs and "samples" in given else ()
+    assert build_python(spec) == ((*samples, "server.py", "more.py") if runs else ())
     when = {use.file: use.when for use in python_uses(spec)}
-    assert when == {"server.py": "server", "more.py": "server", "data.py": "if imported"}
+    data = "build" if samples else "if imported"
+    assert when == {"server.py": "server", "more.py": "server", "data.py": data}
 
 
 def test_what_cannot_be_parsed_imports_nothing(tmp_path: Path) -> None:

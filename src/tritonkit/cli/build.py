@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,10 @@ from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
 
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
+    from tritonkit.export.samples import Batch
     from tritonkit.pipeline import Repository
+    from tritonkit.publish.publish import Rendered
+    from tritonkit.render.own_python import Verdicts
 
 __all__ = ["TargetChoice", "command", "print_build"]
 
@@ -88,18 +91,29 @@ def command(
     chosen = tuple(filter(None, (name.strip() for name in variants.split(","))))
     if check:
         different = check_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing()
-        )
+            folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing(),
+            prover=_prove,
+        )  # fmt: skip
         _print_check(different, as_json)
         return
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
             folder, names or (), target=target.value, out=out, cores=cores, variants=chosen,
             force=force, dry_run=dry_run, progress=shown, after=_used_numbers(folder), keep_going=True,
+            prover=_prove,
         )  # fmt: skip
     if as_json or repository.results:
         _print_built(folder, repository, dry_run, as_json)
     _raise_failed(repository)
+
+
+def _prove(
+    root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]
+) -> Verdicts:
+    """A build without Python of the user's own loads nothing of a server."""
+    from tritonkit.diagnose import prove_own_python
+
+    return prove_own_python(root, models, names, given)
 
 
 def _raise_failed(repository: Repository) -> None:

@@ -18,6 +18,7 @@ from tritonkit.text import printable
 if TYPE_CHECKING:
     from tritonkit.optimize import Result
     from tritonkit.optimize.make import BuildPlan
+    from tritonkit.spec import Spec
 
 __all__ = ["Announcing", "Showing", "bars", "progress"]
 
@@ -45,6 +46,14 @@ class Announcing(Progress):
         if new := [file for file in files if (spec.name, file) not in self._shown]:
             note(f"{spec.name}: runs the Python of {spec.folder}: {', '.join(new)}")
         self._shown |= {(spec.name, file) for file in new}
+
+    def trying(self, spec: Spec) -> None:
+        """Name the Python that a server is about to run."""
+        from tritonkit.spec.contents import own_python
+
+        note(
+            f"{spec.name}: a server tries its own Python in batches: {', '.join(own_python(spec))} ..."
+        )
 
     def start(self, plan: BuildPlan) -> None:
         """Say what begins."""

@@ -15,6 +15,7 @@ from tritonkit.diagnose.finding import HEALTHY, Diagnosis, Finding
 from tritonkit.diagnose.independence import BatchingCheck, Coupling, check_batching
 from tritonkit.diagnose.language_evidence import LanguageEvidence
 from tritonkit.diagnose.observe import Watcher, plain_inputs
+from tritonkit.diagnose.own_python import prove_own_python
 from tritonkit.diagnose.rules import RULES, TARGET_MS, diagnose
 from tritonkit.diagnose.snapshot import (
     LanguageFacts,
@@ -49,4 +50,5 @@ __all__ = [
     "diagnose",
     "evidence_of",
     "plain_inputs",
+    "prove_own_python",
 ]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from tritonkit.optimize.make import BuildPlan
     from tritonkit.optimize.results import Result
+    from tritonkit.spec import Spec
 
 __all__ = ["Progress"]
 
@@ -33,6 +34,9 @@ class Progress:
 
     def done(self, result: Result) -> None:
         """A variant is made, or failed, or was in the cache; its speed is not known yet."""
+
+    def trying(self, spec: Spec) -> None:
+        """Python of the model's folder is about to run in a server, which tries it in batches."""
 
     def timing(self, model: str, count: int) -> None:
         """Variants of a model are about to be measured in turns; not called where their speed is known."""

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.export import Artifact, sha256_file
+from tritonkit.export.artifact import Independence
 from tritonkit.publish.integrity import read_manifest
 from tritonkit.render.values import ModelPlan
 
 __all__ = ["describe", "describe_beside", "is_whole"]
 
 
-def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], version: int) -> str:
-    """The manifest's text: `files` maps each file of the version to its sha256."""
+def describe(
+    plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], version: int,
+    verdict: Independence | None = None,
+) -> str:  # fmt: skip
+    """The manifest's text: `files` maps each file of the version to its sha256; `verdict` is on a user's own Python."""
     facts: dict[str, Any] = {
         "model": plan.name,
         "version": version,
@@ -35,7 +39,10 @@ def describe(plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], vers
         facts["source_hash"] = artifact.source_hash
         facts["quality"] = artifact.quality and asdict(artifact.quality)
         facts["start"] = _start(plan, artifact)
-        facts["independent_items"] = artifact.independence and asdict(artifact.independence)
+        verdict = verdict or artifact.independence
+        facts["independent_items"] = verdict and asdict(verdict)
+    elif verdict:
+        facts["independent_items"] = asdict(verdict)
     return _text(facts)
 
 

@@ -18,6 +18,7 @@ from typing import Literal
 from tritonkit.disk import sync
 from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, sha256_file
+from tritonkit.export.artifact import Independence
 from tritonkit.publish import manifest, staging
 from tritonkit.publish.configurations import config_name, named_config
 from tritonkit.publish.existing import left_over, refuse_foreign
@@ -53,13 +54,15 @@ Action = Literal["new version", "new configuration", "unchanged", "removed"]
 class Rendered:
     """One Triton model, ready to be written.
 
-    `fewer_cores`: number of cores -> the configuration for a server that has no more.
+    `fewer_cores`: number of cores -> the configuration for a server that has no more. `verdict`: what a build saw of
+    Python of the user's own in batches.
     """
 
     plan: ModelPlan
     config: str
     artifact: Artifact
     fewer_cores: Mapping[int, str] = field(default_factory=dict)
+    verdict: Independence | None = None
 
     @property
     def texts(self) -> dict[str, bytes]:
@@ -289,8 +292,9 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
         for name, content in plan.version_texts.items():
             (version / name).write_bytes(content)
         text = manifest.describe(
-            plan, update.rendered.artifact, update.files, update.change.version
-        )
+            plan, update.rendered.artifact, update.files, update.change.version,
+            update.rendered.verdict,
+        )  # fmt: skip
         (version / MANIFEST).write_text(text)
     for name, data in update.rendered.beside.items():
         (staged / name).parent.mkdir(exist_ok=True)

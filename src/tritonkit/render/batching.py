@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tritonkit.errors import RenderError
-from tritonkit.export.artifact import Artifact, StartNeeds
+from tritonkit.export.artifact import Artifact, Independence, StartNeeds
 from tritonkit.export.batching import advice, hold_to_demand, reason
 from tritonkit.render.parts import Part
 from tritonkit.render.values import Target
@@ -124,15 +124,15 @@ def independence_note(spec: Spec, artifact: Artifact) -> str:
 
 
 def independence_parameter(
-    artifact: Artifact | None, max_batch_size: int, *, shipped: bool, declared: bool
+    verdict: Independence | None, max_batch_size: int, *, shipped: bool, declared: bool
 ) -> dict[str, str]:
     """Whether requests may share a batch, for the client that joins items: `proven` or `declared`, else nothing.
 
-    `artifact` is the network's, None for a step; the project's own tests hold the shipped steps to it.
+    `verdict` is None where nothing was tried; the project's own tests hold the shipped steps to it.
     """
     if max_batch_size < 2:
         return {}
-    found = artifact.independence.state if artifact and artifact.independence else ""
+    found = verdict.state if verdict else ""
     state = "declared" if declared else "proven" if shipped else found
     return {INDEPENDENT: state} if state in ("proven", "declared") else {}
 

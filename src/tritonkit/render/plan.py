@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tritonkit.errors import RenderError
-from tritonkit.export.artifact import Artifact
+from tritonkit.export.artifact import Artifact, Independence
 from tritonkit.machine import parts_of
 from tritonkit.optimize.variants import LLM_FORMS
 from tritonkit.render.batching import (
@@ -24,6 +24,12 @@ from tritonkit.render.batching import (
 from tritonkit.render.callers import hold_to_callers
 from tritonkit.render.engines import engine_of, weights_at
 from tritonkit.render.fields import check_fields, further, newer_note, with_fields
+from tritonkit.render.own_python import (
+    Verdicts,
+    batch_size,
+    is_own_python,
+    own_python_note,
+)
 from tritonkit.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
@@ -35,19 +41,21 @@ from tritonkit.spec.serving import DynamicBatching
 
 __all__ = ["plan_models"]
 
+_NO_VERDICTS: Verdicts = {}
+
 _WARMUP = "tritonkit.warmup"
 _IDEMPOTENT = "tritonkit.idempotent"
 """The client reads it (`client.signature`)."""
 
 
 def plan_models(
-    spec: Spec, artifact: Artifact, target: Target, cores: int
+    spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: Verdicts = _NO_VERDICTS
 ) -> tuple[ModelPlan, ...]:
     """One plan per Triton model: the pipeline's parts in order, then the ensemble.
 
-    A spec without steps gives one model of the spec's own name. Reads the spec's example and
-    warm-up files, and nothing else. Raises RenderError for what Triton would refuse or quietly do
-    differently, SpecError for a file that is not there.
+    A spec without steps gives one model of the spec's own name. `verdicts` are on a user's own Python in batches.
+    Reads the spec's example and warm-up files, and nothing else. Raises RenderError for what Triton would refuse or
+    quietly do differently, SpecError for a file that is not there.
     """
     if engine_of(artifact) and target == "cpu":
         raise RenderError(
@@ -61,7 +69,10 @@ def plan_models(
     examples = _examples(spec, wiring.inputs)
     largest = plan_max_batch_size(spec, artifact)
     models = tuple(
-        _plan_part(part, spec, wiring, examples, largest, target, cores, artifact) for part in parts
+        _plan_part(
+            part, spec, wiring, examples, largest, target, cores, artifact, verdicts.get(part.model)
+        )
+        for part in parts
     )
     if note := newer_note(spec):
         notes = (*notes, note)
@@ -79,11 +90,12 @@ def _plan_part(
     target: Target,
     cores: int,
     artifact: Artifact,
+    verdict: Independence | None,
 ) -> ModelPlan:
     serving, where = part.serving, f"{spec.file} {part.section}"
     host = Host(where, part.backend, target, cores, part.is_step, engine=part.engine)
     size = serving.max_batch_size if part.is_step else None
-    max_batch_size = largest if size is None else size
+    max_batch_size = batch_size(part, largest if size is None else size, verdict, where)
     single = artifact.signature.single and not part.is_step
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
@@ -94,7 +106,7 @@ def _plan_part(
         | plan_padding(part, max_batch_size)
         | pad_parameter(lengths)
         | independence_parameter(
-            None if part.is_step else artifact,
+            verdict or (None if part.is_step else artifact.independence),
             max_batch_size,
             shipped=STEP in part.parameters,
             declared=serving.independent_items,
@@ -138,13 +150,14 @@ def _plan_part(
                 _padding_note(part, max_batch_size, target),
                 _weights_note(part, spec),
                 "" if part.is_step else independence_note(spec, artifact),
-                _unproven_note(part, max_batch_size, dynamic_batching),
             )
             if note
         ),
         **further(serving, where, spec),
     )
     check_fields(plan, target)
+    if note := own_python_note(part, plan, verdict):
+        plan = replace(plan, notes=(*plan.notes, f"{part.model}: {note}"))
     return replace(plan, fewer_cores=_on_fewer_cores(plan, part, host, others))
 
 
@@ -196,21 +209,6 @@ def _calls_note(part: Part, spec: Spec) -> str:
         )
     names = ", ".join(sorted(calls.names))
     return f"its Python calls {names}: `calls` names what is to be loaded with it" if names else ""
-
-
-def _unproven_note(
-    part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None
-) -> str:
-    """The note on a user's own Python that gets batches: a build does not run it, so nothing is proven."""
-    shared = dynamic_batching is not None or part.serving.sequence_batching is not None
-    own = part.backend == "python" and STEP not in part.parameters
-    if not own or max_batch_size < 2 or not shared or part.serving.independent_items:
-        return ""
-    return (
-        f"not proven: a build does not run its Python, so nothing shows that an item gets the same answer in a batch"
-        f" as alone. `tritonkit check-batching {part.model}` tries it on a server;"
-        f" {part.section}.independent_items: true declares it, max_batch_size: 1 turns batches off"
-    )
 
 
 def _weights_note(part: Part, spec: Spec) -> str:
@@ -332,7 +330,7 @@ def _warmup(
 def _is_unasked(part: Part) -> bool:
     """Whether a part is Python that tritonkit did not write, and whose spec says nothing of warm-up: nobody knows
     which requests it takes other than those that callers send."""
-    own = part.backend == "python" and STEP not in part.parameters
+    own = is_own_python(part.backend, part.parameters)
     return own and "model_warmup" not in part.serving.model_fields_set
 
 

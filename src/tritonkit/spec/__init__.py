@@ -10,6 +10,7 @@ from tritonkit.spec.load import (
     load_all,
     load_readable,
     read_example,
+    read_examples,
     resolve,
     resolve_file,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "load_all",
     "load_readable",
     "read_example",
+    "read_examples",
     "resolve",
     "resolve_file",
     "schema_text",

@@ -20,8 +20,10 @@ __all__ = [
     "build_python",
     "imported_modules",
     "list_files",
+    "own_python",
     "package_files",
     "python_uses",
+    "tries_own_python",
 ]
 
 _CODE = (".py", ".pyc", ".so")
@@ -92,7 +94,7 @@ def _hidden(path: str) -> str:
 
 def python_uses(spec: Spec) -> tuple[PythonUse, ...]:
     """Which Python of the folder runs when: hooks, what they import by name, steps, and other code."""
-    uses = [*_hook_uses(spec), *_server_uses(spec)]
+    uses = [*_hook_uses(spec), *_tried_uses(spec), *_server_uses(spec)]
     direct = dict.fromkeys(use.file for use in uses)
     uses += [
         PythonUse(file, when, f"imported by {importer}")
@@ -119,12 +121,37 @@ def build_python(spec: Spec, optimized: bool = False) -> tuple[str, ...]:
 
 
 def _hook_uses(spec: Spec) -> Iterator[PythonUse]:
-    if spec.model.network.python is not None:
-        return  # which is copied, not measured
-    for field, hook in spec.model.hooks.items():
+    copied = spec.model.network.python is not None  # not measured, but perhaps tried
+    hooks = spec.model.hooks
+    if copied:
+        tried = tries_own_python(spec)
+        hooks = {name: hook for name, hook in hooks.items() if tried and name == "quality.samples"}
+    for field, hook in hooks.items():
         module, function = hook.split(":")
         when = "some variants" if field.startswith("optimize.") else "build"
         yield PythonUse(f"{module}.py", when, f"{field}: {function}()")
+
+
+def tries_own_python(spec: Spec) -> bool:
+    """Whether a build runs steps or a `python` network of the user's own, in a server: where there are several items
+    to try in batches, and not all of it is declared independent."""
+    model = spec.model
+    several = model.quality.samples is not None or any(e.more for e in model.example.values())
+    parts = [part.serving for part in model.pipeline if part != "network"]
+    if model.network.python is not None:
+        parts.append(model.serving)
+    return several and any(not serving.independent_items for serving in parts)
+
+
+def own_python(spec: Spec) -> tuple[str, ...]:
+    """The files of the folder that a server runs."""
+    return tuple(dict.fromkeys(use.file for use in _server_uses(spec)))
+
+
+def _tried_uses(spec: Spec) -> Iterator[PythonUse]:
+    if tries_own_python(spec):
+        for use in _server_uses(spec):
+            yield PythonUse(use.file, "build", f"{use.what}, tried in batches by a server")
 
 
 def _server_uses(spec: Spec) -> Iterator[PythonUse]:
@@ -143,7 +170,8 @@ def _server_uses(spec: Spec) -> Iterator[PythonUse]:
 def _imported(spec: Spec, uses: list[PythonUse]) -> dict[str, tuple[str, str]]:
     """Files beside the hooks that these import by name, and so on: file -> when, and by which."""
     found: dict[str, tuple[str, str]] = {}
-    left = [(use.file, use.when) for use in uses if use.when != "server"]
+    served = {use.file for use in uses if use.when == "server"}
+    left = [(use.file, use.when) for use in uses if use.file not in served]
     left.sort(key=lambda item: item[1] != "build")
     seen = set()
     while left:

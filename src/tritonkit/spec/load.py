@@ -22,6 +22,7 @@ __all__ = [
     "load_all",
     "load_readable",
     "read_example",
+    "read_examples",
     "resolve_file",
 ]
 
@@ -210,10 +211,18 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
 
 def read_example(spec: Spec, name: str) -> bytes:
     """The content of the example that the spec gives for an input."""
+    return read_examples(spec, name)[0]
+
+
+def read_examples(spec: Spec, name: str) -> tuple[bytes, ...]:
+    """The same with its `more`."""
     example = spec.model.example[name]
-    if example.file is not None:
-        return resolve_file(example.file, spec, f"example.{name}.file").read_bytes()
-    return (example.text or "").encode()
+    if example.file is None:
+        return tuple(text.encode() for text in (example.text or "", *example.more))
+    field = f"example.{name}.file"
+    return tuple(
+        resolve_file(file, spec, field).read_bytes() for file in (example.file, *example.more)
+    )
 
 
 def _check_files(spec: Spec) -> None:
@@ -232,6 +241,12 @@ def _check_files(spec: Spec) -> None:
         *(("network.files", file) for file in network.files),
         *((field, f"{hook.split(':')[0]}.py") for field, hook in model.hooks.items()),
         *((f"example.{name}.file", example.file) for name, example in model.example.items()),
+        *(
+            (f"example.{name}.more", file)
+            for name, example in model.example.items()
+            if example.file is not None
+            for file in example.more
+        ),
         *(("serving.model_warmup", each.file) for one in samples for each in one.inputs.values()),
     ]
     for field, reference in named:

@@ -229,6 +229,8 @@ class Example(Strict):
 
     text: str | None = None
     file: FileReference | None = None
+    more: tuple[str, ...] = ()
+    """Further items of the same kind, texts or files: with them the build tries steps of your own in batches."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

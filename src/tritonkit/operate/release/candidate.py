@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonkit.diagnose import prove_own_python
 from tritonkit.errors import UsageError
 from tritonkit.export import Artifact
 from tritonkit.machine import cores
@@ -66,7 +67,7 @@ def build_candidate(
     remember(root, model, newest(served, model))
     repository = build_repository(
         root, [model], out=folder, cores=recorded_cores(own, model) or cores(), progress=progress,
-        after=used(root, model),
+        after=used(root, model), prover=prove_own_python,
     )  # fmt: skip
     models = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
     remember(root, model, newest(folder, model))
