@@ -13,10 +13,10 @@ from tritonkit.render.values import Target
 from tritonkit.spec import Spec
 from tritonkit.spec.serving import DynamicBatching
 from tritonkit.spec.units import format_bytes
+from tritonkit.wire.signature import INDEPENDENT_ITEMS
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
-    "INDEPENDENT",
     "PADDED_MAX_BATCH_SIZE",
     "affordable",
     "independence_note",
@@ -30,8 +30,6 @@ __all__ = [
     "warm_up_note",
 ]
 
-INDEPENDENT = "tritonkit.independent_items"
-"""The client reads it before it joins items (`wire.signature`)."""
 DEFAULT_MAX_BATCH_SIZE = 64
 PADDED_MAX_BATCH_SIZE = 8
 """For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
@@ -134,7 +132,7 @@ def independence_parameter(
         return {}
     found = verdict.state if verdict else ""
     state = "declared" if declared else "proven" if shipped else found
-    return {INDEPENDENT: state} if state in ("proven", "declared") else {}
+    return {INDEPENDENT_ITEMS: state} if state in ("proven", "declared") else {}
 
 
 def _preferred(spec: Spec) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Container, Mapping
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Independence
 from tritonkit.export.batching import demand
-from tritonkit.render.batching import INDEPENDENT
 from tritonkit.render.parts import CALLS, STEP, Part
 from tritonkit.render.values import ModelPlan
+from tritonkit.wire.signature import INDEPENDENT_ITEMS
 
 __all__ = ["Verdicts", "batch_size", "is_own_python", "own_python_note", "wants_proof"]
 
@@ -41,7 +41,7 @@ def wants_proof(plan: ModelPlan) -> bool:
         and plan.max_batch_size > 1
         and plan.dynamic_batching is not None
         and not plan.decoupled
-        and INDEPENDENT not in plan.parameters
+        and INDEPENDENT_ITEMS not in plan.parameters
         and CALLS not in plan.parameters
     )
 
@@ -71,7 +71,7 @@ def own_python_note(part: Part, plan: ModelPlan, verdict: Independence | None) -
         return f"max_batch_size is 1: {_FOUND[verdict.state]}: {verdict.seen}. To batch: {_ADVICE}"
     shared = plan.dynamic_batching is not None or plan.sequence_batching is not None
     own = is_own_python(part.backend, part.parameters)
-    if not own or plan.max_batch_size < 2 or not shared or INDEPENDENT in plan.parameters:
+    if not own or plan.max_batch_size < 2 or not shared or INDEPENDENT_ITEMS in plan.parameters:
         return ""
     return (
         f"not proven: {_untried(plan, verdict)}, so nothing shows that an item gets the same answer in a batch"

@@ -10,7 +10,6 @@ from tritonkit.export.artifact import Artifact, Independence
 from tritonkit.machine import parts_of
 from tritonkit.optimize.variants import LLM_FORMS
 from tritonkit.render.batching import (
-    INDEPENDENT,
     independence_note,
     independence_parameter,
     pad_parameter,
@@ -38,14 +37,13 @@ from tritonkit.render.wiring import Wiring, connect
 from tritonkit.spec import Spec, read_example
 from tritonkit.spec.calls import written_calls
 from tritonkit.spec.serving import DynamicBatching
+from tritonkit.wire.signature import IDEMPOTENT, INDEPENDENT_ITEMS
 
 __all__ = ["plan_models"]
 
 _NO_VERDICTS: Verdicts = {}
 
 _WARMUP = "tritonkit.warmup"
-_IDEMPOTENT = "tritonkit.idempotent"
-"""The client reads it (`client.signature`)."""
 
 
 def plan_models(
@@ -238,15 +236,15 @@ def _tensors(
 
 
 def _idempotence(idempotent: bool) -> dict[str, str]:
-    return {_IDEMPOTENT: "true"} if idempotent else {}
+    return {IDEMPOTENT: "true"} if idempotent else {}
 
 
 def _independence(models: Sequence[ModelPlan]) -> dict[str, str]:
     """Independence of an ensemble's items: they are independent where those of all parts are."""
-    states = {model.parameters.get(INDEPENDENT) for model in models}
+    states = {model.parameters.get(INDEPENDENT_ITEMS) for model in models}
     if None in states:
         return {}
-    return {INDEPENDENT: "declared" if "declared" in states else "proven"}
+    return {INDEPENDENT_ITEMS: "declared" if "declared" in states else "proven"}
 
 
 def _parameters(part: Part, serving: dict[str, str], where: str) -> dict[str, str]:
