@@ -45,7 +45,7 @@ def prove_own_python(
         repository = Path(folder) / "model_repository"
         publish(repository, models)
         called = models[-1].plan
-        server = Server(repository, models=(called.name,), root=root, metrics_port=0)
+        server = Server(repository, models=(called.name,), root=root, grpc_port=0, metrics_port=0)
         try:
             with server, Client(server.endpoint.grpc, timeout_s=_TIMEOUT_S) as client:
                 trial = _Trial(client, [model.plan for model in models], names)
