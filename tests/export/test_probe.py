@@ -23,16 +23,21 @@ SPEC = "name: net\nnetwork: {onnx: m.onnx}\n"
 SAMPLES = "quality: {samples: data:samples}\n"
 UNBATCHED = "serving: {max_batch_size: 0}\n"
 
-# Down by 4 and up again, as networks for images do: only multiples of 4 fit.
-MULTIPLES = onnx_bytes(
-    [
-        node("MaxPool", ["x"], ["a"], kernel_shape=[4, 4], strides=[4, 4]),
-        node("Resize", ["a", "", "s"], ["b"], mode="nearest"),
-        node("Add", ["x", "b"], ["y"]),
-    ],
-    [("x", FLOAT, ["N", 3, "H", "W"])], [("y", FLOAT, ["N", 3, "H", "W"])],
-    {"s": np.float32([1, 1, 4, 4])},
-)  # fmt: skip
+
+def multiples(of: int, shape: list[Any]) -> bytes:
+    """Down and up again, as networks for images do: only multiples fit."""
+    axes = len(shape) - 2
+    return onnx_bytes(
+        [
+            node("MaxPool", ["x"], ["a"], kernel_shape=[of] * axes, strides=[of] * axes),
+            node("Resize", ["a", "", "s"], ["b"], mode="nearest"),
+            node("Add", ["x", "b"], ["y"]),
+        ],
+        [("x", FLOAT, shape)], [("y", FLOAT, shape)], {"s": np.float32([1, 1, *[of] * axes])},
+    )  # fmt: skip
+
+
+MULTIPLES = multiples(4, ["N", 3, "H", "W"])
 AT_LEAST_5 = onnx_bytes(
     [node("Conv", ["x", "w"], ["y"])],
     [("x", FLOAT, ["N", 1, "L"])], [("y", FLOAT, ["N", 1, "M"])], {"w": np.ones((1, 1, 5), "f")},
@@ -75,6 +80,24 @@ def test_an_axis_that_nothing_describes_is_tried_at_sensible_sizes(
 ) -> None:
     """The first size that ONNX Runtime runs is kept, and its double where that runs too."""
     assert sizes(write_model, cache, content) == shapes
+
+
+@pytest.mark.parametrize(("of", "size"), [(12, 48), (24, 48), (20, 640), (18, 288), (22, 352)])
+def test_multiples_of_other_numbers_are_found(
+    write_model: WriteModel, cache: BuildCache, of: int, size: int
+) -> None:
+    """A small set of sizes has a multiple of each number that networks go down by."""
+    assert sizes(write_model, cache, multiples(of, ["N", 1, "L"]))[0] == (1, 1, size)
+
+
+def test_a_first_axis_of_images_that_is_no_batch_stays_small(
+    write_model: WriteModel, cache: BuildCache
+) -> None:
+    """Else a file that says imgsz 320 was run on 320 images."""
+    model = onnx.load_from_string(MULTIPLES)
+    model.metadata_props.add(key="imgsz", value="[320, 320]")
+    found = sizes(write_model, cache, model.SerializeToString(), SPEC + UNBATCHED)
+    assert found == [(3, 3, 320, 320), (6, 3, 640, 640)]
 
 
 def only(size: int) -> bytes:

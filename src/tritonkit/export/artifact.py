@@ -109,6 +109,8 @@ class Measured:
     """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimizations."""
     parts: dict[str, float] = field(default_factory=dict)
     """R2 of each output, or of each group of its columns, in a spec without a metric; the lowest is `value`."""
+    edges: str = ""
+    """A sentence on values that lie on the edge of a decision, where the reference's stand for them; else empty."""
 
     @property
     def worst(self) -> str:

@@ -18,8 +18,13 @@ from tritonkit.spec import Spec
 
 __all__ = ["advise", "find_hints", "table_rows"]
 
-_SIZES = (32, 64, 224, 3, 1, 8, 16, 128, 256, 512, 640)
-"""Sizes that networks take most often, then others."""
+_SIZES = (32, 64, 224, 3, 8, 16, 128, 256, 512, 640, 48, 240, 336, 288, 384, 352, 416, 400, 1)
+"""Sizes that networks take most often, then others: a multiple of each number up to 16, and of 18 to 30 by twos. An
+axis of 1 fits next to any other by broadcasting, so it is the last."""
+_PAIRED_SIZES = (32, 64, 224, 3, 1)
+_FEW_ROWS = 3
+"""Size of a free first axis of images and the like, which is tried before that of the other axes: hundreds of images
+take minutes."""
 _FEWER_SIZES = (1, 32, 224)
 _BOUNDS = (4, 16, 256)
 """Bounds of ids without a known table, tried in turn: small ones first, in case they are sizes."""
@@ -111,7 +116,7 @@ def _find_sizes(
         return Hints(rows=rows)
     first: BuildError | None = None
     fixed = _weight_sizes(signature, model)
-    for sizes in _trials(model, axes, fixed):
+    for sizes in _trials(model, axes, fixed, _first_axes(signature)):
         small = {axis: (size, size) for axis, size in sizes.items()}
         large = {axis: (size, size if axis in fixed else 2 * size) for axis, size in sizes.items()}
         try:
@@ -132,14 +137,25 @@ def _find_sizes(
 
 
 def _trials(
-    model: Any, axes: tuple[str, ...], fixed: Mapping[str, int]
+    model: Any, axes: tuple[str, ...], fixed: Mapping[str, int], first: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
     """Sizes to try: first one for all axes, then, of two or three axes, different ones."""
     for size in dict.fromkeys((*_said_sizes(model), *_SIZES)):
+        if first:
+            yield {axis: fixed.get(axis, first.get(axis, size)) for axis in axes}
         yield {axis: fixed.get(axis, size) for axis in axes}
-    pool = {2: _SIZES[:5], 3: _FEWER_SIZES}.get(len(axes), ())
+    pool = {2: _PAIRED_SIZES, 3: _FEWER_SIZES}.get(len(axes), ())
     for sizes in itertools.product(pool, repeat=len(axes)):
         yield {axis: fixed.get(axis, size) for axis, size in zip(axes, sizes, strict=True)}
+
+
+def _first_axes(signature: Signature) -> dict[str, int]:
+    """By `axis_key`, a small size for first axes that are no batch axis to the build, of tensors with at least two more
+    axes: most often it is one all the same."""
+    if signature.batched:
+        return {}
+    large = [tensor for tensor in signature.inputs if len(tensor.shape) > 2]
+    return {axis_key(tensor, 0): _FEW_ROWS for tensor in large if tensor.shape[0] < 0}
 
 
 def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:

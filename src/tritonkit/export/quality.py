@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Measured
 from tritonkit.export.check import TRAINING_MODE, compare
 from tritonkit.export.closeness import differences, item_r2, worst_group
+from tritonkit.export.edges import settle_edges
 from tritonkit.export.groups import find_groups
 from tritonkit.export.hooks import load_hook
 from tritonkit.export.onnx_file import open_session, run_session
@@ -108,25 +110,25 @@ def _changes(run: Callable[[Batch], Batch], batch: Batch) -> bool:
     )
 
 
-def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
+def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None) -> Measured:
     """Run a variant on the held-out samples and compare it with the reference.
 
     BuildError where its outputs differ in kind, or where a metric fails or is no number.
+
+    Args:
+        file: the network as ONNX, by which differences of rounding are known.
     """
     reference, spec = job.reference, job.spec
     job.say("measuring quality")
-    found = [runner.run(batch) for batch in reference.batches]
-    try:
-        largest = compare(spec, reference.batches, found, reference.outputs, lossless=lossless)
-    except BuildError as error:
-        if error.todo == TRAINING_MODE:
-            _refuse_changing(job, runner, reference.batches[0])
-        raise
+    given = [runner.run(batch) for batch in reference.batches]
+    found, largest, edges = _compared(job, runner, given, lossless=lossless, file=file)
     quality, count = spec.model.quality, reference.samples
     found, outputs = found[:count], reference.outputs[:count]
-    main = _score(spec, quality.metric, "quality.metric", found, outputs, job.batched)
+    # The spec's own metric judges what the variant gave.
+    judged = found if quality.metric is None else given[:count]
+    main = _score(spec, quality.metric, "quality.metric", judged, outputs, job.batched)
     also = [
-        _score(spec, hook, f"quality.also.{place}", found, outputs, job.batched)
+        _score(spec, hook, f"quality.also.{place}", given[:count], outputs, job.batched)
         for place, hook in enumerate(quality.also)
     ]
     low, high = bootstrap_drop(*main.items) if main.items else (None, None)
@@ -142,7 +144,41 @@ def measure(job: Job, runner: Runs, *, lossless: bool) -> Measured:
         differences=differences(found, outputs),
         against=reference.name,
         parts=main.parts,
+        edges=edges,
     )
+
+
+def _compared(
+    job: Job, runner: Runs, found: list[Batch], *, lossless: bool, file: Path | None
+) -> tuple[Sequence[Batch], float, str]:
+    """The outputs to judge, their largest difference from the reference's, and a sentence on what rounding decides.
+
+    BuildError where they differ beyond that.
+    """
+    spec, reference = job.spec, job.reference
+    try:
+        return (
+            found,
+            compare(spec, reference.batches, found, reference.outputs, lossless=lossless),
+            "",
+        )
+    except BuildError as error:
+        if error.todo == TRAINING_MODE:
+            _refuse_changing(job, runner, reference.batches[0])
+        if not lossless or file is None or set(found[0]) != set(reference.outputs[0]):
+            raise
+        job.say("looking for decisions that rounding turns over")
+        settled, edges = settle_edges(
+            file, reference.batches, found, reference.outputs, spec.model.quality.tolerance
+        )
+        try:
+            return (
+                settled,
+                compare(spec, reference.batches, settled, reference.outputs, lossless=True),
+                edges,
+            )
+        except BuildError:
+            raise error from None
 
 
 def score_outputs(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch]) -> tuple[str, float]:

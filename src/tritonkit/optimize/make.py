@@ -175,7 +175,9 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
             independence = _padded(what, job, runner, signature, independence)
             # Another engine rounds in other places: the metric judges that.
             exact = not job.transformed and not is_quantized(job.number_format)
-            measured = measure(job, runner, lossless=form.lossless and exact)
+            network = job.onnx if from_onnx else file
+            measured = measure(job, runner, lossless=form.lossless and exact, file=network)
+            notes = (*notes, *filter(None, (measured.edges,)))
         else:
             independence = job.independence
         if job.one_by_one:

@@ -148,6 +148,7 @@ def _plan_part(
                 _padding_note(part, max_batch_size, target),
                 _weights_note(part, spec),
                 "" if part.is_step else independence_note(spec, artifact),
+                "" if part.is_step or artifact.quality is None else artifact.quality.edges,
             )
             if note
         ),
