@@ -76,7 +76,7 @@ def test_a_difference_that_rounding_does_not_make_is_still_an_error(
 ) -> None:
     """Ties next to it excuse nothing."""
     job = job_of(write_model(SPEC, m__onnx=TIES), BuildCache(root))
-    with pytest.raises(BuildError, match="and the reference's 100.5"):
+    with pytest.raises(BuildError, match="reference's 100"):
         wrong(job, tmp_path)
 
 
