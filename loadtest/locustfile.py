@@ -43,7 +43,6 @@ except UsageError:
 runners.HEARTBEAT_LIVENESS = 30
 FAILED = "tritonkit_failed"
 PAUSE_S = 1.0  # before a user calls a server again that was not there
-SEQUENCE_CALLS = 8  # of a model that keeps state, in each sequence
 SHAPED_S = 60  # duration of a shape where none was given
 
 
@@ -132,7 +131,7 @@ class TritonUser(ModelUser):
 
     def _in_sequence(self, item: Any) -> Outputs:
         """The next call of this user's own sequence; a new one after its last call, or a failure."""
-        sequence, left = self.sequences.pop(item.model, (None, SEQUENCE_CALLS))
+        sequence, left = self.sequences.pop(item.model, (None, RUN.settings.sequence_calls))
         if sequence is None:
             sequence = RUN.client.model(item.model).sequence().__enter__()
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import UsageError
 from tritonkit.measure import SHAPES, Limits, limits_for, read_thresholds
+from tritonkit.measure.asking import SEQUENCE_CALLS
 from tritonkit.spec.document import nearest
 from tritonkit.spec.units import parse_duration
 
@@ -33,6 +34,7 @@ class Settings:
         think_time_s: a user's pause, on average.
         limits: what is asked of each model.
         given: inputs of the only model, NAME=VALUE; none: those of its workload.
+        sequence_calls: calls of each sequence, for models that keep state.
     """
 
     address: str
@@ -41,6 +43,7 @@ class Settings:
     think_time_s: float
     limits: dict[str, Limits]
     given: tuple[str, ...] = ()
+    sequence_calls: int = SEQUENCE_CALLS
 
 
 def add_options(parser: Any, default_models: Sequence[str]) -> None:
@@ -65,6 +68,10 @@ def add_options(parser: Any, default_models: Sequence[str]) -> None:
     option(
         "--think-time", env_var="LOADTEST_THINK_TIME", default="100ms", metavar="TIME",
         help="A user's pause before its next request, on average: 100ms, 1s, 0ms for none",
+    )  # fmt: skip
+    option(
+        "--sequence-calls", env_var="LOADTEST_SEQUENCE_CALLS", type=int, default=SEQUENCE_CALLS, metavar="N",
+        help="Calls of each sequence, for models that keep state",
     )  # fmt: skip
     option(
         "--shape", env_var="LOADTEST_SHAPE", default="steady", choices=list(SHAPES),
@@ -104,6 +111,9 @@ def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Setti
     Raises:
         UsageError, SpecError: a model, weight, pause or threshold that cannot be.
     """
+    sequence_calls = getattr(options, "sequence_calls", SEQUENCE_CALLS)
+    if sequence_calls < 1:
+        raise UsageError("--sequence-calls", found=str(sequence_calls), wanted="1 or more calls")
     models = [name.strip() for name in options.models.split(",") if name.strip()]
     if not models:
         raise UsageError("--models", found="no name", wanted=f"some of {', '.join(known)}")
@@ -123,6 +133,7 @@ def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Setti
         think_time_s=_think_time_s(options.think_time),
         limits={m: limits_for(thresholds, m, options.tier or None) for m in models},
         given=given,
+        sequence_calls=sequence_calls,
     )
 
 

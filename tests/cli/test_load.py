@@ -19,6 +19,7 @@ from tritonkit.measure.openloop.results import times_of
     [
         (["--slo", "p99=20ms"], "--slo: it does not go with the other options"),
         (["--cv", "2"], "wanted: --rate or --find-rate"),
+        (["--timeout", "5s"], "wanted: --rate or --find-rate"),
         (["--rate", "5", "--users", "3"], "--users: it does not go with the other options"),
         (["--rate", "5", "--tier", "batch"], "wanted: a closed loop"),
         (["--rate", "fast"], "wanted: requests a second"),

@@ -75,7 +75,6 @@ def test_a_search_without_a_target(chat: Path) -> None:
     "options",
     [
         ["--prompt-tokens", "5"], ["--output-tokens", "5"], ["--trace", "trace.csv"], ["--shared-prefix", "5"],
-        ["--timeout", "5s"],
     ],
 )  # fmt: skip
 def test_options_of_language_models_for_another(options: list[str]) -> None:

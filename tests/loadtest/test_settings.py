@@ -13,7 +13,7 @@ from tritonkit.errors import TritonkitError
 KNOWN = ["digits", "sentences"]
 
 
-def read(project: Path, host: str | None = None, **given: str) -> Settings:
+def read(project: Path, host: str | None = None, **given: str | int) -> Settings:
     """The settings of a run with these options, the others as they are by default."""
     options = {
         "http_host": "", "models": "digits,sentences", "weights": "", "think_time": "100ms",
@@ -54,10 +54,11 @@ def test_what_is_given_goes_before_the_defaults(project: Path) -> None:
         ({"weights": "sentences=2", "models": "digits"}, "sentences"),
         ({"think_time": "0.1"}, "us, ms, s"),
         ({"tier": "quick"}, "interactive"),
+        ({"sequence_calls": 0}, "1 or more calls"),
         ({"thresholds": "/no/such.yaml"}, "no such file"),
     ],
 )
-def test_what_cannot_be_is_refused(project: Path, given: dict[str, str], words: str) -> None:
+def test_what_cannot_be_is_refused(project: Path, given: dict[str, str | int], words: str) -> None:
     """With exit code 2, and words that say what there is."""
     with pytest.raises(TritonkitError) as caught:
         read(project, **given)

@@ -18,6 +18,7 @@ from tests.server.models import ModelText, write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
+from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad
 from tritonkit.serve import Endpoint, serve
 
 COUNT = ModelText(
@@ -323,7 +324,7 @@ def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
 def test_load_of_every_kind_of_model(server: Endpoint, tmp_path: Path) -> None:
     """Sequences, streams and calls of a repository that was made elsewhere, by its address alone."""
     given = {
-        "adding": [],  # one input of numbers, which are made up
+        "adding": ["--sequence-calls", "3"],  # one input of numbers, which are made up
         "count": ["--input", "x=[3, 0, -1]", "--input", "note="],
         "shows": ["--input", "x=[0.5, 2.0, 1.0]"],
     }
@@ -346,15 +347,92 @@ def test_load_of_every_kind_of_model(server: Endpoint, tmp_path: Path) -> None:
             assert series["mean_bytes"] == 3 * 4
 
 
-def test_a_rate_needs_requests_that_stand_alone(server: Endpoint, tmp_path: Path) -> None:
-    """The open loop says which loop to use instead."""
-    for model, words in (("adding", "keeps state"), ("count", "answers in streams")):
-        given = () if model == "adding" else ("--input", "x=[1, 0, -1]", "--input", "note=")
-        done = tritonkit_here(
-            "load", model, "--rate", "10", "--address", server.grpc, *given, cwd=tmp_path
-        )
-        assert words in failed(done, 2)
-        assert "--users" in done.stderr
+OWN_CHECKS = """from tritonkit.measure import Request, Workload
+
+seen = {}
+
+
+def check(outputs):
+    name, flags, held = outputs["seen"].item().decode().split()
+    count = seen[name] = seen.get(name, 0) + 1
+    wanted = {1: "10", 2: "00", 3: "01"}.get(count)
+    return "" if (flags, held) == (wanted, "1") else f"call {count} is {flags}, {held} sequences are held"
+
+
+def adding(root, client):
+    return Workload("adding", tuple(Request({"x": [[x]]}, check) for x in (1.0, 2.0)))
+
+
+def failing(root, client):
+    return Workload("adding", (Request({"x": [[-1.0]]}, check),))
+
+
+WORKLOADS = {"adding": %s}
+"""
+
+
+def own_checks(root: Path, name: str) -> None:
+    """A project whose load of `adding` is this one."""
+    (root / "loadtest").mkdir()
+    (root / "loadtest" / "workloads.py").write_text(OWN_CHECKS % name)
+
+
+def test_sequences_arrive_at_a_rate(server: Endpoint, tmp_path: Path) -> None:
+    """Each has its own id, begins and ends, and calls once the call before is answered; the only place is free then."""
+    own_checks(tmp_path, "adding")
+    with Generator(tmp_path, ("adding",), (server.grpc,), calls=3) as generator:
+        assert generator.unit == "sequences"
+        load = OpenLoad(20.0, 1.0, warm_s=0.2, arrivals=Arrivals("constant"), processes=2)
+        (series,) = generator.run(load).series
+    assert (series.requests, series.right, series.failures) == (20, 20, 0), series.words
+    assert series.answers
+    assert series.answers.count == 60
+    assert series.answers.first
+    assert series.answers.whole
+    assert series.latency
+    counts = [times.count for times in (series.answers.first, series.answers.whole, series.latency)]
+    assert counts == [20, 20, 60]
+    assert series.answers.whole.largest >= series.latency.mean * 3
+
+
+def test_a_sequence_that_fails_is_ended(server: Endpoint, tmp_path: Path) -> None:
+    """It gives its place back: a model with one place, which waits for a minute, lets the next sequence in."""
+    own_checks(tmp_path, "failing")
+    with Generator(tmp_path, ("adding",), (server.grpc,), calls=3) as generator:
+        load = OpenLoad(20.0, 1.0, warm_s=0.0, arrivals=Arrivals("constant"))
+        (series,) = generator.run(load).series
+    assert (series.requests, series.failures) == (20, 20)
+    (words,) = series.words
+    assert "no negative numbers" in words
+
+
+def test_streams_at_a_rate(server: Endpoint, tmp_path: Path) -> None:
+    """A request is answered by its last reply; one that fails amid its replies has failed."""
+    given = ("x=[3, 0.02, -1]", "note=")
+    with Generator(tmp_path, ("count",), (server.grpc,), given=given) as generator:
+        load = OpenLoad(10.0, 1.0, warm_s=0.0, arrivals=Arrivals("constant"))
+        (series,) = generator.run(load).series
+    assert (series.requests, series.right) == (10, 10), series.words
+    assert series.answers
+    assert series.answers.count == 30
+    assert series.answers.first
+    assert series.latency
+    assert series.latency.mean >= series.answers.first.mean + 40
+
+
+def test_the_command_at_a_rate_of_sequences(server: Endpoint, tmp_path: Path) -> None:
+    """Table, JSON and page say that the rate counts sequences."""
+    done = tritonkit_here(
+        "load", "adding", "--address", server.grpc, "--rate", "10", "--duration", "1s", "--warm-up", "0s",
+        "--sequence-calls", "2", "--slo", "p50=1min", "--report", "out", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "10 sequences/s for 1 s" in done.stderr
+    assert "due/s, right/s and failed are sequences. A sequence has 2 calls" in done.stdout
+    (series,) = json.loads((tmp_path / "out" / "report.json").read_text())["series"]
+    assert series["unit"] == "sequences"
+    assert series["answers"]["count"] == 2 * series["requests"] == 2 * series["right"]
+    assert "Whole sequences arrived" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_sequence_named_by_text(server: Endpoint) -> None:

@@ -57,7 +57,8 @@ def command(
     rate: Annotated[
         str | None,
         typer.Option(
-            metavar="N", help="Open loop: so many requests a second, whatever the server does."
+            metavar="N",
+            help="Open loop: so many requests, or sequences, a second, whatever the server does.",
         ),
     ] = None,
     find: Annotated[
@@ -165,7 +166,17 @@ def command(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Language models: an answer that takes longer has failed; 120s by default.",
+            help="Open loop, and language models: an answer that takes longer has failed; 10s by default, of a "
+            "language model 120s.",
+        ),
+    ] = None,
+    sequence_calls: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="Models that keep state: calls of each sequence; 8 by default.",
         ),
     ] = None,
     inputs: Annotated[
@@ -202,11 +213,11 @@ def command(
     """
     of_language = {
         "--prompt-tokens": prompt_tokens, "--output-tokens": output_tokens, "--trace": trace,
-        "--shared-prefix": shared_prefix, "--timeout": timeout,
+        "--shared-prefix": shared_prefix,
     }  # fmt: skip
     opened = {
         "--slo": slo, "--arrivals": arrivals, "--cv": cv, "--warm-up": warm_up,
-        "--processes": processes, "--seed": seed,
+        "--processes": processes, "--seed": seed, "--timeout": timeout,
     }  # fmt: skip
     closed = {
         "--users": users, "--think-time": think_time, "--tier": tier, "--rest": rest or None,
@@ -220,7 +231,7 @@ def command(
         refuse(
             {
                 "--processes": processes, "--think-time": think_time, "--rest": rest or None,
-                "--http-address": http_address, "--input": inputs,
+                "--http-address": http_address, "--input": inputs, "--sequence-calls": sequence_calls,
             },
             "a model that is no language model",
         )  # fmt: skip
@@ -245,6 +256,7 @@ def command(
         _closed_loop(
             project, names, users or 20, duration or "20s", tier, shape, think_time or "100ms",
             rest, address, http_address, thresholds, report, as_json, given,
+            sequence_calls,
         )  # fmt: skip
         return
     refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
@@ -264,6 +276,8 @@ def command(
             shape=shape.value, warm_s=seconds("--warm-up", warm_up or "1s"),
             processes=processes, seed=seed or 0, report=None if report is None else report.resolve(),
             as_json=as_json, given=given,
+            timeout_s=seconds("--timeout", timeout or "10s", 0.001),
+            sequence_calls=sequence_calls,
         ),
     )  # fmt: skip
 
@@ -292,8 +306,10 @@ def _closed_loop(
     project: Path, names: list[str], users: int, duration: str, tier: str | None, shape: ShapeName,
     think_time: str, rest: bool, address: str | None, http_address: str | None,
     thresholds: Path | None, report: Path | None, as_json: bool, given: tuple[str, ...],
+    sequence_calls: int | None,
 ) -> None:  # fmt: skip
     from tritonkit.measure import LoadPlan, run_load
+    from tritonkit.measure.asking import SEQUENCE_CALLS
     from tritonkit.measure.load import THRESHOLDS
 
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
@@ -307,6 +323,7 @@ def _closed_loop(
             http_address=http if rest else None, users=users, duration_s=duration_s,
             shape=shape.value, think_time_us=pause_us, thresholds=file, tier=tier,
             report=None if report is None else report.resolve(), given=given, outside=outside,
+            sequence_calls=sequence_calls or SEQUENCE_CALLS,
         )  # fmt: skip
         note(f"{users} users for {duration_s} s against {grpc} ...")
         outcome = run_load(plan)

@@ -57,24 +57,33 @@ class OpenOptions:
     report: Path | None
     as_json: bool
     given: tuple[str, ...] = ()
+    timeout_s: float = 10.0
+    sequence_calls: int | None = None
 
 
 def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> None:
     """Run the load or the search, print what it showed, write the reports; `typer.Exit` with 1 where a target
     is missed or the run is not valid, with 130 after an interrupt."""
+    from tritonkit.measure.asking import SEQUENCE_CALLS
     from tritonkit.measure.openloop import Generator, Slo, parse_slo
 
     slo = parse_slo(options.slo) if options.slo else Slo({})
     load = open_load(options, slo)
     search: RateSearch[OpenReport] | None = None
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
-    with Generator(project, options.models, addresses, given=options.given) as generator:
+    calls = options.sequence_calls or SEQUENCE_CALLS
+    with Generator(
+        project, options.models, addresses, options.timeout_s, options.given, calls
+    ) as generator:
         if options.find:
             search = _find(generator, slo, options)
             report = search.report
-            _keep(project, addresses, options, slo, search)
+            if generator.unit == "requests":
+                _keep(project, addresses, options, slo, search)
         else:
-            said = "the trace" if load.trace is not None else f"{load.rate_per_s:g} requests/s"
+            said = (
+                "the trace" if load.trace is not None else f"{load.rate_per_s:g} {generator.unit}/s"
+            )
             note(f"{said} for {load.duration_s:g} s ...")
             report = generator.run(load)
     if options.report is not None:
@@ -142,7 +151,7 @@ def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[Op
     note(f"looking for the highest rate that holds {slo} ...")
     return find_rate(
         generator, slo, start_per_s=options.rate_per_s, trial_s=options.duration_s or _TRIAL_S,
-        arrivals=load.arrivals, processes=options.processes, say=_say,
+        arrivals=load.arrivals, processes=options.processes, unit=generator.unit, say=_say,
     )  # fmt: skip
 
 
@@ -190,13 +199,16 @@ def tell_invalid(invalid: Sequence[str], holds: bool) -> bool:
 
 
 def _print(report: OpenReport) -> None:
+    from tritonkit.measure.openloop.page import answers_line
+    from tritonkit.measure.openloop.units import named_times
+
     rows = []
     for series in report.series:
         head = [
             series.model, f"{series.offered_per_s:.1f}", f"{series.rate_per_s:.1f}",
             str(series.failures),
         ]  # fmt: skip
-        for name, times in (("due", series.latency), ("sent", series.service)):
+        for name, _, times in named_times(series):
             rows.append([*head, name, *_cells(times)])
             head = [""] * 4
     points = [f"p{p:g}" for p in (report.series[0].latency or report.lag).percentiles]
@@ -208,6 +220,10 @@ def _print(report: OpenReport) -> None:
         f"generator: sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; {shares} of a core"
     )
     for series in report.series:
+        if series.answers:
+            print_line(
+                f"{series.model}: due/s, right/s and failed are {series.unit}.{answers_line(series)}"
+            )
         for words, count in sorted(series.words.items(), key=lambda pair: -pair[1])[:5]:
             note(f"{series.model}: {count} failed: {words}")
 

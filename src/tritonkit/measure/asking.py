@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tritonkit.client import Client
     from tritonkit.measure.workload import Outputs
 
-__all__ = ["CALL", "SEQUENCE", "STREAM", "Kind", "ask", "kind_of"]
+__all__ = ["CALL", "SEQUENCE", "SEQUENCE_CALLS", "STREAM", "Kind", "ask", "kind_of"]
 
 Kind: TypeAlias = Literal["call", "stream", "sequence"]
 
@@ -21,6 +21,9 @@ STREAM: Kind = "stream"
 """A decoupled model: any number of replies to a request."""
 SEQUENCE: Kind = "sequence"
 """A model with sequence_batching: it keeps state between the calls of one sequence."""
+
+SEQUENCE_CALLS = 8
+"""Calls of a sequence under load, where nothing else is said."""
 
 _DEEPEST = 8  # ensembles within ensembles
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ClientError, TritonkitError, UsageError
+from tritonkit.measure.asking import SEQUENCE_CALLS
 from tritonkit.measure.report import Report
 from tritonkit.resources import own_or_shipped
 
@@ -50,6 +51,7 @@ class LoadPlan:
         report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
         given: inputs of the only model as on the command line, NAME=VALUE; else those of its workload.
         outside: whether the models need no folder in `models/`: the server knows them.
+        sequence_calls: calls of each sequence, for models that keep state.
     """
 
     root: Path
@@ -65,6 +67,7 @@ class LoadPlan:
     report: Path | None = None
     given: tuple[str, ...] = ()
     outside: bool = False
+    sequence_calls: int = SEQUENCE_CALLS
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,8 @@ def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
         "--report-json", str(folder / _REPORT),
     ]  # fmt: skip
     command += [f"--input={text}" for text in plan.given]
+    if plan.sequence_calls != SEQUENCE_CALLS:  # a locustfile of the project's own may not know it
+        command += ["--sequence-calls", str(plan.sequence_calls)]
     if plan.outside:
         command += ["--outside"]
     if plan.tier is not None:

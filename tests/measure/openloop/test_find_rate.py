@@ -13,11 +13,13 @@ from tritonkit.measure.openloop import Generator, OpenLoad, OpenReport, Slo, fin
 
 def test_the_rate_that_holds_is_found_with_its_interval() -> None:
     """What is sure is below what it holds in truth, what it misses is above, both close."""
-    found = find_rate(cast("Generator", Machine()), SLO, trial_s=20.0)
+    found = find_rate(cast("Generator", Machine()), SLO, trial_s=20.0, unit="sequences")
     assert found.low <= found.rate_per_s
     assert found.high
     assert 0.85 * truth(NOW) <= found.rate_per_s <= 1.1 * truth(NOW)
     assert found.high / found.rate_per_s < 1.2
+    assert found.summary.startswith(f"{found.rate_per_s:.1f} sequences/s hold")
+    assert found.to_dict()["unit"] == "sequences"
 
 
 @pytest.mark.parametrize("trial_s", [1.0, 5.0])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tritonkit.measure.openloop import sender as module
+from tritonkit.measure.openloop import servers as module
 from tritonkit.measure.openloop.sender import INTERRUPTED, MISSED, Prepared, Record, Sender, Stop
 
 Answer = Callable[[int], int]

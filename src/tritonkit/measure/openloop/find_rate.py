@@ -109,6 +109,7 @@ class RateSearch(Generic[R]):
         trials: all runs, in order.
         ended: why the search ended early, if so.
         report: of the last run at `rate_per_s` that held.
+        unit: what arrives at the rate.
     """
 
     slo: Slo
@@ -119,6 +120,7 @@ class RateSearch(Generic[R]):
     trials: tuple[Trial, ...]
     ended: str = ""
     report: R | None = None
+    unit: str = "requests"
 
     @property
     def summary(self) -> str:
@@ -128,7 +130,7 @@ class RateSearch(Generic[R]):
         if not self.rate_per_s:
             least = min((trial.rate_per_s for trial in self.trials), default=_LEAST_PER_S)
             return f"No rate from {least:.2g}/s on held {self.slo}."
-        text = f"{self.rate_per_s:.1f} requests/s hold {self.slo}"
+        text = f"{self.rate_per_s:.1f} {self.unit}/s hold {self.slo}"
         if self.high is None:
             text += "; no higher rate was missed"
         else:
@@ -141,6 +143,7 @@ class RateSearch(Generic[R]):
         """Plain values for JSON."""
         return {
             "slo": str(self.slo),
+            "unit": self.unit,
             "rate_per_s": self.rate_per_s,
             "low": self.low,
             "high": self.high,
@@ -216,6 +219,7 @@ def find_rate(
     precision: float = 0.05,
     arrivals: Arrivals | None = None,
     processes: int | None = None,
+    unit: str = "requests",
     say: Callable[[Trial], None] = lambda _: None,
 ) -> RateSearch[R]:
     """Double or halve until the target is met once and missed once, halve that range until it is as narrow as
@@ -227,6 +231,7 @@ def find_rate(
         start_per_s: the first rate; by default half of what one caller gets.
         trial_s: how long a trial lasts; up to `longest_s`, six times as long by default, where few requests come.
         repeats: runs at the rate that is given.
+        unit: what arrives at the rate.
         precision: the relative width of the range.
         say: called with each trial.
 
@@ -244,7 +249,7 @@ def find_rate(
         ended = str(why)
     except KeyboardInterrupt:
         ended = INTERRUPTED
-    return _result(search, ended)
+    return _result(search, ended, unit)
 
 
 def _start(search: _Search[R]) -> float:
@@ -296,7 +301,7 @@ def _confirmed(
     return 0.0, high
 
 
-def _result(search: _Search[R], ended: str) -> RateSearch[R]:
+def _result(search: _Search[R], ended: str, unit: str) -> RateSearch[R]:
     """The interval, of all trials that there were."""
     by_rate: dict[float, list[bool]] = {}
     for trial in search.trials:
@@ -312,5 +317,5 @@ def _result(search: _Search[R], ended: str) -> RateSearch[R]:
     late = any(not trial.valid for trial in search.trials if trial.rate_per_s == high)
     return RateSearch(
         search.slo, rate, max(sure, default=0.0), high, "generator" if late else "target",
-        tuple(search.trials), ended, search.reports.get(rate),
+        tuple(search.trials), ended, search.reports.get(rate), unit,
     )  # fmt: skip

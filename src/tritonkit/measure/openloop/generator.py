@@ -24,15 +24,16 @@ import numpy as np
 from tritonkit.client import Client
 from tritonkit.client.inputs import Inputs
 from tritonkit.errors import TritonkitError, UsageError
-from tritonkit.measure.asking import CALL, SEQUENCE, kind_of
+from tritonkit.measure.asking import CALL, SEQUENCE, Kind, kind_of
 from tritonkit.measure.openloop.joined import Encodable, joined, layouts
-from tritonkit.measure.openloop.sender import MISSED, Prepared, Record, Sender, Stop
+from tritonkit.measure.openloop.record import MISSED, Prepared, Stop, save_record
+from tritonkit.measure.openloop.sender import Sender
 from tritonkit.measure.workload import Workload
 from tritonkit.measure.workloads import prepare
 from tritonkit.wire.request import Prepared as Encoder
 from tritonkit.wire.signature import ModelSignature
 
-__all__ = ["end_with_parent", "load_record", "main"]
+__all__ = ["end_with_parent", "main"]
 
 _AHEAD_S: Final = 0.25
 """Between the fork and the first request: connections are made meanwhile."""
@@ -66,38 +67,39 @@ def main() -> None:
 
 
 def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
-    """The requests of all models in each of the sizes; of each one its model, items and layout, as `Generator` has
-    them."""
+    """The requests of all models in each of the sizes; of each one its model, items and layout, and of each model its
+    kind, as `Generator` has them."""
     root = Path(asked["root"])
-    said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": []}
+    said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": [], "kinds": []}
     requests: list[Prepared] = []
     with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
         for model in asked["models"]:
             workload = prepare(model, root, client, asked.get("given", ()))
-            _need_calls(client, workload.model)
+            kind = kind_of(client, workload.model)
             signature = client.model(workload.model).signature
             single = _single(workload, signature)
             if not single:
                 raise UsageError(f"model {model}", found="its workload has no request")
+            _need_calls(model, kind, asked["sizes"])
             made = [each for size in asked["sizes"] for each in joined(signature, single, size)]
             first = len(set(said["layouts"]))
             said["models"] += [model] * len(made)
             said["items"] += [each.items for each in made]
             said["layouts"] += [first + number for number in layouts(made)]
             said["most_items"].append(signature.max_batch_size)
-            requests += _encoded(made, signature)
+            said["kinds"].append(kind)
+            requests += _encoded(made, signature, kind, asked["calls"], len(requests))
     return said, requests
 
 
-def _need_calls(client: Client, model: str) -> None:
-    """Refuse a model whose requests are not independent calls."""
-    kind = kind_of(client, model)
-    if kind != CALL:
+def _need_calls(model: str, kind: Kind, sizes: Sequence[int]) -> None:
+    """Refuse to join requests that are more than a call."""
+    if kind != CALL and max(sizes) > 1:
         raise UsageError(
-            f"model {model}",
+            f"model {model}: requests of several items",
             found="it keeps state between calls" if kind == SEQUENCE else "it answers in streams",
-            wanted="a model whose requests can be sent at any moment, each by itself",
-            todo="load it with --users, without --rate and --find-rate",
+            wanted="a model that gives one answer to each request, to be taken apart",
+            todo="send single items",
         )
 
 
@@ -108,11 +110,24 @@ def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:
     ]
 
 
-def _encoded(requests: Sequence[Encodable], signature: ModelSignature) -> list[Prepared]:
-    encoder = Encoder(signature, "", None)
+def _encoded(
+    requests: Sequence[Encodable], signature: ModelSignature, kind: Kind, calls: int, begin: int
+) -> list[Prepared]:
+    """The requests of a model as they are sent; in a sequence each is followed by the next of them, round and round.
+
+    Args:
+        calls: of a sequence.
+        begin: how many requests of other models stand before these.
+    """
+    encoder, count = Encoder(signature, "", None), len(requests)
+    calls = calls if kind == SEQUENCE else 1
     return [
-        Prepared(tuple(encoder.encode(each.arrays)), each.check, each.items) for each in requests
-    ]
+        Prepared(
+            tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls,
+            begin + (number + 1) % count,
+        )
+        for number, each in enumerate(requests)
+    ]  # fmt: skip
 
 
 def _run(asked: dict[str, Any], requests: Sequence[Prepared]) -> dict[str, Any]:
@@ -207,31 +222,8 @@ def _send(
     )
     step = asked["processes"]
     record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)
-    _save(record, folder / f"{k}.npz")
+    save_record(record, folder / f"{k}.npz")
     return record.ended
-
-
-def _save(record: Record, file: Path) -> None:
-    np.savez(
-        file,
-        intended=record.intended,
-        sent=record.sent,
-        answered=record.answered,
-        outcome=record.outcome,
-        facts=np.array(
-            json.dumps({"failures": record.failures, "cpu_s": record.cpu_s, "ended": record.ended})
-        ),
-    )
-
-
-def load_record(file: Path) -> Record:
-    """Read what a sender has saved."""
-    with np.load(file, allow_pickle=False) as saved:
-        facts = json.loads(str(saved["facts"]))
-        return Record(
-            saved["intended"], saved["sent"], saved["answered"], saved["outcome"],
-            tuple(facts["failures"]), facts["cpu_s"], facts["ended"],
-        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tritonkit.errors import ClientError, UsageError
 from tritonkit.measure.openloop.arrivals import Arrivals, Moments
 from tritonkit.measure.openloop.find_rate import Trial
+from tritonkit.measure.openloop.record import Record
 from tritonkit.measure.openloop.results import (
     Times,
     judge_slo,
@@ -29,7 +30,6 @@ from tritonkit.measure.openloop.results import (
     why_invalid,
 )
 from tritonkit.measure.openloop.run import Generator, OpenLoad, moments_of
-from tritonkit.measure.openloop.sender import Record
 from tritonkit.measure.openloop.slo import Slo
 
 __all__ = ["GroupedTrial", "Groups", "climb", "group", "grouped_trial", "highest_item_rate"]

@@ -11,18 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import tritonkit
+from tritonkit.measure.asking import SEQUENCE
 from tritonkit.measure.openloop.counters import ServerSecond
 from tritonkit.measure.openloop.find_rate import RateSearch
 from tritonkit.measure.openloop.results import OpenReport, OpenSeries, Second
 from tritonkit.measure.openloop.slo import Slo
+from tritonkit.measure.openloop.units import UNITS, named_times
 from tritonkit.report.charts import Columns, Line, columns, lines
 from tritonkit.report.page import Machine, environment
 
-__all__ = ["counters_csv", "page", "search_section", "seconds_csv"]
+__all__ = ["answers_line", "counters_csv", "page", "search_section", "seconds_csv"]
 
 _WIDTH = 900.0
 _COLUMNS = 60
 _HOW = "Requests were sent at their moments, whatever the server did; latency counts from the moment each was due."
+_HOW_SEQUENCES = (
+    "Whole sequences arrived at their moments, whatever the server did. Latency is that of their calls: the first"
+    " counts from the moment the sequence was due, each later one from the answer to the one before."
+)
 
 
 def page(
@@ -42,8 +48,17 @@ def page(
         report=report, machine=machine, written=written, title=title, slo=slo,
         sections=[_section(each, report, slo) for each in report.series],
         search=None if search is None else search_section(search), command=command, local=local,
-        version=tritonkit.__version__, how=_HOW,
+        version=tritonkit.__version__, how=_how(report),
     )  # fmt: skip
+
+
+def _how(report: OpenReport) -> str:
+    in_sequences = {_is_of_sequences(each) for each in report.series}
+    return " ".join(_HOW_SEQUENCES if each else _HOW for each in sorted(in_sequences))
+
+
+def _is_of_sequences(series: OpenSeries) -> bool:
+    return series.unit == UNITS[SEQUENCE]
 
 
 def seconds_csv(report: OpenReport) -> str:
@@ -68,15 +83,16 @@ def _csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 def _section(series: OpenSeries, report: OpenReport, slo: Slo | None) -> dict[str, Any]:
     rows = [
         (name, times.mean, list(times.percentiles.values()), times.largest)
-        for name, times in (("from when it was due", series.latency), ("from when it was sent", series.service))
+        for _, name, times in named_times(series)
         if times
-    ]  # fmt: skip
+    ]
     points = [f"p{percent:g}" for percent in series.latency.percentiles] if series.latency else []
     return {
         "series": series,
         "summary": (
-            f"{series.requests} requests were due in {report.duration_s:.1f} s, {series.offered_per_s:.1f} a"
+            f"{series.requests} {series.unit} were due in {report.duration_s:.1f} s, {series.offered_per_s:.1f} a"
             f" second; {series.rate_per_s:.1f} a second were answered right, {series.failures} failed."
+            f"{answers_line(series)}"
         ),
         "points": points,
         "rows": rows,
@@ -85,11 +101,22 @@ def _section(series: OpenSeries, report: OpenReport, slo: Slo | None) -> dict[st
     }
 
 
+def answers_line(series: OpenSeries) -> str:
+    """How many answers came where a request or sequence has several, in a sentence after others."""
+    answers = series.answers
+    if answers is None:
+        return ""
+    if _is_of_sequences(series):
+        return f" A sequence has {answers.calls} calls: {answers.per_s:.1f} a second were answered right."
+    return f" {answers.count} replies came to those that were right, {answers.per_s:.1f} a second."
+
+
 def _plots(
     series: OpenSeries, report: OpenReport, slo: Slo | None
 ) -> list[tuple[dict[str, str], Any]]:
     """What each plot is, and the plot; None where it would be empty."""
     seconds, x = series.seconds, "second of the run"
+    what = "calls" if _is_of_sequences(series) else "requests"
     limits = [(ms, f"p{p:g} target {ms:g} ms") for p, ms in slo.percentiles.items()] if slo else []
     latency = [
         Line(name, [(s.at_s + 0.5, getattr(s, f"{name}_ms")) for s in seconds])
@@ -103,19 +130,22 @@ def _plots(
         (
             _what(
                 "Latency over time", x, "ms, logarithmic",
-                "Of the requests due in each second, from the moment each was due.",
+                f"Of the {what} due in each second, from the moment each was due.",
             ),
             lines(latency, width=_WIDTH, logarithmic=True, limits=limits),
         ),
         (
             _what(
-                "How long requests took", "ms, logarithmic", "% of requests",
+                f"How long {what} took", "ms, logarithmic", f"% of {what}",
                 "Share of the right answers by their latency.", "columns",
             ),
             _distribution(series, limits),
         ),
         (
-            _what("Rate", x, "requests/s", "Requests due in each second, and right answers that came in it."),
+            _what(
+                "Rate", x, f"{what}/s",
+                f"{what.capitalize()} due in each second, and right answers that came in it.",
+            ),
             lines(rates, width=_WIDTH, height=200),
         ),
         (
@@ -170,6 +200,7 @@ def search_section(search: RateSearch[Any]) -> dict[str, Any]:
     points = sorted((t.rate_per_s, t.tail_ms) for t in search.trials if t.tail_ms is not None)
     return {
         "summary": search.summary,
+        "unit": search.unit,
         "trials": search.trials,
         "percent": percent,
         "plot": lines(

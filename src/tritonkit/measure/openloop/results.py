@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.measure.histogram import Histogram
-from tritonkit.measure.openloop.sender import Record
+from tritonkit.measure.openloop.record import Record
 from tritonkit.measure.openloop.slo import Slo
 
 __all__ = [
-    "Interval", "OpenReport", "OpenSeries", "Second", "Times", "judge_slo", "series_of", "times_dict",
+    "Answers", "Interval", "OpenReport", "OpenSeries", "Second", "Times", "judge_slo", "series_of", "times_dict",
     "times_of", "why_invalid",
 ]  # fmt: skip
 
@@ -68,16 +68,38 @@ class Second:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """The several answers to what arrives: calls of a sequence, or replies of a stream.
+
+    Args:
+        calls: of a sequence; 1 of a stream.
+        count: right ones; of streams, the replies of right streams. per_s: in a second.
+        first: to the first of them, from the moment the request or sequence was due.
+        whole: of right sequences: to their last answer. None of streams, whose latency is that.
+    """
+
+    calls: int
+    count: int
+    per_s: float
+    first: Times | None
+    whole: Times | None = None
+
+
+@dataclass(frozen=True)
 class OpenSeries:
     """One model.
 
     Args:
-        requests: that were due, and sent or not.
+        requests: that were due, and sent or not; of a model that keeps state, sequences.
         right: right answers. failures: those that failed, were answered wrong, or never sent.
         offered_per_s: requests due in a second. rate_per_s: right answers in one.
-        latency: of right answers, from the moment the request was due.
+        latency: of right answers, from the moment the request was due: of a stream the last reply; of a sequence each
+            call, the later ones from the moment the one before was answered.
         service: the same from the moment it was sent.
         words: what failures said, and how often.
+        seconds: of a sequence, of its calls.
+        unit: what `requests` counts.
+        answers: None where a request has one.
     """
 
     model: str
@@ -91,6 +113,25 @@ class OpenSeries:
     histogram: Histogram
     words: Mapping[str, int] = field(default_factory=dict)
     seconds: tuple[Second, ...] = ()
+    unit: str = "requests"
+    answers: Answers | None = None
+
+    @property
+    def judged(self) -> tuple[tuple[str, Times | None], ...]:
+        """The times that a target is for, with what stands before them in a message.
+
+        First calls are judged for themselves too: they alone wait for a place in the model, and are few among all.
+        """
+        if self.answers is None or self.answers.whole is None:
+            return (("", self.latency),)
+        return ("", self.latency), ("first calls: ", self.answers.first)
+
+    @property
+    def mean_ms(self) -> float | None:
+        """Of a request or sequence, from when it was sent or due; None without a right answer."""
+        whole = self.answers.whole if self.answers else None
+        times = whole or self.service
+        return times.mean if times else None
 
     @property
     def error_rate(self) -> float:
@@ -129,11 +170,12 @@ class OpenReport:
     def tail_ms(self, slo: Slo) -> float | None:
         """At the target's highest percentile, of the slowest model; None without a right answer."""
         percent = slo.tightest[0]
-        return max((s.latency.at(percent) for s in self.series if s.latency), default=None)
+        judged = [times for each in self.series for _, times in each.judged]
+        return max((times.at(percent) for times in judged if times), default=None)
 
     def mean_ms(self) -> float | None:
         """Of a request from when it was sent, all models alike; None without a right answer."""
-        means = [each.service.mean for each in self.series if each.service]
+        means = [mean for each in self.series if (mean := each.mean_ms) is not None]
         return sum(means) / len(means) if means else None
 
     def failed_words(self) -> list[str]:
@@ -172,6 +214,18 @@ def _series_dict(series: OpenSeries) -> dict[str, Any]:
             "largest_ms": series.histogram.largest_ms,
         },
         "seconds": [asdict(second) for second in series.seconds],
+        "unit": series.unit,
+        "answers": None if series.answers is None else _answers_dict(series.answers),
+    }
+
+
+def _answers_dict(answers: Answers) -> dict[str, Any]:
+    return {
+        "calls": answers.calls,
+        "count": answers.count,
+        "per_s": answers.per_s,
+        "first_ms": times_dict(answers.first),
+        "whole_ms": times_dict(answers.whole),
     }
 
 
@@ -276,14 +330,17 @@ def judge_slo(series: OpenSeries, slo: Slo) -> list[str]:
     if series.error_rate > slo.error_rate:
         first = next(iter(series.words), "")
         lines.append(
-            f"{series.model}: {series.error_rate:.3%} of the requests failed, at most {slo.error_rate:.3%}"
+            f"{series.model}: {series.error_rate:.3%} of the {series.unit} failed, at most {slo.error_rate:.3%}"
             f" ({series.failures} of {series.requests}; first: {first})"
         )
     for percent, most in slo.percentiles.items():
         if series.latency is None:
             lines.append(f"{series.model}: no right answer")
-        elif (found := series.latency.at(percent)) > most:
-            lines.append(f"{series.model}: p{percent:g} {found:.2f} ms, at most {most:g} ms")
+        for what, times in series.judged:
+            if times and (found := times.at(percent)) > most:
+                lines.append(
+                    f"{series.model}: {what}p{percent:g} {found:.2f} ms, at most {most:g} ms"
+                )
     return lines
 
 

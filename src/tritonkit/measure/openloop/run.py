@@ -22,17 +22,19 @@ from tritonkit import errors
 from tritonkit.client import Client
 from tritonkit.errors import ClientError, TritonkitError, UsageError
 from tritonkit.machine import cores
+from tritonkit.measure.asking import SEQUENCE, SEQUENCE_CALLS, Kind
 from tritonkit.measure.openloop.arrivals import Arrivals, Moments, draw
 from tritonkit.measure.openloop.counters import Counters, involved
-from tritonkit.measure.openloop.results import (
-    OpenReport,
-    judge_slo,
-    series_of,
-    times_of,
-    why_invalid,
+from tritonkit.measure.openloop.record import (
+    INTERRUPTED,
+    Record,
+    Stop,
+    joined_records,
+    load_record,
 )
-from tritonkit.measure.openloop.sender import INTERRUPTED, Record, Stop
+from tritonkit.measure.openloop.results import OpenReport, judge_slo, times_of, why_invalid
 from tritonkit.measure.openloop.slo import Slo
+from tritonkit.measure.openloop.units import UNITS, unit_series
 
 __all__ = ["Generator", "OpenLoad", "moments_of", "remote_error"]
 
@@ -78,6 +80,7 @@ class Generator:
         addresses: gRPC addresses of servers, which get requests in turns.
         timeout_s: after which a request has failed.
         given: inputs of the only model as on the command line, NAME=VALUE; else those of its workload.
+        calls: of a sequence, for models that keep state: these arrive in whole sequences.
 
     Raises:
         UsageError: a model without requests to send.
@@ -91,9 +94,11 @@ class Generator:
         addresses: Sequence[str],
         timeout_s: float = 10.0,
         given: Sequence[str] = (),
+        calls: int = SEQUENCE_CALLS,
     ) -> None:
         self.models, self.addresses = tuple(models), tuple(addresses)
         self._root, self._timeout_s, self._given = root, timeout_s, tuple(given)
+        self._calls = calls
         self._interrupted = False
 
     def __enter__(self) -> Generator:
@@ -128,11 +133,14 @@ class Generator:
             raise UsageError("the requests", found=f"{batch} items of each", wanted="1 or more")
         said = self._ask(
             do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
-            timeout_s=self._timeout_s, sizes=sizes, given=self._given,
+            timeout_s=self._timeout_s, sizes=sizes, given=self._given, calls=self._calls,
         )  # fmt: skip
         self._model_of = np.array([self.models.index(name) for name in said["models"]])
         self._items, self._layouts = np.array(said["items"]), np.array(said["layouts"])
         self._most_items: int = min(said["most_items"])
+        self._kinds: list[Kind] = said["kinds"]
+        own = [self._calls if kind == SEQUENCE else 1 for kind in self._kinds]
+        self._calls_of = np.array(own)[self._model_of]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,8 +168,8 @@ class Generator:
             ClientError: a server does not answer.
         """
         moments, warm = moments_of(load)
-        processes = load.processes or _processes(moments)
         choice = self._choices(len(moments), load)
+        processes = load.processes or _processes(moments, int(self._calls_of[choice].sum()))
         stop = _stop(load, warm, int((moments >= warm).sum()))
         with Counters(self.addresses, self._looked_at) as counters:
             start, records = self._send(moments, choice, processes, stop)
@@ -182,6 +190,11 @@ class Generator:
         if record.ended == INTERRUPTED:
             raise KeyboardInterrupt
         return record
+
+    @property
+    def unit(self) -> str:
+        """What arrives at the rate: requests, sequences, or both."""
+        return " and ".join(dict.fromkeys(UNITS[kind] for kind in self._kinds))
 
     @property
     def requests(self) -> int:
@@ -214,36 +227,36 @@ class Generator:
                 do="run", folder=name, processes=processes, addresses=self.addresses,
                 timeout_s=self._timeout_s, stop=asdict(stop), most=most,
             )  # fmt: skip
-            return said["start"], [_load(folder / f"{k}.npz") for k in range(processes)]
+            return said["start"], [load_record(folder / f"{k}.npz") for k in range(processes)]
 
     def _report(
         self, load: OpenLoad, warm: float, records: Sequence[Record],
         chosen: Sequence[NDArray[np.int64]], counters: tuple[dict[str, Any], ...],
     ) -> OpenReport:  # fmt: skip
-        record = _joined(records)
+        record = joined_records(records)
         if self._interrupted:  # perhaps as the last answer came
             self._interrupted, record = False, replace(record, ended=INTERRUPTED)
-        choice = np.concatenate(chosen)
+        choice = np.concatenate([own[each.of] for own, each in zip(chosen, records, strict=True)])
         span_s = max(float(np.nanmax(record.sent, initial=0.0)), 1e-3)
-        counted = (record.intended >= warm) & ((record.outcome >= 0) | (not record.ended))
-        record = replace(
-            record, intended=record.intended - warm, sent=record.sent - warm,
-            answered=record.answered - warm,
-        )  # fmt: skip
+        due = record.intended[record.of]
+        counted = (due >= warm) & ((record.outcome >= 0) | (not record.ended))
+        record = _since(record, warm)
         duration_s = max(span_s - warm, 1e-3) if record.ended else load.duration_s
         model_of = self._model_of[choice]
         series = tuple(
-            series_of(name, record, counted & (model_of == k), duration_s, load.slo)
-            for k, name in enumerate(self.models)
-        )
-        lag = times_of(1e3 * (record.sent - record.intended)[counted & ~np.isnan(record.sent)])
+            unit_series(name, kind, self._calls, record, counted & (model_of == k), duration_s, load.slo)
+            for k, (name, kind) in enumerate(zip(self.models, self._kinds, strict=True))
+        )  # fmt: skip
+        arrived = counted & ~np.isnan(record.sent) & (record.of == np.arange(len(record.of)))
+        lag = times_of(1e3 * (record.sent - record.intended)[arrived])
         if lag is None and record.ended == INTERRUPTED:
             raise KeyboardInterrupt
         if lag is None:
             found = record.ended or "no request was counted"
             raise ClientError("the run", found=found)
         shares = tuple(each.cpu_s / span_s for each in records)
-        worst = max((s.latency.at(99.0) for s in series if s.latency), default=None)
+        judged = [times for each in series for _, times in each.judged if times]
+        worst = max((times.at(99.0) for times in judged), default=None)
         missed = [line for each in series if load.slo for line in judge_slo(each, load.slo)]
         return OpenReport(
             duration_s, series, lag, shares, why_invalid(lag, worst, shares), tuple(missed),
@@ -330,9 +343,9 @@ def moments_of(load: OpenLoad) -> tuple[Moments, float]:
     return np.concatenate([before, counted + load.warm_s]), load.warm_s
 
 
-def _processes(moments: Moments) -> int:
+def _processes(moments: Moments, calls: int) -> int:
     span = max(float(moments[-1] - moments[0]), 1.0)
-    wanted = -(-len(moments) // int(PER_PROCESS * span))
+    wanted = -(-calls // int(PER_PROCESS * span))
     return max(1, min(wanted, cores()))
 
 
@@ -344,30 +357,14 @@ def _stop(load: OpenLoad, warm: float, count: int) -> Stop:
     return Stop(ms, int(count * (1 - percent / 100 + load.slo.error_rate)) + 1, warm)
 
 
-def _load(file: Path) -> Record:
-    from tritonkit.measure.openloop.generator import load_record
-
-    return load_record(file)
-
-
-def _joined(records: Sequence[Record]) -> Record:
-    """The records of several processes as one."""
-    words: dict[str, int] = {}
-    outcomes = []
-    for record in records:
-        codes = [words.setdefault(word, len(words)) + 1 for word in record.failures]
-        table = np.array([0, *codes, -1], np.int32)  # -1 is the last
-        outcomes.append(table[record.outcome])
-    return Record(
-        np.concatenate([r.intended for r in records]),
-        np.concatenate([r.sent for r in records]),
-        np.concatenate([r.answered for r in records]),
-        np.concatenate(outcomes),
-        tuple(words),
-        sum(r.cpu_s for r in records),
-        # Others are interrupted where one has ended for its own reason.
-        next((r.ended for r in sorted(records, key=lambda r: r.ended in ("", INTERRUPTED))), ""),
-    )
+def _since(record: Record, warm: float) -> Record:
+    """Its times from the end of the warm-up on."""
+    pieces = record.pieces
+    return replace(
+        record, intended=record.intended - warm, sent=record.sent - warm,
+        answered=record.answered - warm,
+        pieces=None if pieces is None else replace(pieces, first=pieces.first - warm),
+    )  # fmt: skip
 
 
 def remote_error(facts: dict[str, str]) -> TritonkitError:

@@ -2,7 +2,7 @@
 
 One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs
 as much as the request. Answers are checked while no request is under way: beside one, its own answer would wait for
-the check.
+the check. A sequence arrives as a request does; its next call is sent when the last one is answered.
 """
 
 from __future__ import annotations
@@ -13,90 +13,39 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.errors import ClientError, InferenceError, ServerUnavailable
+from tritonkit.errors import ServerUnavailable
+from tritonkit.measure.asking import CALL, SEQUENCE, STREAM
 from tritonkit.measure.openloop.arrivals import Moments
-from tritonkit.measure.workload import Check
-from tritonkit.wire.answer import decode
+from tritonkit.measure.openloop.checks import Checks, words_of
+from tritonkit.measure.openloop.progress import PARTING, Progress
+from tritonkit.measure.openloop.record import INTERRUPTED, MISSED, Prepared, Record, Stop
+from tritonkit.measure.openloop.servers import Servers
+from tritonkit.wire.answer import stream_response
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.polled_connection import PolledConnection
+from tritonkit.wire.http2.status import STREAM as STREAM_METHOD
 from tritonkit.wire.http2.status import answer_of
-from tritonkit.wire.transport import Body
 
 __all__ = ["INTERRUPTED", "MISSED", "Prepared", "Record", "Sender", "Stop"]
 
-_CONNECT_S: Final = 2.0
-_AGAIN_S: Final = 0.25
-"""Before a server that is not there is tried again."""
-_GONE_S: Final = 5.0
-"""A server that is not there for so long ends the run."""
-_CHECKED_AT_ONCE: Final = 4
-"""Items whose answers are checked before the sockets are looked at again."""
-_UNCHECKED_BYTES: Final = 128 << 20
-"""Of answers that may wait for their check: beyond that, some are checked beside requests that are under way."""
-_ANSWER_BYTES: Final = 400
-"""What an answer takes beside its own bytes."""
 _MOST_UNDER_WAY: Final = 16_000
 """On a connection: beyond that requests wait here, late, for a server's guard ends a connection with more."""
 _LATEST_S: Final = 0.1
 """How long the loop sleeps at most, for deadlines."""
+_PARTING_S: Final = 1.0
+"""How long the end of a sequence may take that is left."""
 _METHOD: Final = "ModelInfer"
-
-INTERRUPTED: Final = "interrupted"
-MISSED: Final = "the target is missed"
-"""Why runs end early, beside a server that is gone."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A request as it is sent: one message, the check of its answer, and how many items it has."""
-
-    body: Body
-    check: Check
-    items: int = 1
-
-
-@dataclass(frozen=True)
-class Stop:
-    """When a run is over before its end.
-
-    Args:
-        late_ms: requests that take longer, whether their answer has come or not, and failures are counted,
-        most_late: and the run ends when there are more than so many; None: never.
-        from_s: requests due before this moment of the run are not counted.
-    """
-
-    late_ms: float = 0.0
-    most_late: int | None = None
-    from_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Record:
-    """What became of each request of a run, in the order of their moments; times in seconds from its start.
-
-    Args:
-        intended: float64 [n], when it was to be sent.
-        sent: float64 [n], when it was; NaN where it was not.
-        answered: float64 [n], when its answer or failure came; NaN where none did.
-        outcome: int32 [n]: 0 right, above 0 a failure (`failures[outcome - 1]`), -1 not sent.
-        failures: their words.
-        cpu_s: processor time of the run.
-        ended: why it ended early, if so.
-    """
-
-    intended: NDArray[np.float64]
-    sent: NDArray[np.float64]
-    answered: NDArray[np.float64]
-    outcome: NDArray[np.int32]
-    failures: tuple[str, ...]
-    cpu_s: float
-    ended: str = ""
+_ERROR_TAG: Final = 0x0A
+"""The first byte of a stream's message that is an error: the tag of its text."""
+_ONE_REQUEST: Final = (("x-tritonkit-requests", "1"),)
+"""Tells a gateway that it may wait for all of what is sent, to know for which model it is."""
+_NO_STATE: Final = ("ServerUnavailable: ", "ServerStopping: ")
+"""Failures after which no sequence is left at the server."""
 
 
 class Sender:
@@ -125,20 +74,12 @@ class Sender:
         self._most = most
         self._too_late = f"DeadlineExceeded: no answer within {timeout_s:g} s"
         self._interrupted = interrupted
-        self._addresses = addresses
-        self._connections: list[PolledConnection | None] = [
-            PolledConnection(address, time.monotonic() + _CONNECT_S) for address in addresses
-        ]
-        self._retry_at = [0.0] * len(addresses)
-        self._gone_since: float | None = None
-        self._leaving: list[PolledConnection] = []
-        """Those that take no new calls and have some."""
+        self._servers = Servers(addresses)
         self._under_way: dict[Call, tuple[int, PolledConnection]] = {}
         """The request of each call, in the order in which they began."""
         self._backlogs: list[deque[int]] = [deque() for _ in addresses]
         """Requests whose server takes no more calls at once."""
-        self._unchecked: deque[tuple[int, memoryview]] = deque()
-        self._unchecked_bytes = 0
+        self._checks = Checks(self._judge)
         self._words: dict[str, int] = {}
         self._late = self._looked_at = 0
         self._ended = ""
@@ -152,35 +93,39 @@ class Sender:
         self._sent = array("d", [np.nan]) * count
         self._answered = array("d", [np.nan]) * count
         self._outcome = array("i", [-1]) * count
+        self._progress = Progress(self._requests, count)
         gc.collect()
         gc.freeze()
         gc.disable()
         cpu = time.process_time()
         try:
-            self._loop()
+            self._loop(count)
         finally:
             used_s = time.process_time() - cpu
             gc.enable()
             gc.unfreeze()
         # Before the checks: what a server sends meanwhile would stay unread, and the end of the connection be a reset.
-        for connection in self._there():
-            connection.close()
-        while self._unchecked:
-            self._check_some()
+        self._servers.close()
+        while self._checks:
+            self._checks.some()
+        kept = self._progress.counted()
+        intended = np.array(self._due) - start
+        intended[:count] = moments
         return Record(
-            moments,
-            np.array(self._sent) - start,
-            np.array(self._answered) - start,
-            np.array(self._outcome, np.int32),
+            intended[kept],
+            (np.array(self._sent) - start)[kept],
+            (np.array(self._answered) - start)[kept],
+            np.array(self._outcome, np.int32)[kept],
             tuple(self._words),
             used_s,
             self._ended,
+            self._progress.pieces(start),
         )
 
     # -- the loop
 
-    def _loop(self) -> None:
-        next_at, count, due = 0, len(self._due), self._due
+    def _loop(self, count: int) -> None:
+        next_at, due = 0, self._due
         while True:
             now = time.monotonic()
             while next_at < count and due[next_at] <= now:
@@ -188,16 +133,18 @@ class Sender:
                 next_at += 1
             self._flush()
             self._count_late(next_at)
-            if next_at < count and (self._ended or self._interrupted()):
+            self._ended = self._ended or self._servers.gone
+            if (next_at < count or self._progress.has_pieces) and self._interrupted():
                 self._ended = self._ended or INTERRUPTED
+            if self._ended:
                 count = next_at
-            if next_at >= count and not (self._under_way or any(self._backlogs)):
+            if self._ended == INTERRUPTED:
+                self._leave_streams()
+            if next_at >= count and not (self._under_way or any(self._backlogs) or self._is_left()):
                 return
             wait_s = due[next_at] - time.monotonic() if next_at < count else _LATEST_S
-            if self._unchecked and (
-                (wait_s > 0 and not self._under_way) or self._unchecked_bytes > _UNCHECKED_BYTES
-            ):
-                self._check_some()
+            if self._checks and ((wait_s > 0 and not self._under_way) or self._checks.are_many):
+                self._checks.some()
                 wait_s = 0.0
             self._read(min(max(wait_s, 0.0), _LATEST_S))
             self._send_backlogs()
@@ -206,46 +153,58 @@ class Sender:
     def _begin(self, index: int, now: float) -> None:
         """Send a request whose moment has come, after those that wait for the same server."""
         self._sent[index] = now
-        at = index % len(self._connections)
-        connection = self._connections[at] or self._connected(at, now)
+        at = self._place(index)
+        connection = self._servers.connection(at, now)
         if connection is None:
-            self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
+            self._fail(index, self._servers.not_there(at))
         elif self._backlogs[at] or self._full(connection):
             self._backlogs[at].append(index)
         else:
             self._open(index, connection)
+
+    def _place(self, index: int) -> int:
+        """The server of a request: all calls of a sequence have the same."""
+        return self._progress.of[index] % len(self._servers)
+
+    def _request(self, index: int) -> Prepared:
+        return self._requests[self._choice[index]]
 
     def _full(self, connection: PolledConnection) -> bool:
         most = _MOST_UNDER_WAY if self._most is None else min(self._most, _MOST_UNDER_WAY)
         return connection.full() or connection.under_way >= most
 
     def _open(self, index: int, connection: PolledConnection) -> None:
+        request = self._request(index)
+        if self._ended == INTERRUPTED and request.kind != CALL and not self._may_end(index):
+            return
         if self._most is not None:
             self._sent[index] = time.monotonic()
-        body = self._requests[self._choice[index]].body
-        left = self._deadline(index) - time.monotonic()
+        left_s = max(self._deadline(index) - time.monotonic(), 0.001)
         try:
-            call = connection.begin(_METHOD, body, max(left, 0.001))
+            if request.kind == STREAM:
+                call = connection.stream(request.body, left_s, _ONE_REQUEST)
+            elif request.kind == SEQUENCE:
+                named = self._progress.named(index, request.calls)
+                call = connection.begin(_METHOD, (*request.body, named), left_s)
+            else:
+                call = connection.begin(_METHOD, request.body, left_s)
         except ServerUnavailable as error:
-            self._fail(index, _words(error))
+            self._fail(index, words_of(error))
         else:
             self._under_way[call] = index, connection
 
     def _deadline(self, index: int) -> float:
         """When a request has failed. In a closed loop its time begins when it is sent."""
         began = self._due[index] if self._most is None else self._sent[index]
-        return began + self._timeout_s
-
-    def _there(self) -> list[PolledConnection]:
-        return [*filter(None, self._connections), *self._leaving]
+        return began + (_PARTING_S if self._is_parting(index) else self._timeout_s)
 
     def _flush(self) -> None:
-        for connection in self._there():
+        for connection in self._servers.there():
             connection.flush()
 
     def _read(self, seconds: float) -> None:
         """Wait for answers at most so long, and note when they came."""
-        there = self._there()
+        there = self._servers.there()
         blocked = [each for each in there if each.blocked]
         if not there:
             time.sleep(seconds)
@@ -258,7 +217,7 @@ class Sender:
             for call in ended:
                 self._end(call, connection, now)
             if connection.leaving:
-                self._leave(connection, now)
+                self._servers.leave(connection, now)
 
     def _send_backlogs(self) -> None:
         """Send what waited for room, to each server for itself."""
@@ -268,40 +227,60 @@ class Sender:
                 if self._most is None and self._deadline(backlog[0]) <= now:
                     self._fail(backlog.popleft(), self._too_late, now)
                     continue
-                connection = self._connections[at] or self._connected(at, now)
+                connection = self._servers.connection(at, now)
                 if connection is not None and self._full(connection):
                     break
                 index = backlog.popleft()
                 if connection is None:
-                    self._fail(index, f"ServerUnavailable: {self._addresses[at]}: not there")
+                    self._fail(index, self._servers.not_there(at))
                 else:
                     self._open(index, connection)
 
     # -- ends
 
     def _end(self, call: Call, connection: PolledConnection, now: float) -> None:
-        index, _ = self._under_way.pop(call, (None, None))
-        if index is None:
+        """Take in the end of a call, or replies of a stream that goes on."""
+        index, _ = self._under_way.get(call, (None, None))
+        if index is None or (call.streaming and not self._is_over(index, call, connection, now)):
             return
+        del self._under_way[call]
         if call.refused:  # the server surely did nothing for it
-            self._backlogs[index % len(self._backlogs)].append(index)
-            return
-        answer = answer_of(call)
-        if answer is None:
-            body = self._requests[self._choice[index]].body
-            error = connection.error(call, _METHOD, body, self._timeout_s)
-            self._fail(index, _words(error), now)
-            return
-        self._answered[index] = now
-        self._unchecked.append((index, answer))
-        self._unchecked_bytes += answer.nbytes + _ANSWER_BYTES
+            self._backlogs[self._place(index)].append(index)
+        elif call.streaming:
+            self._end_stream(index, call, connection)
+        elif (answer := answer_of(call)) is None:
+            error = connection.error(call, _METHOD, self._request(index).body, self._timeout_s)
+            self._fail(index, words_of(error), now)
+        elif not self._is_parting(index):
+            self._answered[index] = now
+            self._checks.add(index, self._request(index), answer)
+            self._follow(index, now)
 
     def _fail(self, index: int, words: str, now: float | None = None) -> None:
-        self._answered[index] = time.monotonic() if now is None else now
-        self._outcome[index] = self._words.setdefault(words, len(self._words)) + 1
-        late_at = self._due[index] + self._stop.late_ms / 1e3
-        if self._answered[index] <= late_at and self._due[index] >= self._count_from:
+        if self._is_parting(index):
+            return
+        now = time.monotonic() if now is None else now
+        self._answered[index] = now
+        self._outcome[index] = self._code(words)
+        # A first call that fails late is counted by its moment; a later one here, as each sequence fails once.
+        is_later, late_s = self._progress.numbers[index] > 0, self._stop.late_ms / 1e3
+        if self._is_counted(index) and (is_later or now <= self._due[index] + late_s):
             self._late += 1
+        first_refused = not self._progress.numbers[index] and words.startswith("Overloaded: ")
+        if not (first_refused or words.startswith(_NO_STATE)):
+            self._follow(index, now, failed=True)
+
+    def _code(self, words: str) -> int:
+        return self._words.setdefault(words, len(self._words)) + 1
+
+    def _judge(self, index: int, wrong: str) -> None:
+        """The verdict on an answer; a failure stays one."""
+        if self._outcome[index] <= 0:
+            self._outcome[index] = self._code(wrong) if wrong else 0
+
+    def _is_counted(self, index: int) -> bool:
+        """Whether a request, or its sequence, arrived in the time that counts."""
+        return self._due[self._progress.of[index]] >= self._count_from
 
     def _count_late(self, sent: int) -> None:
         """End the run where too many of the first `sent` requests have waited for too long."""
@@ -314,28 +293,10 @@ class Sender:
             index = self._looked_at
             self._looked_at += 1
             # A failure in time was counted when it came; no answer yet compares with nothing.
-            if not self._answered[index] <= late_at and self._due[index] >= self._count_from:
+            if not self._answered[index] <= late_at and self._is_counted(index):
                 self._late += 1
         if self._late > most:
             self._ended = self._ended or MISSED
-
-    def _check_some(self) -> None:
-        """Check answers that have come."""
-        checked = 0
-        while checked < _CHECKED_AT_ONCE and self._unchecked:
-            index, answer = self._unchecked.popleft()
-            self._unchecked_bytes -= answer.nbytes + _ANSWER_BYTES
-            checked += self._requests[self._choice[index]].items
-            try:
-                wrong = self._requests[self._choice[index]].check(decode(answer).outputs)
-            except InferenceError as error:
-                wrong = _words(error)
-            except Exception as error:  # a check of the user's own
-                wrong = f"the check failed: {type(error).__name__}: {error}"
-            if wrong:
-                self._outcome[index] = self._words.setdefault(wrong, len(self._words)) + 1
-            else:
-                self._outcome[index] = 0
 
     def _expire(self) -> None:
         """Fail requests whose time is up: the oldest come first."""
@@ -347,38 +308,66 @@ class Sender:
             del self._under_way[call]
             self._fail(index, self._too_late, now)
             connection.cancel(call)
-        for connection in self._there():
+        for connection in self._servers.there():
             connection.reset_cancelled()
 
-    # -- a server that is not there
+    # -- sequences and streams
 
-    def _leave(self, connection: PolledConnection, now: float) -> None:
-        """Take a connection that the server closes, or has lost, out of use once its calls have ended."""
-        if connection in self._connections:
-            at = self._connections.index(connection)
-            self._connections[at] = None
-            self._retry_at[at] = now
-            self._leaving.append(connection)
-        if connection.lost or not connection.under_way:
-            self._leaving.remove(connection)
-            connection.close()
+    def _is_parting(self, index: int) -> bool:
+        return self._progress.numbers[index] == PARTING
 
-    def _connected(self, at: int, now: float) -> PolledConnection | None:
-        """A new connection, tried now and then; the run ends where no server is there for long."""
-        if now < self._retry_at[at]:
-            return None
-        try:
-            made = PolledConnection(self._addresses[at], now + _AGAIN_S)
-        except ServerUnavailable as error:
-            self._retry_at[at] = time.monotonic() + _AGAIN_S
-            self._gone_since = self._gone_since or now
-            if now - self._gone_since > _GONE_S and not any(self._connections):
-                self._ended = self._ended or f"{error.where}: {error.found}"
-            return None
-        self._gone_since = None
-        self._connections[at] = made
-        return made
+    def _may_end(self, index: int) -> bool:
+        """Whether a request that waited for room is still sent after an interrupt: only to end a sequence."""
+        if self._progress.numbers[index]:
+            self._progress.numbers[index] = PARTING
+        return self._is_parting(index)
 
+    def _follow(self, index: int, now: float, failed: bool = False) -> None:
+        """Send a sequence's next call; where one failed, or the run has ended, only its end."""
+        request, number = self._request(index), self._progress.numbers[index]
+        if request.kind != SEQUENCE or (number == request.calls - 1 and not failed):
+            return
+        parts = failed or self._ended
+        self._choice.append(self._choice[index] if parts else request.after)
+        self._due.append(now)
+        self._sent.append(np.nan)
+        self._answered.append(np.nan)
+        self._outcome.append(-1)
+        self._begin(self._progress.follow(index, PARTING if parts else number + 1), now)
 
-def _words(error: ClientError) -> str:
-    return f"{type(error).__name__}: {error.where}: {error.found}"
+    def _is_over(self, index: int, call: Call, connection: PolledConnection, now: float) -> bool:
+        """Take in a stream's replies; whether it has ended, or is given up because of an error."""
+        while (message := connection.reply(call)) is not None:
+            if message and message[0] == _ERROR_TAG:
+                words = f"InferenceError: {connection.address}: {stream_response(message)[0]}"
+                self._fail(index, words, now)
+                connection.cancel(call)
+                return True
+            self._progress.reply(index, now)
+            self._checks.add(index, self._request(index), message)
+        return call.ended or call.problem != ""
+
+    def _end_stream(self, index: int, call: Call, connection: PolledConnection) -> None:
+        if not np.isnan(self._answered[index]):  # it failed
+            return
+        if call.status != 0 or call.problem:
+            body = self._request(index).body
+            error = connection.error(call, STREAM_METHOD, body, self._timeout_s)
+            self._fail(index, words_of(error))
+            connection.cancel(call)
+        elif (last := self._progress.last(index)) is None:
+            self._fail(index, f"InferenceError: {connection.address}: a stream without a reply")
+        else:
+            self._answered[index] = last
+            self._checks.add(index, self._request(index), None)
+
+    def _leave_streams(self) -> None:
+        """Give up the streams under way: they may last for long, and are not counted."""
+        for call, (_, connection) in list(self._under_way.items()):
+            if call.streaming:
+                del self._under_way[call]
+                connection.cancel(call)
+
+    def _is_left(self) -> bool:
+        """Whether calls that were given up have not ended at the server."""
+        return any(connection.under_way for connection in self._servers.there())

@@ -12,8 +12,8 @@ from tritonkit.wire.http2.connect import connect, reason
 from tritonkit.wire.http2.connection import Connection, Draining
 from tritonkit.wire.http2.frame_writer import body_size
 from tritonkit.wire.http2.shared_connection import ENDED, PUSHED
-from tritonkit.wire.http2.status import error_of, unreachable
-from tritonkit.wire.transport import Body, Method
+from tritonkit.wire.http2.status import STREAM, error_of, unreachable
+from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["PolledConnection"]
 
@@ -89,13 +89,35 @@ class PolledConnection:
             call = self._core.open(method, body, body_size(body), timeout_s)
         except Draining:
             raise unreachable(self._config.name, self.leaving, unprocessed=True) from None
+        self._begun(call)
+        return call
+
+    def stream(self, body: Body, timeout_s: float, headers: Headers = ()) -> Call:
+        """Begin a stream of one request; `read` gives the call when `reply` has something for it, or it has ended.
+
+        Raises:
+            ServerUnavailable: the connection takes none.
+        """
+        try:
+            call = self._core.open(STREAM, None, 0, timeout_s, headers)
+        except Draining:
+            raise unreachable(self._config.name, self.leaving, unprocessed=True) from None
+        self._core.writer.write(call, body, body_size(body))
+        self._core.writer.finish(call)
+        self._begun(call)
+        return call
+
+    def reply(self, call: Call) -> memoryview | None:
+        """The oldest message of a stream that is not read yet, if there is one."""
+        return self._core.read(call)
+
+    def _begun(self, call: Call) -> None:
         if call.unsent_bytes:
             self._unfinished[call] = None
             self._push()
-        return call
 
     def read(self) -> list[Call]:
-        """Read a piece of what has come, without waiting for it; the calls that have ended."""
+        """Read a piece of what has come, without waiting for it: calls that have ended, and streams with replies."""
         self._receive(0.0)
         woken, self._woken = self._woken, []
         return [each for each in woken if isinstance(each, Call)]
@@ -120,7 +142,7 @@ class PolledConnection:
         except OSError as error:
             self._lose(error)
 
-    def error(self, call: Call, method: Method, body: Body, timeout_s: float) -> ClientError:
+    def error(self, call: Call, method: str, body: Body, timeout_s: float) -> ClientError:
         """Why a call has no answer."""
         return error_of(call, self._config, method, body, timeout_s)
 
