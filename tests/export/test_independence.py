@@ -261,6 +261,39 @@ def test_whole_numbers_become_large_and_change_places(function: Function) -> Non
     assert verdict(function, ids_of()).state == "coupled"
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x > 100 + (x.max() > 300),
+        lambda x: (np.cumsum(x, axis=0)[:, :2] * [1, 8]).argmax(axis=1),
+        lambda x: x + ((x[:, :2] == 0) & (x[:, 2:4] > 1000)).any(),
+    ],
+)
+def test_items_near_an_edge_and_mixtures_show_what_whole_items_hide(function: Function) -> None:
+    """A threshold at one number of 256, a class that one feature decides, zeros next to large numbers."""
+    assert verdict(function, ids_of(12)).state == "coupled"
+
+
+def tie(x: Any, moved: float) -> Any:
+    """The class farthest from the mean; often two are equally far, and rounding decides."""
+    far = np.abs(x - x.mean(axis=1, keepdims=True))
+    return (far + moved * np.sin(np.arange(6))).argmax(axis=1)
+
+
+def test_a_tie_that_rounding_decides_is_no_coupling() -> None:
+    """Items at the edge are tipped over by the size of a neighbor's numbers, and as well by their own weights' last
+    bits."""
+
+    def run(x: Any) -> Any:
+        return tie(x, 1e-9 * (x.max() > 300))
+
+    def moved(seed: int) -> Any:
+        return lambda batch: {"y": tie(batch["x"], 1e-9 * (seed + 1))}
+
+    assert verdict(run, ids_of(), shaken=moved).state == "proven"
+    assert verdict(run, ids_of()).state == "coupled"
+
+
 def test_a_table_refuses_large_numbers() -> None:
     """One item of zeros has neighbors within any table, others do not: that is no coupling."""
     table = np.random.default_rng(1).standard_normal((256, 3)).astype(np.float32)

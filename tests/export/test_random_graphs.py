@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.export.random_graphs import coupled, has_coupling, items, random_network, runner
+from tests.export.random_graphs import (
+    Graph,
+    coupled,
+    has_coupling,
+    items,
+    random_network,
+    runner,
+)
+from tritonkit.export.artifact import Independence
 from tritonkit.export.independence import prove
 from tritonkit.export.neighbors import groups_of
 from tritonkit.export.shaken import facts_of
@@ -20,36 +28,40 @@ from tritonkit.spec.model import Tolerance
 COUNT = int(os.environ.get("TRITONKIT_FUZZ_GRAPHS", "30"))
 
 
-def disagreement(seed: int, file: Path) -> str:
-    """What is wrong with the verdict on a random network, of numbers or of ids; empty where both agree."""
+def verdict(seed: int, file: Path) -> tuple[Independence, Graph]:
+    """What the proof says of a random network, of numbers or of ids."""
     ids = seed % 5 == 4
     content, graph = random_network(seed, ids=ids)
     file.write_bytes(content)
-    run = runner(content)
-    width = int(next(iter(_width(content))))
     random = np.random.default_rng(seed)
-    samples = [{"x": items(random, n, width, ids=ids)} for n in (1, 3, 8)]
-    found = prove(run, groups_of(samples), Tolerance(), **facts_of(file))
+    samples = [{"x": items(random, n, graph.inputs, ids=ids)} for n in (1, 3, 8)]
+    return prove(runner(content), groups_of(samples), Tolerance(), **facts_of(file)), graph
+
+
+def disagreement(seed: int, file: Path) -> str:
+    """What is wrong with the verdict on a random network; empty where the oracle agrees."""
+    found, graph = verdict(seed, file)
+    run = runner(file.read_bytes())
     # A coupling that hardly ever shows may be seen by either of the two.
-    wanted = "coupled" if coupled(run, width, seed, ids=ids) else "proven"
+    wanted = "coupled" if coupled(run, graph.inputs, seed, ids=seed % 5 == 4) else "proven"
     if found.state == wanted or (found.state == "coupled" and has_coupling(graph)):
         return ""
     return f"seed {seed}: {found.state} ({found.seen}), wanted {wanted}: {', '.join(graph.names)}"
 
 
-def _width(content: bytes) -> list[int]:
-    import onnx
-
-    shape = onnx.load_from_string(content).graph.input[0].type.tensor_type.shape
-    return [shape.dim[1].dim_value]
+@pytest.mark.parametrize("seed", [154, 434, 3064, 4119, 5584, 7194, 8829])
+def test_a_class_or_a_step_does_not_hide_a_coupling(seed: int, tmp_path: Path) -> None:
+    """Networks whose answers change for a few items in a thousand only: those near an edge, or with a zero."""
+    found, _ = verdict(seed, tmp_path / "random.onnx")
+    assert found.state == "coupled"
 
 
 @pytest.mark.slow
 def test_verdicts_on_random_networks(tmp_path: Path) -> None:
-    """None is made up, and at most one in a thousand overlooked: those that show for a few items in a hundred, or at
-    the very edge of a threshold."""
+    """None is made up, and at most one in two thousand overlooked: those that only rounding shows, as where tanh is
+    1 or the next number."""
     file = tmp_path / "random.onnx"
     problems = [found for seed in range(COUNT) if (found := disagreement(seed, file))]
     made_up = [problem for problem in problems if "wanted proven" in problem]
     assert not made_up, "\n".join(made_up)
-    assert len(problems) <= COUNT // 1000, "\n".join(problems)
+    assert len(problems) <= COUNT // 2000, "\n".join(problems)

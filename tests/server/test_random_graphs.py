@@ -18,6 +18,7 @@ import tritonclient.grpc as grpc
 from tests.conftest import PROJECT
 from tests.export.random_graphs import Rows, items, random_network, runner
 from tritonkit.errors import BuildError
+from tritonkit.export.shaken import shaken
 from tritonkit.pipeline import build_repository
 from tritonkit.serve import serve
 from tritonkit.spec.model import Quality
@@ -37,6 +38,7 @@ class Network:
     """A random network, with requests of one row or more that it takes, and their answers alone."""
 
     name: str
+    file: Path
     run: Rows
     rounds: bool
     """Dynamic INT8 has one range for a whole batch: its items are held to the gate's drop, not to the tolerance."""
@@ -51,7 +53,8 @@ def write(root: Path, seed: int) -> Network:
     name = f"net{seed}"
     folder = root / "models" / name
     folder.mkdir(parents=True)
-    (folder / "net.onnx").write_bytes(content)
+    file = folder / "net.onnx"
+    file.write_bytes(content)
     (folder / "model.yaml").write_text(SPEC.format(name=name))
     run, random = runner(content), np.random.default_rng(seed)
     requests, answers = [], []
@@ -62,7 +65,7 @@ def write(root: Path, seed: int) -> Network:
         except BuildError:
             continue
         requests.append(x)
-    return Network(name, run, "dynamic INT8" in graph.names, requests, answers)
+    return Network(name, file, run, "dynamic INT8" in graph.names, requests, answers)
 
 
 def ask(client: grpc.InferenceServerClient, model: str, x: Any) -> Any:
@@ -113,15 +116,19 @@ def is_same(network: Network, number: int, found: Any) -> bool:
 
 
 def tipped(network: Network, number: int) -> Any:
-    """The discrete values of an answer alone that change when its input does by a millionth."""
+    """The discrete values of an answer alone that change when its input does by a millionth, or the weights: ids have
+    nothing to move."""
     x, wanted = network.requests[number], network.answers[number]
     changes = np.zeros(wanted.shape, bool)
-    if np.issubdtype(wanted.dtype, np.floating) or not np.issubdtype(x.dtype, np.floating):
+    if np.issubdtype(wanted.dtype, np.floating):
         return changes
     random = np.random.default_rng(number)
-    for _ in range(SHAKES):
-        shaken = (x * (1 + 1e-6 * random.standard_normal(x.shape))).astype(x.dtype)
-        changes |= network.run({"x": shaken})["y"] != wanted
+    for seed in range(SHAKES):
+        if np.issubdtype(x.dtype, np.floating):
+            moved = (x * (1 + 1e-6 * random.standard_normal(x.shape))).astype(x.dtype)
+            changes |= network.run({"x": moved})["y"] != wanted
+        elif run := shaken(network.file, network.name, seed):
+            changes |= run({"x": x})["y"] != wanted
     return changes
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tritonkit.export.neighbors import NAN, jittered
 from tritonkit.export.samples import Batch
 from tritonkit.spec.model import Tolerance
 
-__all__ = ["apart", "differs_by", "has_floats", "may_be_rare", "rare", "tipped"]
+__all__ = [
+    "apart",
+    "differs_by",
+    "explains",
+    "has_floats",
+    "may_be_rare",
+    "rare",
+    "spread",
+    "tipped",
+]
 
 _JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
 _RARE = 0.005
 """Share of discrete values, of a network without any float input, that rounding may have tipped over."""
+
+_SHAKEN_FACTOR = 8.0
+"""By how much rounding may exceed what the shaken networks show of it."""
 
 
 def tipped(
@@ -29,6 +41,34 @@ def tipped(
             if differing is not None:
                 masks[name] |= differing
     return masks
+
+
+def spread(moved: Sequence[Batch], name: str, alone: Any) -> Any:
+    """How far rounding may move an item's output `name`, by its answers from shaken networks; a discrete value that
+    changes, to anywhere."""
+    import numpy as np
+
+    found = np.zeros(alone.shape)
+    for array in (outputs[name] for outputs in moved):
+        if array.shape != alone.shape:
+            continue
+        if not np.issubdtype(alone.dtype, np.floating):
+            found[array != alone] = np.inf
+            continue
+        with np.errstate(invalid="ignore"):
+            apart_by = np.abs(array.astype(np.float64) - alone)
+        found = np.fmax(found, _SHAKEN_FACTOR * apart_by)
+    return found
+
+
+def explains(moves: Any, got: Any, wanted: Any) -> Any:
+    """Which values lie apart by no more than a spread."""
+    import numpy as np
+
+    if not np.issubdtype(wanted.dtype, np.floating):
+        return (got == wanted) | np.isinf(moves)
+    with np.errstate(invalid="ignore"):
+        return np.abs(got.astype(np.float64) - wanted) <= moves
 
 
 def may_be_rare(item: Batch, wanted: Any) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "jittered",
     "join",
     "neighbor",
+    "orders",
     "patterns",
 ]
 
@@ -112,6 +113,15 @@ def _larger(array: Any) -> Any:
     most = np.iinfo(array.dtype).max // (1 if array.dtype.itemsize == 1 else 2)
     wide = np.minimum(array.astype(np.float64) * 1e6 + 1, most)
     return wide.astype(array.dtype)
+
+
+def orders(items: int, size: int, draws: int = 1) -> list[list[int]]:
+    """Which items make up a batch: in order, turned around, and drawn with repetitions."""
+    import numpy as np
+
+    straight = [row % items for row in range(size)]
+    drawn = np.random.default_rng(size).integers(0, items, (draws, size))
+    return [straight, [items - 1 - place for place in straight], *drawn.tolist()]
 
 
 def patterns(size: int) -> list[list[bool]]:
