@@ -97,6 +97,7 @@ def _artifact(spec: Spec, facts: dict[str, Any], folder: Path) -> Artifact:
         inputs=tuple(_tensor(name, *tensor) for name, tensor in given["inputs"].items()),
         outputs=tuple(_tensor(name, *tensor) for name, tensor in given["outputs"].items()),
         batched=given.get("batched", True),
+        single=given.get("single", False),
     )
     files = {facts.get("file", "model.onnx"): "0" * 64}
     variant = facts.get("variant", "onnx-fp32")

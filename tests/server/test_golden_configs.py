@@ -75,7 +75,7 @@ class Triton:
 
 def write_network(signature: Signature, file: Path) -> None:
     """An ONNX file of a signature: every output is the first input, or its largest value."""
-    lead: list[Any] = ["batch"] if signature.batched else []
+    lead: list[Any] = ["batch"] if signature.batched else [1] if signature.single else []
 
     def value(tensor: Any) -> Any:
         axes = tensor.axes or ("",) * len(tensor.shape)
@@ -259,6 +259,18 @@ def test_one_value_per_item_reaches_the_client_as_one_axis(
     x.set_data_from_numpy(np.arange(8, dtype=np.float32).reshape(2, 4))
     answer = triton.client.infer("scalar_output", [x])
     assert answer.as_numpy("peak").tolist() == [[3.0], [7.0]]
+
+
+@pytest.mark.parametrize("feature", ["openvino_one_by_one", "one_by_one"])
+def test_one_item_to_a_request_has_no_axis_of_its_own(
+    triton: Triton, cases: dict[str, Case], feature: str
+) -> None:
+    """The rendered reshape gives [4] where the network takes and gives [1, 4]; the same below a pipeline."""
+    assert _load(triton, feature) is None
+    network = f"{feature}_network" if cases[feature].spec.steps else feature
+    x = InferInput("x", [4], "FP32")
+    x.set_data_from_numpy(np.arange(4, dtype=np.float32))
+    assert triton.client.infer(network, [x]).as_numpy("y").tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_an_optional_input_may_be_left_out_of_a_pipeline(
