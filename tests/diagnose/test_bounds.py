@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tritonkit.diagnose.bounds import stall_note
+from tritonkit.diagnose.bounds import in_flight_note, stall_note
 from tritonkit.diagnose.configuration import facts_of
 from tritonkit.diagnose.snapshot import ModelFacts
 from tritonkit.wire.protos import schema
@@ -47,6 +47,26 @@ def test_a_configuration_says_whether_its_queue_is_bounded(
     """All that keeps Triton from fetching a batch ahead (core, `PriorityQueue`)."""
     config = schema().ModelConfig(name="m", backend="python", dynamic_batching=batching)
     assert facts_of(config).bounded is bounded
+
+
+def test_a_bound_on_an_ensemble_is_named() -> None:
+    """Requests that wait for it are in no figure; without the guard, as in this process, it bounds nothing."""
+    facts = [ModelFacts("free"), ModelFacts("tight", in_flight=4)]
+    note = in_flight_note(facts, None)
+    assert "max_inflight_requests of tight (4) lets the other requests wait" in note
+    assert "where tritonkit's guard is in the server" in note
+    assert "(4) bounds nothing: the server runs without" in in_flight_note(facts, os.getpid())
+    assert in_flight_note(facts[:1], None) == ""
+
+
+@pytest.mark.parametrize(("text", "in_flight"), [("4", 4), ("0", 0), ("many", 0), ("", 0)])
+def test_a_configuration_says_how_many_may_be_under_way(text: str, in_flight: int) -> None:
+    """By the parameter that the build writes; reading it adds nothing."""
+    config = schema().ModelConfig(name="m", platform="ensemble")
+    assert facts_of(config).in_flight == 0
+    assert not config.parameters
+    config.parameters["tritonkit.max_inflight_requests"].string_value = text
+    assert facts_of(config).in_flight == in_flight
 
 
 def test_what_a_python_model_calls_is_read() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from tests.render.cases import GOLDEN, make_case
+from tests.render.cases import GOLDEN, make_case, read_case
 from tritonkit.errors import RenderError
 from tritonkit.render import ModelPlan, render_config
 from tritonkit.render.compare import is_map, is_repeated
@@ -149,6 +149,21 @@ def test_a_field_that_the_server_lacks_is_refused(
     year, _, month = release.partition(".")
     newer = replace(case, triton=(int(year), int(month)))
     assert field in render_config(newer, source="m", target="cpu", cores=1)
+
+
+@pytest.mark.parametrize(
+    ("feature", "field", "parameter"),
+    [("ensemble_in_flight", 0, "4"), ("ensemble_fields", 4, None)],
+)
+def test_a_bound_on_an_ensemble_is_a_parameter_where_triton_has_no_field(
+    tmp_path: Path, feature: str, field: int, parameter: str | None
+) -> None:
+    """Before 25.11; a note says which servers hold it then."""
+    plan = read_case(feature, tmp_path).plans()[-1]
+    assert plan.max_inflight_requests == field
+    assert plan.parameters.get("tritonkit.max_inflight_requests") == parameter
+    noted = any("max_inflight_requests: 4 is held by tritonkit's guard" in n for n in plan.notes)
+    assert noted == (parameter is not None)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import random
 import signal
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tests.native.guarded import (
     library,
     message,
 )
+from tests.server.counting import BOUND, bounded, counted
 from tests.server.models import ModelText, write_repository
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError
@@ -110,6 +112,9 @@ FAILURES = {
     "passes": ModelText(CONFIG, PASSING),
     "through": ModelText(ENSEMBLE, None),
 }
+MODELS = ("first", *FAILURES, *QUEUES, *counted(Path()))
+HELD = 200
+"""A value with which a request waits at the gate."""
 
 
 def queued(bounds: str) -> ModelText:
@@ -121,12 +126,13 @@ def queued(bounds: str) -> ModelText:
 
 @dataclass
 class Guarded:
-    """A tritonserver under the guard: its process, port, admin key, and a channel to it."""
+    """A tritonserver under the guard: its process, port, admin key, a channel to it, and a folder with `models`."""
 
     pid: int
     port: int
     key: str
     channel: grpc.Channel
+    folder: Path
 
     @property
     def service(self) -> Any:
@@ -159,6 +165,7 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         folder / "models",
         {"first": ModelText(CONFIG, CODE)}
         | FAILURES
+        | counted(folder / "gate")
         | {name: queued(b) for name, b in QUEUES.items()},
     )
     port, key, log = free_port(), new_key(), folder / "log"
@@ -166,7 +173,7 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         str(installation.binary), "--disable-auto-complete-config", "--model-control-mode=explicit",
         "--exit-on-error=false", "--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0",
         f"--model-repository={repository}", f"--backend-directory={backends}",
-        *(f"--load-model={name}" for name in ("first", *FAILURES, *QUEUES)),
+        *(f"--load-model={name}" for name in MODELS),
         f"--backend-config=python,shm-region-prefix-name={PREFIX}", *closed_flags("127.0.0.1", port),
     ]  # fmt: skip
     with log.open("wb") as output:
@@ -176,7 +183,7 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ).start(output.fileno())  # fmt: skip
     options = [("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0)]
     with grpc.insecure_channel(reachable("127.0.0.1", port), options) as channel:
-        running = Guarded(process.pid, port, key, channel)
+        running = Guarded(process.pid, port, key, channel, folder)
         await_ready(running, log)
         yield running
         assert process.poll() is None, log.read_text()[-2000:]
@@ -355,7 +362,7 @@ def test_the_key_is_nowhere_to_be_seen_and_works(server: Guarded) -> None:
             "restricted" in status(lambda given=wrong: index(asked, metadata=given, timeout=9))[1]
         )
     models = index(asked, metadata=[(name, server.key)], timeout=30).models
-    assert {model.name for model in models} == {"first", *FAILURES, *QUEUES}
+    assert {model.name for model in models} == {*MODELS}
 
 
 def test_a_bounded_queue_gives_as_many_answers_as_a_free_one(server: Guarded) -> None:
@@ -388,6 +395,98 @@ def test_a_model_s_own_error_comes_unchanged(server: Guarded, code: str) -> None
             assert error.code == CODES[code], name
             assert error.found == f"{CODES[code]}: {before}my own {code}"
             assert (error.wanted, error.todo, error.unprocessed) == ("", "", False)
+
+
+def counting(model: str, value: int = 0, shape: tuple[int, ...] = (1, 1)) -> Any:
+    """A request for an ensemble whose step counts."""
+    made = service_pb2.ModelInferRequest(model_name=model, raw_input_contents=[bytes([value])])
+    made.inputs.add(name="x", datatype="UINT8").shape.extend(shape)
+    return made
+
+
+def count_of(server: Guarded, asked: Any, timeout_s: float = 60) -> int:
+    """How many requests the step was given at once; the answer must be the request's own."""
+    answer = server.service.ModelInfer(asked, timeout=timeout_s)
+    values = {
+        output.name: content[0]
+        for output, content in zip(answer.outputs, answer.raw_output_contents, strict=True)
+    }
+    assert values["y"] == asked.raw_input_contents[0][0]
+    return values["count"]
+
+
+def most_at_once(server: Guarded, model: str) -> int:
+    """The largest such count for 16 callers."""
+    with ThreadPoolExecutor(16) as pool:
+        return max(pool.map(lambda value: count_of(server, counting(model, value)), range(48)))
+
+
+@contextlib.contextmanager
+def full(server: Guarded) -> Iterator[None]:
+    """As many requests as the bound allows are in the ensemble meanwhile; then they are answered.
+
+    One more is sent, and all have a timeout: of these only the one that had to wait can be refused.
+    """
+    gate = server.folder / "gate"
+    gate.unlink(missing_ok=True)
+    asked = counting("bounded", HELD)
+    asked.parameters["timeout"].int64_param = 1000
+    with ThreadPoolExecutor(BOUND + 1) as pool:
+        sent = [pool.submit(count_of, server, asked) for _ in range(BOUND + 1)]
+        try:
+            refused = next(as_completed(sent))
+            assert status(refused.result) == ("UNAVAILABLE", "Request timeout expired")
+            yield
+        finally:
+            gate.touch()
+        assert all(each.result() <= BOUND for each in sent if each is not refused)
+
+
+def test_no_more_requests_than_its_bound_are_in_an_ensemble(server: Guarded) -> None:
+    """For 16 callers, who are all answered; more of them are in the same ensemble without a bound."""
+    assert most_at_once(server, "unbounded") > BOUND
+    assert most_at_once(server, "bounded") <= BOUND
+
+
+def test_requests_that_wait_are_answered_in_their_turn(server: Guarded) -> None:
+    """Also those with an error; those that their callers give up, and streams that break off, leave no trace."""
+    with ThreadPoolExecutor(3) as pool, full(server):
+        ends = queue.SimpleQueue[Any]()
+        stream = server.service.ModelStreamInfer(iter(ends.get, None), timeout=60)
+        for value in (HELD, 1, 2):
+            ends.put(counting("bounded", value))
+        given_up = server.service.ModelInfer.future(counting("bounded", HELD), timeout=60)
+        assert status(lambda: count_of(server, counting("bounded"), 0.1))[0] == "DEADLINE_EXCEEDED"
+        waiting = [
+            pool.submit(count_of, server, counting("bounded", 1)),
+            pool.submit(status, lambda: count_of(server, counting("bounded", 1, (1, 2)))),
+        ]
+        given_up.cancel()
+        stream.cancel()
+        ends.put(None)
+        assert not any(each.done() for each in waiting)
+    assert waiting[0].result() <= BOUND
+    code, words = waiting[1].result()
+    assert code == "INVALID_ARGUMENT"
+    assert "unexpected shape for input 'x'" in words
+    for _ in range(2 * BOUND):  # refused without having waited
+        status(lambda: count_of(server, counting("bounded", 1, (1, 2))))
+    assert most_at_once(server, "bounded") <= BOUND
+
+
+def test_a_bound_follows_the_model_s_configuration(server: Guarded) -> None:
+    """Loaded again with another one, which holds from then on."""
+    config = server.folder / "models" / "bounded" / "config.pbtxt"
+    asked = service_pb2.RepositoryModelLoadRequest(model_name="bounded")
+    metadata = [(f"triton-grpc-protocol-{HEADER}", server.key)]
+    for limit, holds in (
+        (1, lambda most: most == 1),
+        (0, lambda most: most > BOUND),
+        (BOUND, lambda most: most <= BOUND),
+    ):
+        config.write_text(f'name: "bounded"\n{bounded(limit)}')
+        server.service.RepositoryModelLoad(asked, metadata=metadata, timeout=60)
+        assert holds(most_at_once(server, "bounded")), limit
 
 
 def hostile(rng: random.Random) -> bytes:

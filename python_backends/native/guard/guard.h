@@ -112,6 +112,7 @@ bool of_program(const void *address);
 
 /* stopping.c: be told by SIGURG that the server is about to end. */
 void stopping_begin(void);
+extern const char STOPPING[];
 
 /* key.c */
 void key_into_arguments(int argc, char **argv);

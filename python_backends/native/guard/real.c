@@ -65,3 +65,30 @@ REAL(void *, TRITONSERVER_ServerModelMetadata,
 REAL(void *, TRITONSERVER_ServerModelConfig,
      (void *server, const char *model, int64_t version, uint32_t form, void **message),
      (server, model, version, form, message))
+REAL(void, TRITONSERVER_ErrorDelete, (void *error), (error))
+REAL(void *, TRITONSERVER_ServerInferAsync, (void *server, void *request, void *trace),
+     (server, request, trace))
+REAL(void *, TRITONSERVER_InferenceRequestSetReleaseCallback,
+     (void *request, void (*release)(void *, uint32_t, void *), void *payload),
+     (request, release, payload))
+REAL(void *, TRITONSERVER_InferenceRequestAddRequestedOutput, (void *request, const char *name),
+     (request, name))
+REAL(void *, TRITONSERVER_InferenceRequestTimeoutMicroseconds,
+     (void *request, uint64_t *timeout_us), (request, timeout_us))
+REAL(void *, TRITONSERVER_InferenceRequestCancel, (void *request), (request))
+REAL(void *, TRITONSERVER_InferenceRequestDelete, (void *request), (request))
+REAL(void *, TRITONBACKEND_ResponseNew, (void **response, void *request), (response, request))
+REAL(void *, TRITONBACKEND_ResponseSend, (void *response, uint32_t flags, void *error),
+     (response, flags, error))
+REAL(void *, TRITONSERVER_MessageSerializeToJson,
+     (void *message, const char **json, size_t *length), (message, json, length))
+REAL(void *, TRITONSERVER_MessageDelete, (void *message), (message))
+REAL(void *, TRITONSERVER_ServerStop, (void *server), (server))
+REAL(void *, TRITONSERVER_ServerLoadModel, (void *server, const char *model), (server, model))
+REAL(void *, TRITONSERVER_ServerLoadModelWithParameters,
+     (void *server, const char *model, const void **parameters, uint64_t count),
+     (server, model, parameters, count))
+REAL(void *, TRITONSERVER_ServerUnloadModel, (void *server, const char *model), (server, model))
+REAL(void *, TRITONSERVER_ServerUnloadModelAndDependents, (void *server, const char *model),
+     (server, model))
+REAL(void *, TRITONSERVER_ServerPollModelRepository, (void *server), (server))

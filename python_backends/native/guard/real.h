@@ -37,6 +37,25 @@ unsigned real_TRITONSERVER_ErrorCode(void *error);
 const char *real_TRITONSERVER_ErrorMessage(void *error);
 void *real_TRITONSERVER_InferenceResponseError(void *response);
 void *real_TRITONSERVER_ErrorNew(unsigned code, const char *message);
+void real_TRITONSERVER_ErrorDelete(void *error);
+void *real_TRITONSERVER_ServerInferAsync(void *server, void *request, void *trace);
+void *real_TRITONSERVER_InferenceRequestSetReleaseCallback(
+    void *request, void (*release)(void *, uint32_t, void *), void *payload);
+void *real_TRITONSERVER_InferenceRequestAddRequestedOutput(void *request, const char *name);
+void *real_TRITONSERVER_InferenceRequestTimeoutMicroseconds(void *request, uint64_t *timeout_us);
+void *real_TRITONSERVER_InferenceRequestCancel(void *request);
+void *real_TRITONSERVER_InferenceRequestDelete(void *request);
+void *real_TRITONBACKEND_ResponseNew(void **response, void *request);
+void *real_TRITONBACKEND_ResponseSend(void *response, uint32_t flags, void *error);
+void *real_TRITONSERVER_MessageSerializeToJson(void *message, const char **json, size_t *length);
+void *real_TRITONSERVER_MessageDelete(void *message);
+void *real_TRITONSERVER_ServerStop(void *server);
+void *real_TRITONSERVER_ServerLoadModel(void *server, const char *model);
+void *real_TRITONSERVER_ServerLoadModelWithParameters(void *server, const char *model,
+                                                      const void **parameters, uint64_t count);
+void *real_TRITONSERVER_ServerUnloadModel(void *server, const char *model);
+void *real_TRITONSERVER_ServerUnloadModelAndDependents(void *server, const char *model);
+void *real_TRITONSERVER_ServerPollModelRepository(void *server);
 int real_shm_open(const char *name, int flags, mode_t mode);
 
 #endif

@@ -1,6 +1,7 @@
 /* A server that is about to end takes no new calls, and goes on with those that it has: also with
    what an ensemble among them sends to its next step, which comes from Triton's library and not
    from the program. Without this a caller is told of models that were never there. */
+#include "admission.h"
 #include "guard.h"
 #include "real.h"
 
@@ -11,7 +12,7 @@
 enum { UNAVAILABLE = 4 };
 
 /* Triton's own words for it, which clients and proxies know: the request may be sent again. */
-static const char STOPPING[] =
+const char STOPPING[] =
     "Server is stopping, scheduler for model has stopped accepting new inference requests";
 
 static atomic_bool stopping;
@@ -37,7 +38,11 @@ EXPORTED void *TRITONSERVER_InferenceRequestNew(void **request, void *server, co
     if (refused(__builtin_return_address(0))) {
         return real_TRITONSERVER_ErrorNew(UNAVAILABLE, STOPPING);
     }
-    return real_TRITONSERVER_InferenceRequestNew(request, server, model, version);
+    void *const error = real_TRITONSERVER_InferenceRequestNew(request, server, model, version);
+    if (error == NULL) {
+        admission_made(*request, server, model);
+    }
+    return error;
 }
 
 /* What the front ends ask before they make a request of a call. */

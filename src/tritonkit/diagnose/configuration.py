@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from tritonkit.diagnose.snapshot import LanguageFacts, ModelFacts
+from tritonkit.render.fields import IN_FLIGHT
 from tritonkit.serve.calls import CALLS
 
 __all__ = ["DEFAULTS", "Role", "facts_of", "roles_of"]
@@ -36,16 +37,26 @@ def facts_of(config: Any) -> ModelFacts:
         ),
         caches=config.response_cache.enable,
         bounded=_is_bounded(config.dynamic_batching),
+        in_flight=_in_flight(config),
         steps=tuple(dict.fromkeys(s.model_name for s in config.ensemble_scheduling.step)),
         calls=_calls(config),
         language=_language(config) if config.backend == "llm" else None,
     )
 
 
-def _calls(config: Any) -> tuple[str, ...]:
+def _parameter(config: Any, key: str) -> str:
     # Reading a key that is not there would add it.
-    known = CALLS in config.parameters
-    return tuple(config.parameters[CALLS].string_value.split()) if known else ()
+    return str(config.parameters[key].string_value) if key in config.parameters else ""
+
+
+def _calls(config: Any) -> tuple[str, ...]:
+    return tuple(_parameter(config, CALLS).split())
+
+
+def _in_flight(config: Any) -> int:
+    """As the guard reads it: what is not a number bounds nothing."""
+    text = _parameter(config, IN_FLIGHT)
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _is_bounded(batching: Any) -> bool:

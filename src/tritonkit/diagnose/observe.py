@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonkit.client import Client, ModelStatistics
 from tritonkit.datatypes import DATATYPES
-from tritonkit.diagnose.bounds import stall_note
+from tritonkit.diagnose.bounds import in_flight_note, stall_note
 from tritonkit.diagnose.calls import CallLog
 from tritonkit.diagnose.configuration import facts_of
 from tritonkit.diagnose.machine import (
@@ -163,7 +163,7 @@ class Watcher:
             try:
                 for name in self._names(client):
                     self._learn_model(client, name)
-                self._note_stalls()
+                self._note_bounds()
                 return
             except ModelNotFound:
                 raise
@@ -172,13 +172,14 @@ class Watcher:
         if failed is not None:
             raise failed
 
-    def _note_stalls(self) -> None:
-        """Bounded queues that may stand still, on each server that answers."""
+    def _note_bounds(self) -> None:
+        """Bounded queues that may stand still and ensembles with a bound, on each server that answers."""
         for address, client in self._clients.items():
             with contextlib.suppress(ClientError):
                 version = client.server_metadata().version
-                note = stall_note(self._facts.values(), version, self._pids.get(address))
-                self._notes |= {note: None} if note else {}
+                facts, pid = self._facts.values(), self._pids.get(address)
+                notes = (stall_note(facts, version, pid), in_flight_note(facts, pid))
+                self._notes |= dict.fromkeys(filter(None, notes))
 
     def _names(self, client: Client) -> list[str]:
         if self._model:

@@ -47,6 +47,7 @@ class ModelFacts:
         open_axes: names of inputs whose shape may differ from request to request.
         caches: whether it uses the response cache.
         bounded: whether its queue has a bound: a size, a timeout or priorities.
+        in_flight: most requests under way at once, of an ensemble whose bound the guard holds; 0 for no bound.
         steps: of an ensemble, in order.
         calls: the models that its Python calls, as the spec says (network.calls).
         language: of a language model.
@@ -62,6 +63,7 @@ class ModelFacts:
     open_axes: tuple[str, ...] = ()
     caches: bool = False
     bounded: bool = False
+    in_flight: int = 0
     steps: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     language: LanguageFacts | None = None

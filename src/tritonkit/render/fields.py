@@ -7,15 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from tritonkit.errors import RenderError
-from tritonkit.releases import EMBEDDED, release_text, to_release
+from tritonkit.releases import EMBEDDED, Release, release_text, to_release
+from tritonkit.render.merge import FIRST_RELEASES
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.spec import Serving, Spec
 from tritonkit.spec.document import nearest
-from tritonkit.spec.fields import Fields, InputFields, OutputFields
+from tritonkit.spec.fields import Ensemble, Fields, InputFields, OutputFields
 
-__all__ = ["check_fields", "further", "newer_note", "with_fields"]
+__all__ = [
+    "IN_FLIGHT", "check_fields", "further", "in_flight_note", "in_flight_parameter", "newer_note", "with_fields",
+]  # fmt: skip
 
 _SHARED = ("metric_tags", "model_metrics", "model_repository_agents", "config")
+IN_FLIGHT = "tritonkit.max_inflight_requests"
+"""The native guard reads it (python_backends/native/guard/models.c)."""
 _OF_MODELS = (
     "batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "model_operations",
 )  # fmt: skip
@@ -26,11 +31,35 @@ _OURS = ("onnxruntime", "openvino", "pytorch")
 
 def further(serving: Fields, section: str, spec: Spec) -> dict[str, Any]:
     """Fields of `ModelPlan` that the spec gives and nothing derives."""
-    names = _SHARED + (_OF_MODELS if isinstance(serving, Serving) else ("max_inflight_requests",))
-    return {name: getattr(serving, name) for name in names} | {
-        "section": section,
-        "triton": to_release(spec.model.triton),
-    }
+    names = _SHARED + (_OF_MODELS if isinstance(serving, Serving) else ())
+    triton = to_release(spec.model.triton)
+    fields = {name: getattr(serving, name) for name in names}
+    if isinstance(serving, Ensemble) and _has_in_flight(triton):
+        fields["max_inflight_requests"] = serving.max_inflight_requests
+    return fields | {"section": section, "triton": triton}
+
+
+def _has_in_flight(triton: Release) -> bool:
+    return triton >= FIRST_RELEASES["ModelEnsembling.max_inflight_requests"]
+
+
+def in_flight_parameter(spec: Spec) -> dict[str, str]:
+    """The bound on an ensemble's requests as a parameter, where Triton has no field for it."""
+    limit = spec.model.ensemble.max_inflight_requests
+    if limit == 0 or _has_in_flight(to_release(spec.model.triton)):
+        return {}
+    return {IN_FLIGHT: str(limit)}
+
+
+def in_flight_note(spec: Spec) -> str:
+    """A note that names the servers that hold the bound where Triton has none."""
+    if not in_flight_parameter(spec):
+        return ""
+    return (
+        f"max_inflight_requests: {spec.model.ensemble.max_inflight_requests} is held by tritonkit's guard (`tritonkit"
+        " serve` where the guard is built, and tritonkit's images); any other server before Triton 25.11, such as"
+        " NVIDIA's own image, ignores it"
+    )
 
 
 def newer_note(spec: Spec) -> str:

@@ -28,6 +28,11 @@ FIRST_RELEASES: dict[str, Release] = {
 """Fields that came after 23.01, by the branches of triton-inference-server/common. Those inside a message that is new
 itself are not listed."""
 
+_INSTEAD = {
+    "max_inflight_requests": "say `ensemble: {max_inflight_requests: N}`, which tritonkit's guard holds, or "
+}
+"""Keys of the spec that work where a release lacks the field."""
+
 _BY_NAME = ("input", "output")
 # Other parts of the build follow these, and of some of them no value is a value.
 _DECIDED = (
@@ -174,7 +179,8 @@ def check_release(message: Any, plan: ModelPlan) -> None:
                 found=f"{field}, which Triton has from {release_text(release)} on",
                 wanted=f"fields of Triton {release_text(plan.triton)}, which refuses a configuration with any other"
                 + (" (the embedded server and tritonkit's images)" if plan.triton == EMBEDDED else ""),
-                todo=f"leave it out, or say `triton: \"{release_text(release)}\"` in model.yaml and serve it with that",
+                todo=_INSTEAD.get(field, "")
+                + f"leave it out, or say `triton: \"{release_text(release)}\"` in model.yaml and serve it with that",
             )  # fmt: skip
 
 

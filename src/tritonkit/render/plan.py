@@ -22,7 +22,14 @@ from tritonkit.render.batching import (
 )
 from tritonkit.render.callers import hold_to_callers
 from tritonkit.render.engines import engine_of, weights_at
-from tritonkit.render.fields import check_fields, further, newer_note, with_fields
+from tritonkit.render.fields import (
+    check_fields,
+    further,
+    in_flight_note,
+    in_flight_parameter,
+    newer_note,
+    with_fields,
+)
 from tritonkit.render.own_python import (
     Verdicts,
     batch_size,
@@ -72,8 +79,7 @@ def plan_models(
         )
         for part in parts
     )
-    if note := newer_note(spec):
-        notes = (*notes, note)
+    notes = (*notes, *filter(None, (newer_note(spec), in_flight_note(spec))))
     own = tuple(f"{spec.name}: {note}" for note in notes)
     *parts_before, called = (*models, _ensemble(spec, wiring, models)) if spec.steps else models
     return (*parts_before, replace(called, notes=(*called.notes, *own)))
@@ -352,7 +358,9 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
         outputs=with_fields(wiring.outputs, given.output, f"{where}.output"),
         model_files=labels_of(given, spec, "ensemble"),
         response_cache=spec.model.serving.response_cache,
-        parameters=_idempotence(spec.model.serving.idempotent) | _independence(models),
+        parameters=_idempotence(spec.model.serving.idempotent)
+        | _independence(models)
+        | in_flight_parameter(spec),
         steps=wiring.steps,
         **further(given, where, spec),
     )

@@ -57,7 +57,8 @@ __all__ = [
 
 UNGUARDED = (
     "the native guard is not built (`tritonkit doctor` says how): the admin key can be read in the arguments of"
-    " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory"
+    " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory, and"
+    " max_inflight_requests of ensembles bounds nothing"
 )
 """What an environment without the guard leaves open."""
 

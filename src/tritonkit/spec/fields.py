@@ -131,5 +131,5 @@ class Ensemble(Fields):
     """Settings of the ensemble that a pipeline becomes, where they do not follow from its parts."""
 
     max_inflight_requests: Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)] = 0
-    """Most requests under way at each step; 0 for no limit. From Triton 25.11 on, there for each request; from 26.04
-    on for all requests together."""
+    """Most requests under way at once, the others wait in the order in which they come; 0 for no limit. From Triton
+    25.11 on at each step (before 26.04 of each request), before that in the ensemble, by tritonkit's guard."""
