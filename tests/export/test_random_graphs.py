@@ -57,6 +57,7 @@ def test_a_class_or_a_step_does_not_hide_a_coupling(seed: int, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300 + COUNT // 5)
 def test_verdicts_on_random_networks(tmp_path: Path) -> None:
     """None is made up, and at most one in two thousand overlooked: those that only rounding shows, as where tanh is
     1 or the next number."""

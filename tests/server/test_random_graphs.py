@@ -147,6 +147,7 @@ def served_wrong(root: Path, seeds: range) -> tuple[list[str], int]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300 + COUNT)
 def test_answers_under_load_are_those_alone(tmp_path: Path) -> None:
     """Batched or not, coupled or not, with the defaults of a build."""
     problems, count = [], 0

@@ -25,7 +25,7 @@ _RARE = 0.005
 """Share of discrete values, of a network without any float input, that rounding may have tipped over."""
 
 _SHAKEN_FACTOR = 8.0
-"""By how much rounding may exceed what the shaken networks show of it."""
+"""By how much rounding may exceed what moved networks show of it."""
 
 
 def tipped(
@@ -43,21 +43,21 @@ def tipped(
     return masks
 
 
-def spread(moved: Sequence[Batch], name: str, alone: Any) -> Any:
-    """How far rounding may move an item's output `name`, by its answers from shaken networks; a discrete value that
-    changes, to anywhere."""
+def spread(moved: Sequence[Any], still: Any) -> Any:
+    """How far rounding may move the values of an output, by those of networks or inputs that were moved a little; a
+    discrete value that changes, to anywhere."""
     import numpy as np
 
-    found = np.zeros(alone.shape)
-    for array in (outputs[name] for outputs in moved):
-        if array.shape != alone.shape:
+    found = np.zeros(still.shape)
+    for array in moved:
+        if array.shape != still.shape:
             continue
-        if not np.issubdtype(alone.dtype, np.floating):
-            found[array != alone] = np.inf
+        if not np.issubdtype(still.dtype, np.floating):
+            found[array != still] = np.inf
             continue
         with np.errstate(invalid="ignore"):
-            apart_by = np.abs(array.astype(np.float64) - alone)
-        found = np.fmax(found, _SHAKEN_FACTOR * apart_by)
+            moves = np.abs(array.astype(np.float64) - still)
+        found = np.fmax(found, _SHAKEN_FACTOR * moves)
     return found
 
 

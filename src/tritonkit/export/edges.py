@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.export.comparing import apart
+from tritonkit.export.comparing import apart, explains, spread
 from tritonkit.export.neighbors import jittered
 from tritonkit.export.onnx_file import open_session, run_session
 from tritonkit.export.samples import Batch
@@ -25,8 +25,6 @@ _SHARE = 1e-6
 _MOST_RUNS = 32
 _FEW_RUNS = 4
 """Runs after which half of the differences are explained, or none will be."""
-_FACTOR = 8.0
-"""By how much two engines may differ beyond what these runs show."""
 
 
 def settle_edges(
@@ -99,11 +97,7 @@ def _moves(base: Any, moved: Any, found: Any, wanted: Any) -> Any:
         return np.full(wanted.shape, moved.shape != base.shape)
     if moved.shape != base.shape or base.shape != wanted.shape:
         return np.zeros(wanted.shape, bool)
-    if not np.issubdtype(wanted.dtype, np.floating):
-        return moved != base
-    with np.errstate(invalid="ignore"):
-        spread = np.abs(moved.astype(np.float64) - base)
-        return np.abs(found.astype(np.float64) - wanted) <= _FACTOR * spread
+    return explains(spread([moved], base), found, wanted)
 
 
 def _is_among(wanted: Any, outputs: Sequence[Any], tolerance: Tolerance) -> Any:

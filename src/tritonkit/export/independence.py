@@ -317,8 +317,8 @@ def _rows(trial: _Trial, batch: Batch) -> Batch:
 def _edge(trial: _Trial, item: Batch, name: str, got: Any, wanted: Any) -> Any:
     """Which values may differ by rounding alone, because the item is so near an edge."""
     alone = trial.run(item)
-    moved = spread(_shaken_answers(trial, item), name, alone[name])
-    return tipped(trial.run, item, alone, trial.tolerance)[name] | explains(moved, got, wanted)
+    moves = spread([moved[name] for moved in _shaken_answers(trial, item)], alone[name])
+    return tipped(trial.run, item, alone, trial.tolerance)[name] | explains(moves, got, wanted)
 
 
 def _hold_still(
@@ -377,7 +377,8 @@ def _rounded(trial: _Trial, place: int, name: str, got: Any) -> Any:
     if place not in trial.moved:
         trial.moved[place] = _shaken_answers(trial, trial.items[place])
     wanted = trial.alone[place][name]
-    return explains(spread(trial.moved[place], name, wanted), got, wanted)
+    moves = spread([moved[name] for moved in trial.moved[place]], wanted)
+    return explains(moves, got, wanted)
 
 
 def _shaken_answers(trial: _Trial, item: Batch) -> list[Batch]:
