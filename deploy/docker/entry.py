@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from allowed import config_flag, cores_line
+from callers import LateLoads, later
 from checks import (
     BUILD,
     MIB,
@@ -190,11 +191,12 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
             "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
             "build it again: tritonkit build --target gpu",
         )
+    late = later(options.repository)
     common = server_arguments(
         binary=HOME / "bin" / "tritonserver",
         repository=options.repository,
         backends=backends,
-        models=models,
+        models=[name for name in models if name not in late],
         caches=HOME / "caches" if _CACHED.search(configs) else None,
         limits_rate="rate_limiter" in configs,
         drain_s=DRAIN_S,
@@ -297,7 +299,7 @@ def _supervise(
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
         reason, was_ready = _watch(
-            server, asked, rest, verifier, admin, planned, gauges, times, pinning
+            server, repository, asked, rest, verifier, admin, planned, gauges, times, pinning
         )
         verifier.stop()
         if asked:
@@ -385,12 +387,13 @@ def not_loaded(admin: Admin) -> list[str]:
 
 
 def _watch(
-    server: subprocess.Popen[bytes], asked: list[int], rest: Restarting[Any] | None,
+    server: subprocess.Popen[bytes], repository: Path, asked: list[int], rest: Restarting[Any] | None,
     verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges, times: StartTimes,
     pinning: Pinning | None,
 ) -> tuple[str, bool]:  # fmt: skip
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     stubs: StubWatch | None = None
+    late: LateLoads | None = None
     lost: list[str] = []
     missing: list[str] = []
 
@@ -419,7 +422,10 @@ def _watch(
         if stubs is not None:
             stubs.scan()
             (RUN / REPLACED).write_text(" ".join(map(str, sorted(stubs.replaced))))
-        elif ready():
+        elif late is None and ready():
+            late = LateLoads(admin, repository)
+            late.start()
+        elif late is not None and not late.is_alive() and ready():
             before, missing = missing, not_loaded(admin)
             if not missing:
                 stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell, before=gauges.stubs)

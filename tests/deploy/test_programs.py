@@ -150,3 +150,30 @@ def test_cores_are_those_with_the_least_other_load(
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(sorted(wanted))
+
+
+def test_models_that_call_others_come_last(tmp_path: Path) -> None:
+    """Each after those it needs, with the ensembles that have one of them; others are loaded at the start."""
+    calls = 'parameters { key: "tritonkit.calls" value { string_value: "%s" } }'
+    configs = {
+        "alone": "",
+        "none": calls % "",
+        "a_caller": calls % "b_caller alone",
+        "b_caller": calls % "alone",
+        "early": "",
+        "joined": 'ensemble_scheduling { step { model_name: "a_caller" } step { model_name: "alone" } }',
+        "plain": 'ensemble_scheduling { step { model_name: "alone" } }',
+    }
+    for name, text in configs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(text)
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; import callers; from pathlib import Path\n"
+        "print(*callers.later(Path(sys.argv[3])), '|', *callers.later(Path(sys.argv[3]), ['early']))"
+    )
+    folders = (CLONE / "deploy/docker", CLONE / "src/tritonkit/serve", tmp_path)
+    command = [sys.executable, "-c", program, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, second = done.stdout.split("|")
+    assert first.split() == ["b_caller", "a_caller", "joined"]
+    assert second.split() == ["b_caller", "early", "a_caller", "joined"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.conftest import address_of, docker, health, run, serving
-from tests.server.models import ModelText, write_repository
+from tests.server.models import VECTOR, ModelText, write_repository
 from tests.server.openai_models import PARROT
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
@@ -24,6 +24,26 @@ KILL = """for each in /proc/[0-9]*; do
     && grep -aq /parrot/ $each/cmdline && kill -KILL ${each#/proc/}
 done; true"""
 """The shell's own command line has the words too."""
+CALLER = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # What another model says of x.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x")
+            asked = pb_utils.InferenceRequest(model_name="%s", requested_output_names=["y"], inputs=[x]).exec()
+            if asked.has_error():
+                answers.append(pb_utils.InferenceResponse([], asked.error()))
+                continue
+            y = pb_utils.get_output_tensor_by_name(asked, "y").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", y)]))
+        return answers
+"""
+WARM_UP = """model_warmup {
+  name: "zeros" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: [4] zero_data: true } }
+}
+"""
 BROKEN = "import nothing_of_that_name\n"
 
 
@@ -51,6 +71,25 @@ def test_a_model_that_does_not_load_keeps_it_from_traffic(server: str) -> None:
     found = asked(server)
     assert (found.returncode, "a model loads or did not" in found.stdout) == (1, True)
     assert asked(server, "--alive").returncode == 0
+
+
+def test_models_that_call_others_are_loaded_after_the_start(
+    server_image: None, tmp_path: Path
+) -> None:
+    """Triton refuses every call while it starts, also those of a warm-up; one such model says whom it calls, the other
+    does not."""
+    config = 'backend: "python"\n' + VECTOR + WARM_UP
+    named = config + 'parameters { key: "tritonkit.calls" value { string_value: "echo" } }\n'
+    models = {
+        "asks": ModelText(named, CALLER % "echo"),
+        "asks_on": ModelText(config, CALLER % "asks"),
+        "echo": ModelText(),
+    }
+    with (
+        serving(write_repository(tmp_path / "models", models)) as name,
+        Client(address_of(name)) as client,
+    ):
+        assert client.model("asks_on").predict(x=[[0, 1, 2, 3]])["y"].tolist() == [[0, 1, 2, 3]]
 
 
 def test_a_dead_stub_ends_the_streams_of_its_model(server_image: None, tmp_path: Path) -> None:

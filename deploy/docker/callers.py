@@ -1,0 +1,81 @@
+"""Models that load only once the server runs: Python that calls other models (BLS), and ensembles with such a part.
+
+While Triton starts it refuses every call of a model ("Server not ready"), so such Python fails where it calls others in
+its warm-up or while it loads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from core.unix_http import Admin
+
+__all__ = ["LateLoads", "later"]
+
+_CALLS = re.compile(r'key:\s*"tritonkit\.calls"\s*value:?\s*{\s*string_value:\s*"([^"]*)"')
+"""The parameter by which a build says which models its Python calls."""
+_PARTS = re.compile(r'model_name:\s*"([^"]+)"')
+_TOO_EARLY = "Server not ready"
+
+
+def later(repository: Path, early: Collection[str] = ()) -> list[str]:
+    """The models to load once the server runs, each after those it needs.
+
+    Args:
+        early: others that turned out to call models while the server started.
+    """
+    configs = {f.parent.name: f.read_text() for f in sorted(repository.glob("*/config.pbtxt"))}
+    needs = {name: _needs(text) for name, text in configs.items()}
+    found = {name for name, text in configs.items() if name in early or _calls(text)}
+    while more := {name for name in needs.keys() - found if needs[name] & found}:
+        found |= more
+    ordered: list[str] = []
+    while found:
+        # Models that call each other have no order.
+        ready = sorted(name for name in found if not needs[name] & found - {name}) or sorted(found)
+        ordered += ready
+        found -= set(ready)
+    return ordered
+
+
+def _calls(text: str) -> set[str]:
+    return {name for names in _CALLS.findall(text) for name in names.split()}
+
+
+def _needs(text: str) -> set[str]:
+    """The parts of an ensemble, or the models that Python calls."""
+    return set(_PARTS.findall(text)) if "ensemble_scheduling" in text else _calls(text)
+
+
+class LateLoads(threading.Thread):
+    """Loads these models, and then those that failed because they called others too early. Whether one failed is in
+    Triton's index, as for those of the start."""
+
+    def __init__(self, admin: Admin, repository: Path) -> None:
+        super().__init__(name="late-loads", daemon=True)
+        self._admin, self._repository = admin, repository
+
+    def run(self) -> None:
+        """Load one after the other; a server that has ended is started again by whoever waits for it."""
+        loaded = later(self._repository)
+        try:
+            self._load(loaded)
+            early = [
+                str(entry.get("name"))
+                for entry in self._admin.index()
+                if _TOO_EARLY in str(entry.get("reason"))
+            ]
+            if early:
+                self._load(name for name in later(self._repository, early) if name not in loaded)
+        except (OSError, ValueError, http.client.HTTPException):
+            return
+
+    def _load(self, names: Iterable[str]) -> None:
+        for name in names:
+            with contextlib.suppress(http.client.HTTPException):  # Triton's refusal
+                self._admin.load(name)
