@@ -286,3 +286,42 @@ def test_a_recurrent_network_over_a_free_axis_builds(
     session = open_session(artifact.folder / "model.onnx", "here")
     rows = run_session(session, {"x": np.ones((1, 7, 3), np.float32)}, "here")["output_0"]
     assert rows.shape == (1, 7, 5)
+
+
+_TABLES = """
+import torch
+
+class Scores(torch.nn.Module):
+    def forward(self, x, table):
+        return torch.einsum("nd,kd->nk", x, table)
+
+class Offsets(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.ones(5, 3))
+
+    def forward(self, x):
+        return x - self.table
+"""
+
+
+def test_a_table_that_all_items_share_is_named(root: Path, tmp_path: Path) -> None:
+    """Not by PyTorch's words alone: an input has the batch axis in front, and a table has none."""
+    (tmp_path / "tables.py").write_text(_TABLES)
+    inputs = ["x=FP32:3", "table=FP32:5,3"]
+    with pytest.raises(BuildError) as caught:
+        new_from_torch(root, "scores", "tables:Scores", inputs, None, tmp_path)
+    assert caught.value.where == "--torch tables:Scores"
+    assert "table of shape [2, 5, 3], and runs with [5, 3]" in caught.value.found
+    assert "register_buffer('table', ...)" in caught.value.todo
+
+
+def test_a_network_that_runs_with_one_item_alone_gets_max_batch_size_0(
+    root: Path, tmp_path: Path
+) -> None:
+    """Two items do not fit next to a buffer of five rows; one does, by broadcasting."""
+    (tmp_path / "tables.py").write_text(_TABLES)
+    made = new_from_torch(root, "net", "tables:Offsets", ["x=FP32:3"], None, tmp_path)
+    assert load(made, root).model.serving.max_batch_size == 0
+    assert load(made, root).model.network.outputs["output_0"].shape == (5, 3)
+    assert "runs with one item" in (made / "model.yaml").read_text()

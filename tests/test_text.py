@@ -63,3 +63,11 @@ def test_a_servers_words_cannot_pass_for_lines_of_an_error() -> None:
 def test_a_bar_stands_before_further_lines() -> None:
     """The first line stays at its place, and an end without text adds no line."""
     assert barred("one\ntwo\n") == "one\n  | two"
+
+
+def test_a_whole_number_of_thousands_of_digits_is_cut_short() -> None:
+    """Its first digits and their count; hashes, dates and 128-bit numbers stay."""
+    error = InferenceError("here", found=f"{'9' * 3000}us and {2**128} are too large")
+    cut = f"9999999999... (3000 digits)us and {2**128} are too large"
+    assert str(error) == error.in_a_line() == f"here: {cut}"
+    assert "9" * 3000 in error.found

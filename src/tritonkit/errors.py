@@ -31,7 +31,7 @@ import copy
 import copyreg
 from typing import Any, ClassVar
 
-from tritonkit.text import barred, printable
+from tritonkit.text import barred, printable, short_numbers
 
 __all__ = [
     "BuildError",
@@ -92,7 +92,7 @@ class TritonkitError(Exception):
             lines.append(f"  do: {barred(self.todo)}")
         if self.details:
             lines.append(f"  | {barred(self.details)}")
-        return "\n".join(lines)
+        return short_numbers("\n".join(lines))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # To copy and to pickle it; `BaseException` would call the constructor without its keywords.
@@ -103,7 +103,7 @@ class TritonkitError(Exception):
         parts = [f"{self.where}: {self.found}"]
         parts += [f"wanted: {self.wanted}"] if self.wanted else []
         parts += [f"do: {self.todo}"] if self.todo else []
-        return "; ".join(parts)
+        return short_numbers("; ".join(parts))
 
     def to_dict(self) -> dict[str, str]:
         """The same facts for `--json`."""

@@ -26,6 +26,7 @@ from tritonkit.export.made_up import make_up
 from tritonkit.export.onnx_file import check_file, read_signature, tensors
 from tritonkit.export.siblings import imports_relatively, package_code, sibling_code
 from tritonkit.export.torch_module import load_weights, make_module, run_outputs
+from tritonkit.export.torch_shared import small_outputs
 from tritonkit.extras import need
 from tritonkit.render.language import token_bytes
 from tritonkit.spec import FreeAxis, ModelFile, Network, Serving, Spec, Tensor
@@ -294,14 +295,12 @@ def _probe(
     module = make_module(spec, str(network.torch), "network.torch").eval()
     if weights is not None:  # refused now rather than by the build
         load_weights(module, weights, f"--weights {weights}")
-    count = 2
-    small = run_outputs(spec, module, make_up(spec, signature, count, largest=False)).tensors
-    more = run_outputs(spec, module, make_up(spec, signature, count + 1, largest=False)).tensors
-    unbatched = _without_batch_axis(small, more, count)
-    if unbatched:
-        count = 1
-        small = run_outputs(spec, module, make_up(spec, signature, count, largest=False)).tensors
-    batch = make_up(spec, signature, count, largest=True)
+
+    def outputs_of(count: int) -> Mapping[str, Any]:
+        return run_outputs(spec, module, make_up(spec, signature, count, largest=False)).tensors
+
+    small, unbatched = small_outputs(outputs_of)
+    batch = make_up(spec, signature, 1 if unbatched else 2, largest=True)
     found = run_outputs(spec, module, batch)
     large = found.tensors
     sizes: dict[int, set[str]] = {}
@@ -321,16 +320,6 @@ def _probe(
         for name in large
     }
     return outputs, found.left_out, unbatched
-
-
-def _without_batch_axis(outputs: Mapping[str, Any], more: Mapping[str, Any], count: int) -> str:
-    """A sentence about the first output that has no batch axis in front: `outputs` are those of `count` items, `more`
-    of one more."""
-    for name, tensor in outputs.items():
-        other = more.get(name, tensor)
-        if (tensor.shape[:1], other.shape[:1]) != ((count,), (count + 1,)):
-            return f"{name} has the shape {list(tensor.shape)} for {count} items, without a batch axis in front"
-    return ""
 
 
 def _output(small: Any, large: Any, sizes: Mapping[int, set[str]], lead: int = 1) -> dict[str, Any]:

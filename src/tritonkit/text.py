@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["barred", "first_line", "is_number", "printable"]
+__all__ = ["barred", "first_line", "is_number", "printable", "short_numbers"]
 
 # DEL and C1: a terminal acts on them. Line separators; embeddings, overrides and isolates, which show
 # text in another order than it has (CVE-2021-42574); lone surrogates, which no terminal can be sent.
 _REST = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f" + _REST)
 _UNSAFE_OR_BREAK = re.compile(r"[\x00-\x1f" + _REST)
+
+_LONG = re.compile(r"\d{41,}")
 
 
 def printable(text: str, *, lines: bool = True) -> str:
@@ -31,6 +33,11 @@ def barred(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return ascii(found[0])[1:-1]
+
+
+def short_numbers(text: str) -> str:
+    """The text with whole numbers of more than 40 digits cut short."""
+    return _LONG.sub(lambda found: f"{found[0][:10]}... ({len(found[0])} digits)", text)
 
 
 def first_line(error: BaseException) -> str:

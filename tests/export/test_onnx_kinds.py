@@ -15,7 +15,7 @@ from tests.export.graphs import FLOAT, INT64, node, onnx_bytes
 from tritonkit.errors import BuildError
 from tritonkit.export import BuildCache
 from tritonkit.export.onnx_facts import read_onnx
-from tritonkit.export.onnx_file import check_file, open_session, run_session
+from tritonkit.export.onnx_file import check_file, open_session, read_signature, run_session
 from tritonkit.optimize import build, plan
 
 X, Y = ("x", FLOAT, ["N", 4]), ("y", FLOAT, ["N", 4])
@@ -85,6 +85,36 @@ def test_a_file_is_named_as_what_it_is(
     assert found in caught.value.found
     assert todo in caught.value.todo
     assert ("truncated" in caught.value.todo) == (todo == "truncated download")
+
+
+@pytest.mark.parametrize(
+    ("content", "found", "todo"),
+    [
+        (
+            onnx_bytes(
+                [node("Slice", ["x", "k", "k", "i"], ["y"])], [X], [("y", FLOAT, ["N", 0])],
+                {"k": np.int64([0]), "i": np.int64([1])},
+            ),
+            "output y has the shape [0], without elements", "OUTPUTS without 'y'",
+        ),
+        (
+            onnx_bytes(
+                [node("Concat", ["x", "past"], ["y"], axis=1)], [X, ("past", FLOAT, ["N", 0])], [Y]
+            ),
+            "input past has the shape [0], without elements", "a free axis there",
+        ),
+    ],
+)  # fmt: skip
+def test_a_tensor_without_elements_says_what_to_do(
+    tmp_path: Path, content: bytes, found: str, todo: str
+) -> None:
+    """Triton has none."""
+    file = tmp_path / "m.onnx"
+    file.write_bytes(content)
+    with pytest.raises(BuildError) as caught:
+        read_signature(check_file(file, "--onnx"), "--onnx", batched=True)
+    assert caught.value.found == found
+    assert todo in caught.value.todo
 
 
 def test_inspect_says_what_is_no_tensor(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import failed, tritonkit_here
-from tests.server.models import ModelText, write_repository
+from tests.server.models import ECHO, ModelText, write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
@@ -148,6 +148,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         # of `serve`, which would go by a number.
         "adding_text": adding("", NOTE),
         "shows": SHOWS,
+        "misnamed": ModelText(code=ECHO.replace('"y"', '"z"')),
     }
     repository = write_repository(tmp_path_factory.mktemp("streams") / "repository", models)
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
@@ -319,6 +320,17 @@ def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
     assert json.loads(shown["seen"][0][0]) == [{"level": 3, "mode": "fast"}, "mine"]
     replies = list(model.stream(x=[0.25, 2.0, 1.0], parameters={"level": 1}, request_id="stream"))
     assert json.loads(replies[0]["seen"].item()) == [{"level": 1}, "stream"]
+
+
+def test_an_output_under_another_name_than_the_configuration_s(client: Client) -> None:
+    """Triton drops it without a word; the command and the reply name the output that is missing, and why."""
+    asked = ("call", "misnamed", "--address", client.address, "--input", "x=[0, 1, 2, 3]")
+    done = tritonkit_here(*asked)
+    assert "misnamed gave no output y, though its configuration has it" in " ".join(
+        done.stderr.split()
+    )
+    with pytest.raises(KeyError, match="no output 'y'; it gave none: Triton leaves out"):
+        client.model("misnamed").predict(x=[0, 1, 2, 3])["y"]
 
 
 def test_load_of_every_kind_of_model(server: Endpoint, tmp_path: Path) -> None:

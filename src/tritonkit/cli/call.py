@@ -104,10 +104,21 @@ def command(
                 print_stream(replies, handle.signature, as_json)
             return
         reply = handle.predict(inputs=values, **more)
+        if missing := [name for name in handle.signature.outputs if name not in reply.outputs]:
+            note(_missing(reply, missing))
     if as_json:
         print_json(_facts(reply))
     else:
         _print(reply)
+
+
+def _missing(reply: Reply, names: list[str]) -> str:
+    """Note about outputs that the model has by its configuration, and did not give."""
+    word, it = ("outputs", "them") if len(names) > 1 else ("output", "it")
+    return (
+        f"{reply.model} gave no {word} {', '.join(names)}, though its configuration has {it};"
+        " Triton leaves out what a Python model gives under another name"
+    )
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:

@@ -78,7 +78,9 @@ class Reply:
         try:
             return self.outputs[name]
         except KeyError:
-            there = ", ".join(self.outputs)
+            there = ", ".join(self.outputs) or (
+                "none: Triton leaves out what a Python model gives under a name that its configuration does not have"
+            )
             raise KeyError(f"model {self.model} gave no output {name!r}; it gave {there}") from None
 
     def __iter__(self) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors, load_hook
 from tritonkit.export.samples import Batch
+from tritonkit.export.torch_shared import name_shared_input
 from tritonkit.export.torch_values import (
     Found,
     adapted,
@@ -130,11 +131,8 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> Found:
     """The tensors that the module gives, by its own names for them, and what is no tensor."""
     torch, inputs = need("torch", "build"), list(spec.model.network.inputs)
     tensors = to_tensors(spec, batch)
-    with _running(spec, module), torch.no_grad():
-        if keywords_of(module, inputs):
-            found = flatten(module(**dict(zip(inputs, tensors, strict=True))))
-        else:
-            found = flatten(module(*tensors))
+    with _running(spec, module, tensors), torch.no_grad():
+        found = flatten(_call(module, inputs, tensors))
     if not found.tensors:
         raise BuildError(
             f"{spec.file} network.torch",
@@ -144,8 +142,14 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> Found:
     return found
 
 
+def _call(module: Any, inputs: Sequence[str], tensors: Sequence[Any]) -> Any:
+    if keywords_of(module, inputs):
+        return module(**dict(zip(inputs, tensors, strict=True)))
+    return module(*tensors)
+
+
 @contextmanager
-def _running(spec: Spec, module: Any) -> Iterator[None]:
+def _running(spec: Spec, module: Any, tensors: Sequence[Any]) -> Iterator[None]:
     """Errors of a module that is run; with a wrapper where its forward takes other values than the spec's tensors."""
     network = spec.model.network
     try:
@@ -160,6 +164,8 @@ def _running(spec: Spec, module: Any) -> Iterator[None]:
                 f"write a wrapper as below, and name it: torch: {hook.partition(':')[0]}:wrapped"
             )
             error.details = f"{wrapper_text(module, inputs, hook)}\n\n{error.details}"
+        else:
+            name_shared_input(error, lambda *given: _call(module, inputs, given), inputs, tensors)
         raise
 
 
@@ -195,8 +201,9 @@ def as_plain(spec: Spec, module: Any, batch: Batch) -> tuple[Any, tuple[str, ...
     """
     network = spec.model.network
     names = list(network.inputs), list(network.outputs)
-    with _running(spec, module):
-        return adapted(module, *names, to_tensors(spec, batch))
+    tensors = to_tensors(spec, batch)
+    with _running(spec, module, tensors):
+        return adapted(module, *names, tensors)
 
 
 def seed_all(torch: Any) -> None:
