@@ -30,6 +30,7 @@ from tritonkit.machine import cores as machine_cores
 from tritonkit.optimize.progress import Progress
 from tritonkit.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.optimize.variants import for_target, variant_of
+from tritonkit.publish.callees import missing_callees
 from tritonkit.publish.existing import recorded_cores
 from tritonkit.publish.own_python import given_items, keep_verdicts, kept_verdicts, untried
 from tritonkit.publish.publish import Change, Rendered, drift, publish
@@ -155,6 +156,7 @@ def build_repository(
                 keep=kept_specs(root) | set(failed) if every else frozenset(), after=after, on_failure=fail,
             )  # fmt: skip
     notes = tuple(note for model in fine for note in model.plan.notes)
+    notes += missing_callees(root, out, fine)
     return Repository(out, tuple(results), served, tuple(changes), notes, failed)
 
 

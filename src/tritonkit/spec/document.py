@@ -112,7 +112,10 @@ def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
         Exception
     ) as error:  # for a wrong explicit tag PyYAML raises KeyError, IndexError and others
         text = str(error) if isinstance(error, yaml.YAMLError | ValueError) else repr(error)
-        raise SpecError(str(file), found=f"it is not YAML: {text}") from error
+        raise SpecError(
+            str(file), found=f"it is not YAML: {text}",
+            todo="correct it there; a text with one of : ? # , [ ] { } stands in quotes",
+        ) from error  # fmt: skip
 
 
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
