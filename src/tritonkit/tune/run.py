@@ -247,8 +247,10 @@ def _refuse(spec: Spec) -> None:
     ):
         if there:
             raise UsageError(
-                f"{spec.file} serving", found=what, wanted="a model of single requests and answers"
-            )
+                f"{spec.file} serving", found=what,
+                wanted="a model of single requests and answers",
+                todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds as it is served",
+            )  # fmt: skip
 
 
 def _artifacts(spec: Spec, plan: TunePlan) -> tuple[dict[str, Artifact], str]:

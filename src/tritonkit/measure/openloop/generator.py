@@ -194,7 +194,8 @@ def _fork(
     except TritonkitError as error:
         (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))
     except BaseException:
-        traceback.print_exc()
+        if folder.is_dir():  # else the one who asked has left, as at a second interrupt
+            traceback.print_exc()
     finally:
         os._exit(code)
 
