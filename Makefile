@@ -9,9 +9,12 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Tests of servers mostly wait for one; beside them run those that build models, wheels and images, and some servers'
 # too, so that both take as long. All others run in three processes, because many of them wait, too.
-WITH_SERVER = tests/server
-WITH_BUILDS = $(addprefix tests/,variants packaging deploy hostile loadtest)
-WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,$(WITH_SERVER) $(WITH_BUILDS))
+BACKENDS = $(wildcard tests/server/test_native_*.py) $(patsubst %,tests/server/test_%.py, \
+	default_backends openvino openvino_variant own_python padding python_backends random_graphs)
+WITH_SERVER = tests/server $(addprefix --ignore=,$(BACKENDS))
+WITH_BUILDS = $(BUILDS) $(BACKENDS)
+BUILDS = $(addprefix tests/,variants packaging deploy hostile loadtest)
+WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,tests/server $(BUILDS))
 # Servers that others wrote, and the fuzzer: no unit tests.
 OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 
