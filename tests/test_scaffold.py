@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.export.graphs import FLOAT, STRING, node, onnx_bytes
+from tests.export.graphs import FLOAT, INT64, STRING, node, onnx_bytes
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, SpecError, UsageError
 from tritonkit.export import BuildCache
@@ -171,6 +171,20 @@ def test_what_the_file_does_not_say_stands_there_as_comments(root: Path, tmp_pat
         )
         assert model.quality.samples == "data:samples"
         assert model.example["text"].text == "one real text"
+
+
+def test_a_row_of_tokens_is_described_by_its_length(root: Path, tmp_path: Path) -> None:
+    """Multiples of 32 are for images; of an axis that both have, the tokens say what it is."""
+    nodes = [node("Gather", ["table", "ids"], ["rows"]), node("Add", ["rows", "more"], ["y"])]
+    more = ("more", FLOAT, ["N", "length", 8])
+    file = tmp_path / "net.onnx"
+    inputs = [("ids", INT64, ["N", "length"]), more]
+    constants = {"table": np.ones((9, 8), "f")}
+    file.write_bytes(onnx_bytes(nodes, inputs, [("y", *more[1:])], constants))
+    text = (new_from_onnx(root, "net", file) / "model.yaml").read_text()
+    assert "#   length: {min: 1, max: 256}\n" in text
+    assert "#   ids: {dtype: INT64, shape: [64]}\n" in text
+    assert "#   more: {dtype: FP32, shape: [64, 8]}\n" in text
 
 
 def weights_file(kind: str) -> bytes:

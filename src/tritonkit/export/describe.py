@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonkit.datatypes import NUMPY_DTYPES
@@ -13,7 +13,9 @@ from tritonkit.export.artifact import Signature, TensorInfo
 __all__ = ["example_keys", "network_comments", "other_comments"]
 
 _SIZES = "{min: 32, max: 640, multiple_of: 32}"
-_FIXED = 224
+_LENGTHS = "{min: 1, max: 256}"
+"""Of rows of whole numbers, which are tokens more often than images."""
+_FIXED, _FIXED_LENGTH = 224, 64
 
 
 def example_keys(signature: Signature) -> list[str]:
@@ -24,7 +26,7 @@ def example_keys(signature: Signature) -> list[str]:
         axis = _axes(tensor)[tensor.shape.index(-1)]
         named = f", {_named(tensor)}" if not all(_names(tensor)) else ""
         keys = [
-            f"say which sizes it takes: network: {{free_axes: {{{_word(axis)}: {_SIZES}}}{named}}}",
+            f"say which sizes it takes: network: {{free_axes: {{{_word(axis)}: {_allowed(tensor)}}}{named}}}",
             f"fix them: network: {{inputs: {{{_fixed(tensor)}}}}}",
         ]
     names = ", ".join(f"{t.name!r}: array" for t in signature.inputs)
@@ -40,16 +42,19 @@ def network_comments(inputs: Sequence[TensorInfo]) -> list[str]:
     free = [tensor for tensor in inputs if -1 in tensor.shape and tensor.dtype != "BYTES"]
     if not free:
         return []
-    axes = dict.fromkeys(
-        axis for t in free for axis, size in zip(_axes(t), t.shape, strict=True) if size < 0
-    )
+    axes = {
+        axis: _allowed(t)
+        for t in sorted(free, key=_is_tokens)
+        for axis, size in zip(_axes(t), t.shape, strict=True)
+        if size < 0
+    }
     unnamed = [tensor for tensor in free if not all(_names(tensor))]
     lines = ["The file does not say which sizes these axes take; without them there is no warm-up:"]
     if unnamed:
         # The section is for all inputs or for none.
         lines += ["inputs:", *(f"  {_input(t, _axes(t))}" for t in inputs)]
-    lines += ["free_axes:", *(f"  {_word(axis)}: {_SIZES}" for axis in axes)]
-    lines += ["Or fix the sizes:", "inputs:", *(f"  {_fixed(t)}" for t in inputs)]
+    lines += ["free_axes:", *(f"  {_word(axis)}: {allowed}" for axis, allowed in axes.items())]
+    lines += ["Or fix the sizes:", "inputs:", *(f"  {_fixed(t, axes)}" for t in inputs)]
     return [f"# {line}" for line in lines]
 
 
@@ -94,8 +99,20 @@ def _named(tensor: TensorInfo) -> str:
     return f"inputs: {{{_input(tensor, _axes(tensor))}}}"
 
 
-def _fixed(tensor: TensorInfo) -> str:
-    return _input(tensor, [size if size >= 0 else _FIXED for size in tensor.shape])
+def _is_tokens(tensor: TensorInfo) -> bool:
+    return "INT" in tensor.dtype and len(tensor.shape) < 3
+
+
+def _allowed(tensor: TensorInfo) -> str:
+    return _LENGTHS if _is_tokens(tensor) else _SIZES
+
+
+def _fixed(tensor: TensorInfo, allowed: Mapping[Any, str] | None = None) -> str:
+    """The input with one size for each free axis; `allowed` are the sizes that axes of all inputs may have."""
+    own = _allowed(tensor)
+    kinds = [(allowed or {}).get(axis, own) for axis in _axes(tensor)]
+    sizes = [_FIXED_LENGTH if kind == _LENGTHS else _FIXED for kind in kinds]
+    return _input(tensor, [n if n >= 0 else s for n, s in zip(tensor.shape, sizes, strict=True)])
 
 
 def _input(tensor: TensorInfo, shape: Sequence[Any]) -> str:
