@@ -9,8 +9,9 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Tests of servers mostly wait for one; beside them run those that build models, wheels and images, and some servers'
 # too, so that both take as long. All others run in three processes, because many of them wait, too.
-BACKENDS = $(wildcard tests/server/test_native_*.py) $(patsubst %,tests/server/test_%.py, \
-	default_backends openvino openvino_variant own_python padding python_backends random_graphs)
+BACKENDS = $(addprefix tests/server/,test_default_backends.py test_native_backends.py test_native_limits.py test_native_steps.py \
+	test_native_threads.py test_openvino.py test_openvino_variant.py test_own_python.py \
+	test_padding.py test_python_backends.py test_random_graphs.py)
 WITH_SERVER = tests/server $(addprefix --ignore=,$(BACKENDS))
 WITH_BUILDS = $(BUILDS) $(BACKENDS)
 BUILDS = $(addprefix tests/,variants packaging deploy hostile loadtest)
