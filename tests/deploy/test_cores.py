@@ -10,6 +10,7 @@ import pytest
 
 from tests.deploy.conftest import address_of, docker, run, serving
 from tests.server.models import ECHO, VECTOR, ModelText, write_repository
+from tests.waiting import eventually
 from tritonkit.client import Client
 
 pytestmark = pytest.mark.timeout(600)
@@ -42,7 +43,7 @@ def test_a_quota_of_one_core_takes_the_configurations_for_one(
         assert built_for(name) == "1"
         line = f"cores: 1 allowed of {os.cpu_count()} seen; configurations for 1\n"
         assert line in run("docker", "logs", name).stderr
-        assert "ready after " in run("docker", "logs", name).stderr
+        eventually(lambda: "ready after " in run("docker", "logs", name).stderr)
         told = docker(
             "exec", name, "sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'"
         ).splitlines()
