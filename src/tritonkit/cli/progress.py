@@ -51,9 +51,8 @@ class Announcing(Progress):
         """Name the Python that a server is about to run."""
         from tritonkit.spec.contents import own_python
 
-        note(
-            f"{spec.name}: a server tries its own Python in batches: {', '.join(own_python(spec))} ..."
-        )
+        files = ", ".join(own_python(spec)) or "steps of the project"
+        note(f"{spec.name}: a server tries its own Python in batches: {files} ...")
 
     def start(self, plan: BuildPlan) -> None:
         """Say what begins."""
