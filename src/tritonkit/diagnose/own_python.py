@@ -29,7 +29,7 @@ Arrays = Mapping[str, Any]
 def prove_own_python(
     root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Arrays]
 ) -> dict[str, Independence]:
-    """Try in batches what a user wrote, as it will be served: `check_batching` on a server of its own.
+    """Try a user's own Python in batches as it will be served: `check_batching` on a server of its own.
 
     Args:
         root: the project, whose server is used.
@@ -60,7 +60,7 @@ def prove_own_python(
 
 
 class _Trial:
-    """What was seen so far of the models of a pipeline on a server."""
+    """A trial of a pipeline's models on a server, with the verdicts so far."""
 
     def __init__(self, client: Client, plans: Sequence[ModelPlan], names: Sequence[str]) -> None:
         self._client = client
@@ -114,7 +114,7 @@ class _Trial:
             )
 
     def _answers(self, name: str, taken: Arrays) -> dict[str, Any]:
-        """What a model gives for the items, asked one by one; nothing where the answers differ in their shape."""
+        """A model's outputs for the items, asked one by one; those whose shape differs between items are left out."""
         model, count = self._client.model(name), len(next(iter(taken.values())))
         try:
             rows = [

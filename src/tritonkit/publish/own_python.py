@@ -1,4 +1,4 @@
-"""A user's own Python in batches: with what it is tried, and what was seen of it, kept beside the artifact."""
+"""A user's own Python in batches: the items it is tried with, and the verdicts, kept next to the artifact."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> Batch:
 
 
 def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
-    """What was seen of these models, as they are now, by an earlier build."""
+    """Verdicts of an earlier build on these models as they are now."""
     own = [model for model in models if wants_proof(model.plan)]
     if not own:
         return {}
@@ -94,7 +94,7 @@ def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
 
 
 def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) -> None:
-    """Keep what was seen of these models, as they were rendered before it was known."""
+    """Keep the verdicts on these models, which were rendered without them."""
     entries = {
         model.plan.name: asdict(verdicts[model.plan.name]) | {"tried": _fingerprint(spec, model)}
         for model in models
@@ -106,7 +106,7 @@ def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) ->
 
 
 def _fingerprint(spec: Spec, model: Rendered) -> str:
-    """Hash of what a trial depends on: its configuration, its files, the examples, the Python that gives samples."""
+    """Hash of all a trial depends on: the configuration, files, examples, and the Python that gives samples."""
     plan = model.plan
     files = {**plan.version_files, **plan.model_files}
     facts = {

@@ -14,7 +14,7 @@ from tritonkit.wire.signature import INDEPENDENT_ITEMS
 __all__ = ["Verdicts", "batch_size", "is_own_python", "own_python_note", "wants_proof"]
 
 Verdicts = Mapping[str, Independence]
-"""Triton model -> what was seen of its items."""
+"""Triton model -> the verdict on its items."""
 
 _FOUND = {
     "coupled": "an item's answer depends on what is worked on with it",
@@ -47,7 +47,7 @@ def wants_proof(plan: ModelPlan) -> bool:
 
 
 def batch_size(part: Part, size: int, verdict: Independence | None, where: str) -> int:
-    """Of a part that would have batches of this size: 1 where its items were seen not to be independent.
+    """The largest batch of a part: the given size, or 1 where its items were seen not to be independent.
 
     Raises:
         BuildError: the spec demands batches of it.
@@ -66,7 +66,7 @@ def batch_size(part: Part, size: int, verdict: Independence | None, where: str) 
 
 
 def own_python_note(part: Part, plan: ModelPlan, verdict: Independence | None) -> str:
-    """What a person should know of its batches."""
+    """A note about its batches; empty where there is nothing to know."""
     if verdict is not None and verdict.state in _FOUND:
         return f"max_batch_size is 1: {_FOUND[verdict.state]}: {verdict.seen}. To batch: {_ADVICE}"
     shared = plan.dynamic_batching is not None or plan.sequence_batching is not None
