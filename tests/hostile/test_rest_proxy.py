@@ -187,6 +187,24 @@ def test_the_admin_key_is_nobodys_to_send(proxy: Proxy, upstream: Upstream) -> N
     assert proxy.ask("GET", "/v2", "admin_key: x").status == 400
 
 
+def test_headers_that_steer_a_proxy_are_taken_away(proxy: Proxy, upstream: Upstream) -> None:
+    """Envoy obeys none, and Triton sees none: callers on loopback are strangers like any."""
+    steering = {
+        "x-envoy-max-retries": "9", "x-envoy-retry-on": "retriable-status-codes", "x-envoy-original-path": "/x",
+        "x-envoy-retriable-status-codes": "200", "x-forwarded-for": "10.0.0.1", "x-forwarded-host": "elsewhere",
+        "forwarded": "for=10.0.0.1", "triton-grpc-protocol-admin-key": "x", "x-request-id": "x",
+        "x-client-trace-id": "x",
+    }  # fmt: skip
+    sent = [f"{name}: {value}" for name, value in steering.items()]
+    assert proxy.ask("GET", "/v2", *sent).status == 200
+    (seen,) = upstream.seen
+    assert {name for name, _ in seen.headers} == {
+        "host",
+        "x-forwarded-proto",
+        "x-envoy-external-address",
+    }
+
+
 def test_answers_do_not_say_what_serves(proxy: Proxy, upstream: Upstream) -> None:
     """Triton's own header is replaced by one without a version, and Envoy adds none of its own."""
     headers = proxy.ask("GET", "/v2").headers

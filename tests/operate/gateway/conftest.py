@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import ssl
 import subprocess
 import urllib.error
@@ -91,6 +93,21 @@ class Gateway:
                 return error.code().name, error.details() or ""
         return "OK", ""
 
+    def connect(self) -> ssl.SSLSocket:
+        """A connection with TLS, for what no library sends."""
+        context = ssl.create_default_context(cafile=str(self.places.folder / "tls" / "ca.crt"))
+        plain = socket.create_connection(("127.0.0.1", self.places.port), 30)
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def send(self, start: str, *headers: str) -> tuple[int, str]:
+        """Status and text of an answer to a request line and headers as they are, over HTTP/1.1."""
+        head = "\r\n".join([start, "Host: localhost", *headers, "", ""])
+        with self.connect() as connection:
+            connection.sendall(head.encode("latin-1"))
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            return answer.status, answer.read().decode()
+
     def metrics(self) -> str:
         """As Prometheus has them from Envoy's own interface."""
         connection = UnixConnection(self.places.clusters.parent, "admin.sock", 30)
@@ -99,10 +116,10 @@ class Gateway:
         connection.close()
         return text
 
-    def audit(self, paths: Sequence[str]) -> list[dict[str, Any]]:
-        """The line of the audit log about each of these paths, once all are there."""
-        file = self.places.audit
-        assert file is not None
+    def audit(self, paths: Sequence[str], log: str = "audit.jsonl") -> list[dict[str, Any]]:
+        """The line of a log about each of these paths, once all are there."""
+        assert self.places.audit is not None
+        file = self.places.audit.with_name(log)
 
         def found() -> list[dict[str, Any]]:
             lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -134,6 +151,7 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         spec: str = "",
         prepare: Callable[[Path], object] | None = None,
         replicas: tuple[Replica, ...] = (),
+        metrics: str = "",
     ) -> Gateway:
         folder = tmp_path_factory.mktemp("gateway")
         make_certificates(folder / "tls", ["localhost", "127.0.0.1"])
@@ -149,6 +167,7 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             run / "clusters.json",
             run / "audit.jsonl",
             port,
+            metrics,
             releases=True,
         )
         config = write_gateway(read_gateway(folder), places, MODELS, replicas, envoy)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.waiting import eventually
+from tritonkit.operate.gateway.logs import STRANGERS_LOG
 from tritonkit.operate.keys import revoke_key
 from tritonkit.wire.protos import schema
 
@@ -332,7 +333,7 @@ def test_messages_that_are_packed_are_refused(gateway: Gateway) -> None:
         x_api_key=gateway.keys["all"],
         grpc_encoding="gzip",
     )
-    assert called[0] in ("INTERNAL", "UNIMPLEMENTED", "INVALID_ARGUMENT")
+    assert called == ("UNIMPLEMENTED", "grpc-encoding: wanted identity, send messages as they are")
 
 
 @pytest.mark.parametrize(
@@ -411,21 +412,27 @@ def test_plain_text_is_refused(gateway: Gateway) -> None:
 
 
 def test_the_audit_log_says_who_did_what(gateway: Gateway) -> None:
-    """A line for each request, also those that were refused; no key is in it."""
+    """A line for each request, also those that were refused, strangers in a log of their own; no key is in either."""
     asked = [
         ("digits", "/v2/models/digits/versions/991/infer"), ("digits", "/v2/models/sentences/versions/992/infer"),
         ("all", "/v2/models/made_up/versions/993/infer"), ("", "/v2/models/digits/versions/994/infer"),
     ]  # fmt: skip
     for name, path in asked:
         gateway.get(f"{path}?secret=1", {"x-api-key": gateway.keys.get(name, "tk_wrong")}, b"{}")
-    lines = gateway.audit([path for _, path in asked])
+    lines = gateway.audit([path for _, path in asked[:3]])
+    lines += gateway.audit([asked[3][1]], STRANGERS_LOG)
     assert [(line["key"], line["model"], line["status"]) for line in lines] == [
         ("digits", "digits", ADMITTED), ("digits", "sentences", 403), ("all", "unknown", ADMITTED), (None, None, 401),
     ]  # fmt: skip
     assert all(line["request_id"] and line["duration_ms"] >= 0 and line["caller"] for line in lines)
     assert lines[0]["request_bytes"] == 2
     assert gateway.places.audit is not None
-    text = gateway.places.audit.read_text()
+    text, of_strangers = (
+        gateway.places.audit.with_name(name).read_text() for name in ("audit.jsonl", STRANGERS_LOG)
+    )
+    assert asked[3][1] not in text
+    assert all(path not in of_strangers for _, path in asked[:3])
+    text += of_strangers
     assert not any(key in text for key in (*gateway.keys.values(), "tk_wrong", "secret"))
 
 

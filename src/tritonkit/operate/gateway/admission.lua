@@ -12,10 +12,14 @@ local MOST_HASHED = 1024
 local WINDOW = 4096
 local EVERY = "*"
 local INVALID_ARGUMENT = "3"
+local UNIMPLEMENTED = "12"
 
 local function refuse(handle, status, words, grpc_status)
   local headers = { [":status"] = status, ["content-type"] = "text/plain" }
   headers["grpc-status"] = grpc_status
+  if grpc_status == UNIMPLEMENTED then
+    headers["grpc-accept-encoding"] = "identity"
+  end
   handle:respond(headers, words)
 end
 
@@ -90,13 +94,42 @@ local function identify(handle)
   return found
 end
 
--- The same of a JSON Web Token that the filter before has found to be good.
+local function is_for_us(audience)
+  if #AUDIENCES == 0 then
+    return true
+  end
+  for _, each in ipairs(type(audience) == "table" and audience or { audience }) do
+    for _, own in ipairs(AUDIENCES) do
+      if each == own then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- The problem of a token whose signature, issuer and times the filter before has found to be good; nil where it has none.
+local function problem_of(checked)
+  if not checked or not checked.claims or not checked.header then
+    return "no key or token: wanted one"
+  elseif checked.header.crit ~= nil then
+    return "the token: found crit in its header, wanted no extension that must be understood"
+  elseif type(checked.claims.sub) ~= "string" or checked.claims.sub == "" then
+    return "the token: found no subject, wanted one in sub"
+  elseif not is_for_us(checked.claims.aud) then
+    return "the token: found an audience that is not this gateway's, wanted one of jwt.audiences in aud"
+  end
+  return nil
+end
+
+-- The same of a JSON Web Token; nil where it was refused.
 local function from_token(handle)
   local checked = handle:streamInfo():dynamicMetadata():get("envoy.filters.http.jwt_authn")
-  local claims = checked and checked.claims
-  if not claims or type(claims.sub) ~= "string" or claims.sub == "" then
-    return nil
+  local problem = problem_of(checked)
+  if problem then
+    return refuse(handle, "401", problem)
   end
+  local claims = checked.claims
   local models = claims[MODELS_CLAIM] or DEFAULT_MODELS
   if type(models) == "string" then
     local list = {}
@@ -123,15 +156,11 @@ local function found_before(handle)
   if noted and noted.who then
     return noted.who
   end
-  local who = from_token(handle)
-  if not who then
-    refuse(handle, "401", "no key or token: wanted one")
-  end
-  return who
+  return from_token(handle)
 end
 
 local function holds(models, wanted)
-  for _, each in pairs(models) do
+  for _, each in ipairs(models) do
     if each == wanted or each == EVERY then
       return true
     end
@@ -225,7 +254,7 @@ end
 local function admit(handle, who)
   local encoding = handle:headers():get("grpc-encoding")
   if encoding and encoding ~= "identity" then
-    return refuse(handle, "400", "grpc-encoding: wanted identity, send messages as they are")
+    return refuse(handle, "400", "grpc-encoding: wanted identity, send messages as they are", UNIMPLEMENTED)
   end
   local route = handle:streamInfo():routeName()
   if route == "grpc-stream" and handle:headers():get(REQUESTS) == "1" then

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonkit.operate.gateway.filters import JWKS_CLUSTER, TOO_LONG, http_filters, jwks_address
-from tritonkit.operate.gateway.logs import RELEASE_LOG, audit_log, release_log, statistics
+from tritonkit.operate.gateway.filters import JWKS_CLUSTER, http_filters, jwks_address
+from tritonkit.operate.gateway.logs import RELEASE_LOG, audit_logs, release_log, statistics
+from tritonkit.operate.gateway.replies import MOST_HEADERS, replies
 from tritonkit.operate.gateway.shared_limits import limiter_cluster
 from tritonkit.operate.gateway.spec import GatewaySpec
+from tritonkit.serve.core.edge import no_trust
 from tritonkit.serve.core.rest import overload_manager
 
 __all__ = ["CLUSTERS", "ROUTES", "SECRETS", "Places", "bootstrap", "secrets"]
@@ -21,7 +23,6 @@ ROUTES, CLUSTERS, SECRETS = "routes.json", "clusters.json", "secrets.json"
 _MANAGER = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _ADMIN = "admin"
 _TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
-_CEL = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Places:
     Args:
         folder: of the gateway: its spec and what that names.
         rendered: of ROUTES and SECRETS. clusters: the file of the replicas.
-        audit: the audit log; None: standard output.
+        audit: the audit log, with the one of strangers next to it; None: standard output.
         port: to listen on.
         metrics: `host:port` of the metrics for Prometheus; empty: none.
         admin: the socket of Envoy's own interface, which needs no key: in a folder of its owner alone. A relative path
@@ -155,7 +156,7 @@ def _tls(spec: GatewaySpec, places: Places) -> dict[str, Any]:
 def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     limits = spec.limits
     logs = [
-        audit_log(None if places.audit is None else str(places.audit)),
+        *audit_logs(places.audit),
         *([release_log(str(places.clusters.with_name(RELEASE_LOG)))] if places.releases else []),
         statistics(tokens=spec.jwt is not None),
     ]
@@ -165,9 +166,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "codec_type": "AUTO",
         "server_name": "tritonkit",
         "drain_timeout": "1s",
-        "use_remote_address": True,
-        "internal_address_config": {"unix_sockets": False},
-        "skip_xff_append": True,
+        **no_trust(),
         "generate_request_id": True,
         "always_set_request_id_in_response": True,
         "normalize_path": True,
@@ -178,58 +177,18 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "request_timeout": f"{limits.timeout_s:.3f}s",
         "stream_idle_timeout": f"{limits.idle_s:.3f}s",
         "common_http_protocol_options": {
-            "idle_timeout": f"{limits.idle_s:.3f}s", "max_headers_count": 64,
+            "idle_timeout": f"{limits.idle_s:.3f}s", "max_headers_count": MOST_HEADERS,
             "headers_with_underscores_action": "REJECT_REQUEST",
         },
         "http2_protocol_options": {
             "max_concurrent_streams": limits.streams,
             "initial_stream_window_size": 1 << 20, "initial_connection_window_size": 4 << 20,
         },
-        "local_reply_config": _replies(limits.request_mib),
+        "local_reply_config": replies(limits),
         "access_log": logs,
         "http_filters": http_filters(spec, places.folder),
         "rds": {"route_config_name": "gateway", "config_source": _watched(places.rendered / ROUTES)},
     }  # fmt: skip
-
-
-def _replies(request_mib: int) -> dict[str, Any]:
-    """Refusals by Envoy itself in our words: as Triton writes them to REST, as they are to gRPC. The first that fits
-    counts."""
-    too_long = f"{TOO_LONG}, wanted {request_mib} MiB at most"
-    too_often = "too many requests of this key: wanted fewer in a second"
-    plain = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}}
-    grpc = "request.headers['content-type'].startsWith('application/grpc')"
-
-    def mapper(condition: str, words: str = "", **more: Any) -> dict[str, Any]:
-        chosen = {"name": "cel", "typed_config": {"@type": _CEL, "expression": condition}}
-        text = {"body": {"inline_string": words}} if words else {}
-        return {"filter": {"extension_filter": chosen}, **text, **more}
-
-    exhausted = {"header": {"key": "grpc-status", "value": "8"}}
-    limited = "(" + " || ".join(
-        f"response.code_details.startsWith('{why}')" for why in ("local_rate_limited", "request_rate_limited")
-    ) + ")"  # fmt: skip
-    return {
-        "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
-        "mappers": [
-            mapper(f"{limited} && {grpc}", too_often, body_format_override=plain),
-            mapper(limited, too_often),
-            mapper(
-                f"response.code == 413 && {grpc}",
-                too_long,
-                body_format_override=plain,
-                headers_to_add=[exhausted],
-            ),
-            mapper("response.code == 413", too_long),
-            # A transfer encoding that Envoy does not know is no fault of the server's.
-            mapper(
-                "response.code == 501",
-                "the request: found a transfer encoding that is not known",
-                status_code=400,
-            ),
-            mapper(grpc, body_format_override=plain),
-        ],
-    }
 
 
 def _jwks(spec: GatewaySpec) -> dict[str, Any]:
@@ -265,7 +224,11 @@ def _metrics(place: str) -> dict[str, Any]:
     only = {
         "match": {
             "path": "/metrics",
-            "headers": [{"name": ":method", "string_match": {"exact": "GET"}}],
+            "headers": [
+                {"name": ":method", "string_match": {"exact": "GET"}},
+                # Without a query, which Envoy's interface would obey.
+                {"name": ":path", "string_match": {"exact": "/metrics"}},
+            ],
         },
         "route": {"cluster": _ADMIN, "prefix_rewrite": "/stats/prometheus"},
     }
@@ -276,6 +239,10 @@ def _metrics(place: str) -> dict[str, Any]:
         "filter_chains": [{"filters": [{"name": "http", "typed_config": {
             "@type": _MANAGER,
             "stat_prefix": "metrics",
+            "codec_type": "HTTP1",
+            **no_trust(),
+            "request_headers_timeout": "10s",
+            "request_timeout": "10s",
             "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
             }}],

@@ -20,13 +20,11 @@ from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
 from tritonkit.operate.gateway.token_rate import token_rate_filter
 from tritonkit.operate.keys import PREFIX
 
-__all__ = ["JWKS_CLUSTER", "TOO_LONG", "http_filters", "jwks_address"]
+__all__ = ["JWKS_CLUSTER", "http_filters", "jwks_address"]
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 JWKS_CLUSTER = "jwks"
 _JWKS_S = 300
-TOO_LONG = "the request: found more"
-"""How the answer to a request that is too long begins."""
 
 
 def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
@@ -76,8 +74,9 @@ def _lua(name: str, jwt: Jwt | None, *, identifies: bool, admits: bool) -> dict[
 
 
 def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
-    """The Lua files behind the lines that they ask for. All values are of patterns without quotes."""
+    """The Lua files behind the lines that they ask for. All values but audiences are of patterns without quotes."""
     models = ", ".join(f'"{model}"' for model in (jwt.models if jwt else ()))
+    audiences = ", ".join(map(_lua_text, jwt.audiences if jwt else ()))
     settings = [
         f'local KEY_PREFIX = "{PREFIX}"',
         f'local SPACE = "{SPACE}"',
@@ -90,16 +89,22 @@ def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
         f"local ACCEPTS_TOKENS = {str(jwt is not None).lower()}",
         f'local MODELS_CLAIM = "{jwt.models_claim if jwt else "models"}"',
         f"local DEFAULT_MODELS = {{ {models} }}",
+        f"local AUDIENCES = {{ {audiences} }}",
     ]
     here = Path(__file__).parent
     files = [here / "sha256.lua", here / "admission.lua"]
     return "\n".join([*settings, *(file.read_text("utf-8") for file in files)])
 
 
+def _lua_text(text: str) -> str:
+    return '"' + "".join(f"\\{each:03d}" for each in text.encode()) + '"'
+
+
 def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:
     assert jwt is not None  # noqa: S101
     provider: dict[str, Any] = {
-        "issuer": jwt.issuer, "audiences": list(jwt.audiences), "payload_in_metadata": "claims",
+        # Not `audiences`: for Envoy `https://triton/` would be `triton`. admission.lua looks at the claim.
+        "issuer": jwt.issuer, "payload_in_metadata": "claims", "header_in_metadata": "header",
         "clock_skew_seconds": 30, "require_expiration": True,
         "from_headers": [{"name": "authorization", "value_prefix": "Bearer "}],
     }  # fmt: skip

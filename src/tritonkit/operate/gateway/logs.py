@@ -1,13 +1,16 @@
-"""What the gateway says of each request: a line of the audit log, and metrics by model and key."""
+"""What the gateway says of each request: a line of a log, and metrics by model and key."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tritonkit.operate.gateway.routes import SPACE
 
-__all__ = ["RELEASE_LOG", "audit_log", "release_log", "statistics"]
+__all__ = ["RELEASE_LOG", "STRANGERS_LOG", "audit_logs", "release_log", "statistics"]
 
+STRANGERS_LOG = "strangers.jsonl"
+"""Next to the audit log: requests whose caller is not known."""
 RELEASE_LOG = "release.log"
 """A line for each request to a model while it is released: its cluster, who answered, HTTP status, gRPC status as a
 number, Envoy's flags, microseconds from the request's first byte to the answer's last."""
@@ -19,11 +22,11 @@ _COUNTED = f"%DYNAMIC_METADATA({SPACE}:counted)%"
 
 _FIELDS = {
     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
-    "request_id": "%REQ(X-REQUEST-ID)%",
+    "request_id": "%REQ(X-REQUEST-ID):36%",
     "key": _KEY,
     "model": _MODEL,
-    "method": "%REQ(:METHOD)%",
-    "path": "%PATH(NQ):512%",
+    "method": "%REQ(:METHOD):16%",
+    "path": "%PATH(NQ:PATH):256%",
     "protocol": "%PROTOCOL%",
     "status": "%RESPONSE_CODE%",
     "grpc_status": "%GRPC_STATUS(SNAKE_STRING)%",
@@ -38,26 +41,36 @@ _FIELDS = {
     "caller": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
     "certificate": "%DOWNSTREAM_PEER_SUBJECT%",
 }
-"""No header, query or body of a caller's but its path and the id of its request."""
+"""No header, query or body of a caller's but its method and path, cut, so that no request writes more than 3 KiB. The
+request's id is the gateway's own."""
 
 
-def audit_log(file: str | None) -> dict[str, Any]:
-    """An access log of one JSON object in a line.
+def audit_logs(file: Path | None) -> list[dict[str, Any]]:
+    """Access logs of one JSON object in a line: of callers whose key or token is good, and of strangers.
+
+    Two files, because a stranger may send any number of requests: they push none of a caller's lines out of the log.
 
     Args:
-        file: None: standard output.
+        file: of the first; None: both on standard output.
     """
-    fields = {"log_format": {"json_format": _FIELDS, "omit_empty_values": False}}
     if file is None:
-        return {
-            "name": "audit",
-            "typed_config": {
-                "@type": f"{_LOGGERS}.stream.v3.StdoutAccessLog", **fields,
-            },
-        }  # fmt: skip
+        return [{"name": "audit", **_json_lines("stream.v3.StdoutAccessLog")}]
+    strangers = file.with_name(STRANGERS_LOG)
+    return [
+        {"name": "audit", **_caller_known(True), **_json_lines("file.v3.FileAccessLog", path=str(file))},
+        {"name": "strangers", **_caller_known(False), **_json_lines("file.v3.FileAccessLog", path=str(strangers))},
+    ]  # fmt: skip
+
+
+def _json_lines(kind: str, **more: str) -> dict[str, Any]:
+    lines = {"log_format": {"json_format": _FIELDS, "omit_empty_values": False}}
+    return {"typed_config": {"@type": f"{_LOGGERS}.{kind}", **lines, **more}}
+
+
+def _caller_known(known: bool) -> dict[str, Any]:
+    matcher = {"filter": SPACE, "path": [{"key": "key"}], "value": {"present_match": known}}
     return {
-        "name": "audit",
-        "typed_config": {"@type": f"{_LOGGERS}.file.v3.FileAccessLog", "path": file, **fields},
+        "filter": {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": not known}}
     }
 
 

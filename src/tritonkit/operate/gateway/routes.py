@@ -114,6 +114,8 @@ def routes(
         entries = [*_split(entries, split), *entries]
     closed = "closed here: what changes the server is open to its owner alone, beside the gateway"
     entries.append(_refuse(403, closed, _CLOSED))
+    # A route for it makes Envoy refuse it as an upgrade.
+    entries.append(_refuse(403, "CONNECT", None))
     entries.append(
         _refuse(404, "nothing is here: wanted the inference protocol's gRPC service, or /v2", "")
     )
@@ -128,11 +130,7 @@ def routes(
         "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
         "name": "gateway",
         "virtual_hosts": [host],
-        # The admin key opens what is closed here: it is never a caller's to send.
-        "request_headers_to_remove": [
-            "admin-key", "triton-grpc-protocol-admin-key", "x-api-key", "authorization", "x-forwarded-for", CHOICE,
-            REQUESTS,
-        ],
+        "request_headers_to_remove": ["x-api-key", "authorization", CHOICE, REQUESTS],
         "response_headers_to_add": [{"header": {
             "key": "server-timing", "value": "upstream;dur=%RESPONSE_DURATION%",
         }}],
@@ -251,8 +249,11 @@ _OTHER_PRIORITY = {
 }
 
 
-def _refuse(status: int, words: str, pattern: str) -> dict[str, Any]:
-    where = {"safe_regex": {"regex": pattern}} if pattern else {"prefix": "/"}
+def _refuse(status: int, words: str, pattern: str | None) -> dict[str, Any]:
+    """A refusal of all paths of a pattern, of all paths for "", of CONNECT, which has no path, for None."""
+    where: dict[str, Any] = {"safe_regex": {"regex": pattern}} if pattern else {"prefix": "/"}
+    if pattern is None:
+        where = {"connect_matcher": {}}
     return {
         "name": "closed",
         "match": where,

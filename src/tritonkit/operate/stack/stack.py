@@ -15,6 +15,7 @@ from tritonkit.operate import certificates, keys
 from tritonkit.operate.gateway import Places, read_gateway, write_gateway
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.bootstrap import CLUSTERS
+from tritonkit.operate.gateway.logs import STRANGERS_LOG
 from tritonkit.operate.gateway.render import RENDERED
 from tritonkit.operate.gateway.spec import FILE as GATEWAY_FILE
 from tritonkit.operate.stack import companions
@@ -36,8 +37,8 @@ __all__ = ["Stack"]
 _TICK_S, _STATE_S = 0.25, 1.0
 _RELEASED = "model_repository"
 """What the replicas serve: a copy of the repository at the start, and what was released since."""
-_AUDIT_BYTES, _AUDITS = 64 << 20, 8
-"""Of the audit log, before another one is begun, and how many are kept."""
+_AUDIT_BYTES, _AUDITS, _STRANGERS = 64 << 20, 8, 2
+"""Bytes of the audit log and of the one of strangers before another one is begun, and how many older ones are kept."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -152,6 +153,8 @@ class Stack:
             self._settings.emit("gateway", said)
         if self._places.audit is not None:
             self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
+            strangers = self._places.audit.with_name(STRANGERS_LOG)
+            self._admin.rotate(strangers, _AUDIT_BYTES, _STRANGERS)
 
     # -- the start
 

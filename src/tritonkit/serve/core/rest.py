@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .edge import no_trust
 from .rest_routes import routes
 
 __all__ = [
@@ -179,8 +180,7 @@ def _manager(
         "stat_prefix": "rest",
         "codec_type": "AUTO",  # HTTP/1.1, or HTTP/2 without TLS by its preface
         "server_name": "triton",
-        "use_remote_address": True,
-        "skip_xff_append": True,
+        **no_trust(),
         "generate_request_id": False,
         "normalize_path": True,
         "merge_slashes": True,

