@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +12,8 @@ from concurrent import futures
 from typing import Any
 
 import grpc
+import h2.connection
+import h2.events
 import pytest
 
 from tests.operate.gateway.conftest import MODELS, Gateway, StartGateway
@@ -116,7 +121,7 @@ def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[st
 
 
 def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) -> None:
-    """A line for each request that is split: cluster, who answered, statuses, flags, microseconds."""
+    """A line for each request that is split: cluster, who answered, statuses, flags, microseconds, the key."""
     file = before.places.clusters.with_name(RELEASE_LOG)
     candidate = Replica("candidate", servers["candidate"].address)
     split(before, servers, Split(("digits",), candidate, percent=100))
@@ -137,7 +142,64 @@ def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) 
     found = lines()[known:]
     assert len(found) == 10
     wanted = ["grpc-candidate", candidate.grpc, "200", "0", "-"]
-    assert all(line[:5] == wanted and int(line[5]) > 0 for line in found)
+    assert all(line[:5] == wanted and int(line[5]) > 0 and line[6] == "all" for line in found)
+
+
+def test_the_time_of_a_request_begins_when_it_was_sent_whole(
+    before: Gateway, servers: dict[str, Named]
+) -> None:
+    """A caller that sends for two seconds makes no version look slow, in a release's log and in metrics."""
+    file = before.places.clusters.with_name(RELEASE_LOG)
+    before.add_key("slow")
+    candidate = Replica("candidate", servers["candidate"].address)
+    split(before, servers, Split(("digits",), candidate, percent=100))
+    eventually(lambda: answers(before, "digits", 5) == {"candidate": 5}, "all at the candidate")
+    eventually(lambda: send_slowly(before, 0.0), "a key that counts")
+    eventually(lambda: "\tslow\n" in file.read_text(), "its line")
+    known = file.read_text().count("\tslow\n")
+    assert send_slowly(before, 2.0)
+    eventually(lambda: file.read_text().count("\tslow\n") > known, "a line")
+    micros = [
+        line.split("\t")[5] for line in file.read_text().splitlines() if line.endswith("\tslow")
+    ]
+    assert int(micros[-1]) < 2_000_000
+    took = r'envoy_gateway_request_ms_bucket\{[^}]*key="slow"[^}]*le="2000"\} (\d+)'
+    counted = r'envoy_gateway_request_ms_count\{[^}]*key="slow"[^}]*\} (\d+)'
+    found = [re.search(each, before.metrics()) for each in (took, counted)]
+    assert found[0]
+    assert found[1]
+    assert found[0][1] == found[1][1]
+
+
+def send_slowly(gateway: Gateway, pause_s: float) -> bool:
+    """Send a call whose last byte comes after a pause; whether it was answered."""
+    context = ssl.create_default_context(cafile=str(gateway.places.folder / "tls" / "ca.crt"))
+    context.set_alpn_protocols(["h2"])
+    wire = h2.connection.H2Connection()
+    sent = message("digits")
+    body = b"\0" + len(sent).to_bytes(4, "big") + sent
+    with (
+        socket.create_connection(("127.0.0.1", gateway.places.port), 30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        wire.initiate_connection()
+        wire.send_headers(1, [
+            (":method", "POST"), (":path", INFER), (":scheme", "https"), (":authority", "localhost"),
+            ("content-type", "application/grpc"), ("te", "trailers"), ("x-api-key", gateway.keys["slow"]),
+        ])  # fmt: skip
+        wire.send_data(1, body[:-1])
+        connection.sendall(wire.data_to_send())
+        time.sleep(pause_s)
+        wire.send_data(1, body[-1:], end_stream=True)
+        connection.sendall(wire.data_to_send())
+        while True:
+            for event in wire.receive_data(connection.recv(65536)):
+                if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+                    fields = dict(event.headers)
+                    if b"grpc-status" in fields:
+                        return fields[b"grpc-status"] == b"0"
+                if isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated):
+                    return False
 
 
 def test_copies_are_answered_by_nobody_that_callers_see(

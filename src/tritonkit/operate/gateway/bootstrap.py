@@ -157,7 +157,11 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     limits = spec.limits
     logs = [
         *audit_logs(places.audit),
-        *([release_log(str(places.clusters.with_name(RELEASE_LOG)))] if places.releases else []),
+        *(
+            [release_log(str(places.clusters.with_name(RELEASE_LOG)), tokens=spec.jwt is not None)]
+            if places.releases
+            else []
+        ),
         statistics(tokens=spec.jwt is not None),
     ]
     return {

@@ -13,12 +13,16 @@ STRANGERS_LOG = "strangers.jsonl"
 """Next to the audit log: requests whose caller is not known."""
 RELEASE_LOG = "release.log"
 """A line for each request to a model while it is released: its cluster, who answered, HTTP status, gRPC status as a
-number, Envoy's flags, microseconds from the request's first byte to the answer's last."""
+number, Envoy's flags, microseconds from the request's last byte to the answer's first, the key's name."""
 
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
 _KEY, _MODEL = f"%DYNAMIC_METADATA({SPACE}:key)%", f"%DYNAMIC_METADATA({SPACE}:model)%"
 _COUNTED = f"%DYNAMIC_METADATA({SPACE}:counted)%"
 """A key's name; of tokens one for all, because their subjects are as many as there are callers."""
+
+_SERVICE_TIME = "DS_RX_END:DS_TX_BEG"
+"""From a request's last byte to its answer's first. A caller that sends slowly or reads slowly does not add to it; a
+request that was never sent whole has no such time, and neither has a stream that ends after its answer began."""
 
 _FIELDS = {
     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
@@ -74,12 +78,16 @@ def _caller_known(known: bool) -> dict[str, Any]:
     }
 
 
-def release_log(file: str) -> dict[str, Any]:
+def release_log(file: str, *, tokens: bool) -> dict[str, Any]:
     """An access log of the requests that a release judges, and of no others. Those that chose their version are none:
-    a tester's must not decide, and what is compared must be spread by chance."""
+    a tester's must not decide, and what is compared must be spread by chance.
+
+    Args:
+        tokens: whether callers with tokens are accepted.
+    """
     fields = (
         "%UPSTREAM_CLUSTER_RAW%", "%UPSTREAM_HOST%", "%RESPONSE_CODE%", "%GRPC_STATUS_NUMBER%", "%RESPONSE_FLAGS%",
-        "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
+        f"%COMMON_DURATION({_SERVICE_TIME}:us)%", _COUNTED if tokens else _KEY,
     )  # fmt: skip
     marked = {
         "filter": SPACE,
@@ -112,7 +120,8 @@ def statistics(*, tokens: bool) -> dict[str, Any]:
         "@type": f"{_LOGGERS}.stats.v3.Config",
         "stat_prefix": "gateway",
         "histograms": [{
-            "stat": {"name": "request_ms", "tags": [model, key]}, "unit": "Milliseconds", "value_format": "%DURATION%",
+            "stat": {"name": "request_ms", "tags": [model, key]}, "unit": "Milliseconds",
+            "value_format": f"%COMMON_DURATION({_SERVICE_TIME}:ms)%",
         }],
         "counters": [{
             "stat": {"name": "requests", "tags": [model, key, code, grpc]}, "value_fixed": 1,

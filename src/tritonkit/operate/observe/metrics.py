@@ -77,7 +77,8 @@ LLM_REQUESTS: Final = "tritonkit_llm_requests_total"
 LLM_REFUSED: Final = 'outcome="refused"'
 """Requests for which there was no room to wait."""
 
-# The gateway's, for each model and key: a histogram from a request's arrival to its last byte, and a counter by code.
+# The gateway's, for each model and key: a histogram from a request's last byte to its answer's first, and a counter
+# by code. Not in it: requests that were never sent whole, streams whose callers speak on while they are answered.
 # The code of a gRPC call may be its status' name, or HTTP's 200 with the status beside it.
 GATEWAY_MS: Final = "envoy_gateway_request_ms"
 GATEWAY_REQUESTS: Final = "envoy_gateway_requests"

@@ -10,16 +10,20 @@ anything worse.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["ENOUGH", "AgainstShare", "AgainstStable"]
+__all__ = ["ENOUGH", "AgainstRule", "AgainstShare", "AgainstStable"]
 
 ENOUGH = 1000.0
 """The e-value at which a release goes back: a candidate as good as wanted reaches it in one of 1000 releases at most,
 for each rule."""
 _TIMES = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 """How much worse the candidate may be: the mean of the e-values for each of these is one again, and needs no guess."""
+
+_MOMENTS = 60
+"""Half a minute of looks: how long the stable version counts as breaking a rule."""
 
 
 @dataclass
@@ -76,6 +80,42 @@ class AgainstStable:
     def value(self) -> float:
         """The e-value of all that was seen."""
         return _mean_of(self._logs)
+
+
+@dataclass
+class AgainstRule:
+    """Whether the candidate breaks a rule that the stable version keeps.
+
+    A caller can make requests late or failed as it likes: with the heaviest that a model takes, or deadlines that
+    nobody meets. Chance sends them to both versions. While the stable version breaks the rule, the candidate is
+    therefore held against that version alone; requests of that time say nothing about the limit.
+
+    Args:
+        limit: the largest share that is wanted, above 0 and below 1.
+    """
+
+    limit: float
+    _share: AgainstShare = field(init=False)
+    _more: AgainstStable = field(default_factory=AgainstStable)
+    _stable: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOMENTS))
+
+    def __post_init__(self) -> None:
+        self._share = AgainstShare(self.limit)
+
+    def add(self, bad: tuple[int, int], requests: tuple[int, int]) -> None:
+        """Count more requests, of the candidate and of the stable version, from the same moment."""
+        self._stable.append((bad[1], requests[1]))
+        if sum(each for each, _ in self._stable) > self.limit * sum(
+            each for _, each in self._stable
+        ):
+            self._more.add(bad, requests)
+        else:
+            self._share.add(bad[0], requests[0])
+
+    @property
+    def value(self) -> float:
+        """The larger e-value of the two."""
+        return max(self._share.value, self._more.value)
 
 
 def _mean_of(logs: Sequence[float]) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tritonkit.operate.release.evidence import ENOUGH, AgainstShare, AgainstStable
+from tritonkit.operate.release.evidence import ENOUGH, AgainstRule, AgainstStable
 from tritonkit.operate.release.log import Judged
 from tritonkit.operate.release.rules import Rule
 
@@ -83,7 +84,7 @@ class Judge:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.candidate, self.stable = Seen(), Seen()
         self._more = AgainstStable()
-        self._errors = {rule: AgainstShare(rule.limit) for rule in rules if rule.kind == "errors"}
+        self._errors = [_Held(rule, rule.limit) for rule in rules if rule.kind == "errors"]
         self._times = [_Times(rule) for rule in rules if rule.kind in ("latency", "ratio")]
 
     def add(self, judged: Sequence[Judged]) -> None:
@@ -92,10 +93,10 @@ class Judge:
         stable = [each for each in judged if not each.candidate]
         self.stable.add(stable)
         self.candidate.add(candidate)
-        for share in self._errors.values():
-            share.add(sum(each.failed for each in candidate), len(candidate))
+        for held in self._errors:
+            held.add(judged, lambda each: each.failed)
         for times in self._times:
-            times.add(candidate, self.stable)
+            times.add(judged, self.stable)
         self._more.add((_bad(candidate), _bad(stable)), (len(candidate), len(stable)))
 
     @property
@@ -106,13 +107,42 @@ class Judge:
     @property
     def findings(self) -> list[Finding]:
         """Every rule, and how it stands."""
-        found = [Finding(str(each.rule), each.words, each.share.value) for each in self._times]
-        found += [
-            Finding(str(rule), f"{share.bad} of {share.requests}", share.value)
-            for rule, share in self._errors.items()
-        ]
+        found = [Finding(str(each.rule), each.words, each.held.value) for each in self._times]
+        found += [Finding(str(each.rule), each.words(), each.value) for each in self._errors]
         shares = [f"{_bad_of(seen)} of {seen.requests}" for seen in (self.candidate, self.stable)]
         return [*found, Finding(FAILS_MORE, f"{shares[0]}, stable {shares[1]}", self._more.value)]
+
+
+class _Held:
+    """The requests of both versions under one rule."""
+
+    def __init__(self, rule: Rule, limit: float) -> None:
+        self.rule, self._evidence = rule, AgainstRule(limit)
+        self._requests, self._bad = 0, Counter[str]()
+
+    def add(self, judged: Sequence[Judged], is_bad: Callable[[Judged], bool]) -> None:
+        """Take requests of one moment."""
+        bad = [each for each in judged if is_bad(each)]
+        self._evidence.add(_by_version(bad), _by_version(judged))
+        self._requests += _by_version(judged)[0]
+        self._bad.update(each.key for each in bad if each.candidate)
+
+    @property
+    def value(self) -> float:
+        """The evidence against the candidate."""
+        return self._evidence.value
+
+    def words(self, did: str = "") -> str:
+        """The count of the candidate's bad requests, and the key that most of them came with."""
+        bad = self._bad.total()
+        key, most = self._bad.most_common(1)[0] if bad else ("", 0)
+        whose = f", {most} of them with key {key}" if key and 2 * most > bad else ""
+        return f"{bad} of {self._requests}{did}{whose}"
+
+
+def _by_version(judged: Sequence[Judged]) -> tuple[int, int]:
+    candidate = sum(each.candidate for each in judged)
+    return candidate, len(judged) - candidate
 
 
 class _Times:
@@ -122,19 +152,18 @@ class _Times:
     """
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.share = rule, AgainstShare(1 - rule.percent / 100)
+        self.rule, self.held = rule, _Held(rule, 1 - rule.percent / 100)
         self._bound_ms = rule.limit if rule.kind == "latency" else None
         self._waiting: list[Judged] = []
 
-    def add(self, candidate: Sequence[Judged], stable: Seen) -> None:
-        """Take requests of the candidate."""
-        self._waiting += candidate
+    def add(self, judged: Sequence[Judged], stable: Seen) -> None:
+        """Take requests of one moment."""
+        self._waiting += judged
         if self._bound_ms is None and not self.missing(stable):
             self._bound_ms = self.rule.limit * (stable.percentile(self.rule.percent) or 0.0)
         if (bound_ms := self._bound_ms) is not None:
             # A request that failed was not answered in time either.
-            late = sum(each.ms > bound_ms or each.failed for each in self._waiting)
-            self.share.add(late, len(self._waiting))
+            self.held.add(self._waiting, lambda each: each.ms > bound_ms or each.failed)
             self._waiting.clear()
 
     def missing(self, stable: Seen) -> int:
@@ -149,8 +178,7 @@ class _Times:
         """What was seen."""
         if self._bound_ms is None:
             return "not known yet: too few requests of the stable version"
-        share = self.share
-        return f"{share.bad} of {share.requests} took more than {self._bound_ms:.3g} ms"
+        return self.held.words(f" took more than {self._bound_ms:.3g} ms")
 
 
 def _bad(judged: Sequence[Judged]) -> int:

@@ -28,26 +28,28 @@ class Judged:
 
     Args:
         candidate: whether it went to the candidate.
-        ms: from its first byte to the last one of its answer, milliseconds.
+        ms: from its last byte to the first one of its answer, milliseconds.
         failed: by the server, or answered by another in the candidate's place. refused: or for what the caller sent.
+        key: the name of the key it came with.
     """
 
     candidate: bool
     ms: float
     failed: bool
     refused: bool = False
+    key: str = ""
 
 
 def read_line(line: str, hosts: Collection[str] = ()) -> Judged | None:
-    """None for one that says nothing of either version.
+    """None for one that says nothing of either version. A request that was never sent whole is one: no server saw it.
 
     Args:
         hosts: the candidate's addresses.
     """
     fields = line.rstrip("\n").split("\t")
-    if len(fields) != 6:
+    if len(fields) != 7:
         return None
-    cluster, host, code, grpc, flags, micros = fields
+    cluster, host, code, grpc, flags, micros, key = fields
     if any(flag in _GONE for flag in flags.split(",")) or not (
         code.isdecimal() and micros.isdecimal()
     ):
@@ -59,7 +61,7 @@ def read_line(line: str, hosts: Collection[str] = ()) -> Judged | None:
     candidate = cluster.endswith(CANDIDATE)
     # The replicas answer where the candidate does not: its callers see nothing of it, but it has failed.
     failed = failed or (candidate and host not in hosts)
-    return Judged(candidate, int(micros) / 1000, failed, bad and not failed)
+    return Judged(candidate, int(micros) / 1000, failed, bad and not failed, key)
 
 
 class ReleaseLog:

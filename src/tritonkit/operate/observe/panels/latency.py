@@ -9,7 +9,8 @@ from tritonkit.operate.observe.promql import MODEL, REPLICA, gateway, per_s, rat
 __all__ = ["LATENCY", "percentile"]
 
 _BUCKETS = (
-    "Interpolated within a bucket of the gateway's histogram: no more exact than its buckets."
+    "Interpolated within a bucket of the gateway's histogram: no more exact than its buckets. "
+    "A caller that sends or reads slowly does not add to it."
 )
 
 
@@ -23,8 +24,9 @@ def _at_gateway(percent: float) -> Panel:
     return Panel(
         f"latency-p{percent:g}", f"Latency at the gateway, p{percent:g}", MS,
         (Query(percentile(percent, "model", MODEL), "{{model}}"),),
-        f"{percent:g} % of a model's requests were answered sooner, from arrival to the last byte. {_BUCKETS}",
-        "It is what callers wait for, retries and queues included.",
+        f"{percent:g} % of a model's requests were answered sooner, from a request's last byte to its answer's first. "
+        f"{_BUCKETS}",
+        "It is the service's part of what callers wait for, retries and queues included.",
         Need.gateway,
     )  # fmt: skip
 
