@@ -45,7 +45,7 @@ setup:
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"
 	@touch $@
 
-.venv-server/.ready: python_backends/requirements.txt $(shell find python_backends/native -name '*.py' -o -name '*.[ch]' -o -name '*.cpp')
+.venv-server/.ready: python_backends/requirements.txt $(shell find python_backends/native python_backends/site -name '*.py' -o -name '*.[ch]' -o -name '*.cpp' -o -name '*.pth')
 	@$(PYTHON) python_backends/environment.py .venv-server
 	@touch $@
 

@@ -25,6 +25,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 WITH_TORCH = HERE / "requirements-torch.txt"
+SITE = HERE / "site"
+"""Its files go beside the installed packages."""
 NATIVE = Path("lib") / "tritonkit"
 GUARD = NATIVE / "guard.so"
 _NATIVE = ("onnxruntime", "openvino", "python")
@@ -116,6 +118,7 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
             _make(folder, say, python)
         elif not compiled:  # there may be a compiler by now
             _compile(folder, say)
+        place(folder)
         more = torch and not _has_torch(folder)
         if more:
             say("installing PyTorch (about 1 GB) ...")
@@ -146,6 +149,15 @@ def _make(folder: Path, say: Say, python: str) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def place(folder: Path) -> None:
+    """Put the modules of `site/` beside an environment's packages, where each of its interpreters imports them."""
+    for packages in folder.glob("lib/python3.*/site-packages"):
+        for file in sorted(SITE.glob("*.p*"), reverse=True):  # what a .pth imports comes before it
+            draft = packages / f".{file.name}.{os.getpid()}"
+            shutil.copyfile(file, draft)
+            draft.replace(packages / file.name)
 
 
 def why(chosen: Interpreter) -> str:

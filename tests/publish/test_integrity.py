@@ -16,7 +16,14 @@ import pytest
 
 from tests.publish.damaging import flip
 from tests.publish.test_publish import HEADER, rendered
-from tritonkit.publish import Finding, Verifier, integrity, verify
+from tritonkit.publish import (
+    Finding,
+    Verifier,
+    copy_models,
+    integrity,
+    replace_models,
+    verify,
+)
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Totals, foreign
 from tritonkit.publish.publish import publish
@@ -134,13 +141,58 @@ def test_only_what_is_served_counts(out: Path, tmp_path: Path) -> None:
 
 
 def test_what_no_server_reads_is_left_alone(out: Path) -> None:
-    """Hidden files and Python's own bytecode, which a server writes beside a model.py."""
-    (out / "net" / "1" / "__pycache__").mkdir()
-    (out / "net" / "1" / "__pycache__" / "model.cpython-311.pyc").write_text("x")
+    """Hidden files."""
     (out / "net" / ".staging").mkdir()
     (out / "net" / ".staging" / "x").write_text("x")
     (out / "net" / ".gitkeep").touch()
     assert verify(out) == []
+
+
+BEFORE_ITS_SOURCE = (
+    "1/__pycache__/model.cpython-311.pyc", "__pycache__/helper.cpython-312.opt-1.pyc", "1/model.pyc",
+    "1/model.cpython-311-x86_64-linux-gnu.so", "1/model.abi3.so", "1/model/__init__.py", "1/numpy.py",
+    "1/triton_python_backend_utils.py",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEFORE_ITS_SOURCE)
+def test_nothing_may_run_in_place_of_a_source(out: Path, name: str) -> None:
+    """All that Python might import before a model.py or instead of it, bytecode in both places too."""
+    file = out / "net" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("x")
+    [finding] = verify(out)
+    assert finding.file == file
+
+
+def test_a_linked_cache_is_compiled_python_too(out: Path, tmp_path: Path) -> None:
+    """Python follows the link."""
+    (tmp_path / "elsewhere").mkdir()
+    (out / "net" / "1" / "__pycache__").symlink_to(tmp_path / "elsewhere")
+    [finding] = verify(out)
+    assert "compiled Python" in finding.found
+    assert "remove" in finding.todo
+
+
+def test_a_build_removes_compiled_python_and_copies_leave_it_out(out: Path, tmp_path: Path) -> None:
+    """Also where nothing else has changed, and from versions that stay."""
+    models = [rendered(tmp_path / n, CONTENT, n) for n in ("net", "other")]
+
+    def compile_all() -> None:
+        for folder in (out / "net", out / "net" / "1"):
+            (folder / "__pycache__").mkdir(exist_ok=True)
+            (folder / "__pycache__" / "model.cpython-311.pyc").write_text("x")
+
+    compile_all()
+    assert [change.action for change in publish(out, models)] == ["unchanged", "unchanged"]
+    assert verify(out) == []
+    compile_all()
+    copy_models(out, tmp_path / "copy")
+    assert sorted(path.name for path in (tmp_path / "copy").rglob("__pycache__")) == []
+    replace_models(out, tmp_path / "copy", "net", ["net"])
+    assert verify(tmp_path / "copy") == []
+    publish(out, [rendered(tmp_path / "net", b"second", "net"), models[1]])
+    assert not [*out.rglob("*.pyc")]
 
 
 def test_models_of_others_are_named_and_passed_over(out: Path) -> None:

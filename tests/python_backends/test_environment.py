@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tritonkit.serve.managed import environment_script
+from tritonkit.serve.managed import environment_script, run_from_sources
 
 script: Any = environment_script()
 BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
@@ -69,6 +69,19 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         script.choose()
     assert "apt-get install" in caught.value.todo
     assert "pip install uv" in caught.value.todo
+
+
+def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
+    """Those of an earlier version too, once: the import and what it imports, and no draft."""
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    packages.mkdir(parents=True)
+    run_from_sources(tmp_path)
+    run_from_sources(tmp_path)
+    assert sorted(file.name for file in packages.iterdir()) == [
+        "tritonkit_sources.pth", "tritonkit_sources.py",
+    ]  # fmt: skip
+    assert (packages / "tritonkit_sources.pth").read_text() == "import tritonkit_sources\n"
+    run_from_sources(tmp_path / "absent")
 
 
 @fits

@@ -47,6 +47,7 @@ class Running:
     address: str
     log: Path
     regions: str
+    repository: Path
 
     def stop(self) -> int:
         """Ask it to end; its exit code."""
@@ -149,7 +150,7 @@ def start_triton(
     environment.pop("PYTHONPATH", None)
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
-    running = Running(process, f"127.0.0.1:{port}", log, regions)
+    running = Running(process, f"127.0.0.1:{port}", log, regions, repository)
     try:
         wait_until_ready(running)
         yield running
@@ -396,6 +397,7 @@ def triton(
     root = tmp_path_factory.mktemp("repository")
     for write in (write_steps, write_networks, write_pipeline, write_refused):
         write(root)
+    plant_compiled(root / "top_k" / "1" / "model.py")
     backends = native if request.param == "native" else None
     with start_triton(root, tmp_path_factory.mktemp("server"), backends) as running:
         yield running
@@ -456,6 +458,18 @@ def png(*values: int) -> bytes:
     file = io.BytesIO()
     Image.fromarray(np.array(values, dtype=np.uint8).reshape(2, 3)).save(file, "PNG")
     return file.getvalue()
+
+
+def plant_compiled(source: Path) -> None:
+    """Put a compiled file that Python would run without a look at its source next to a model's."""
+    other = source.with_name("other.py")
+    other.write_text("raise SystemExit")
+    code = (
+        "import importlib.util, py_compile, sys; py_compile.compile(sys.argv[1], importlib.util.cache_from_source("
+        "sys.argv[2]), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"
+    )
+    subprocess.run([SERVER / "bin" / "python3", "-c", code, other, source], check=True)
+    other.unlink()
 
 
 # What must hold for every model: a bad request among eight merged ones -------------------------
@@ -525,6 +539,14 @@ def test_batch_gives_what_its_items_give(client: Client, model: str) -> None:
 
 
 # The steps -------------------------------------------------------------------------------------
+
+
+def test_models_run_from_their_sources(triton: Running, client: Client) -> None:
+    """A stub neither runs a compiled file that lies next to a model's source nor writes one."""
+    assert client.is_model_ready("top_k")
+    assert [file.parent.parent.parent.name for file in triton.repository.rglob("*.pyc")] == [
+        "top_k"
+    ]
 
 
 def test_decode_image_gives_the_pixels(client: Client) -> None:

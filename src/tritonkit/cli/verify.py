@@ -74,15 +74,12 @@ def command(
 
 def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[Finding]:
     """What is not as the owner of the key has signed it."""
-    from tritonkit.operate.store import check
-    from tritonkit.operate.store.contents import read_contents
     from tritonkit.operate.store.keys import read_public_key
-    from tritonkit.operate.store.signature import read
+    from tritonkit.operate.store.whole import unsigned
 
     key = read_public_key(public_key)
     with byte_bar("checking the signature") as shown:
-        contents = read_contents(folder, models, progress=shown)
-    return check(contents, read(folder), key, folder, models)
+        return unsigned(folder, models, key, shown)
 
 
 def _want_models(folder: Path, names: tuple[str, ...]) -> None:

@@ -83,7 +83,7 @@ def build_image(
         tool.require()
         # No publish changes what was verified before it is in the image.
         with locked(repository):
-            require_whole(repository, progress=progress)
+            require_whole(repository, copied=True, progress=progress)
             files = {
                 f"{model.name}/{path}": model.folder / path
                 for model in models

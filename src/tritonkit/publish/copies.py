@@ -13,13 +13,14 @@ from tritonkit.publish.publish import disk_errors, locked, remove_models, staged
 __all__ = ["copy_models", "replace_models"]
 
 _LINKED_BYTES = 1 << 20
+_COMPILED = shutil.ignore_patterns("__pycache__")
 
 
 def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) -> list[str]:
     """Copy models into a repository that has none of them; a publish into `source` waits meanwhile.
 
     Large files are linked, since publishing replaces files and never changes them; small ones, which people edit, are
-    copied.
+    copied. Compiled Python is left out.
 
     Args:
         source: a repository.
@@ -39,7 +40,7 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
         ]
         names = [name for name in there if models is None or name in models]
         for name in names:
-            shutil.copytree(source / name, out / name, copy_function=_copy)
+            shutil.copytree(source / name, out / name, copy_function=_copy, ignore=_COMPILED)
     return names
 
 
@@ -52,7 +53,9 @@ def replace_models(source: Path, repository: Path, spec: str, models: Sequence[s
     """
     with staged(repository) as stage:
         for name in models:
-            shutil.copytree(source / name, stage.new(name), copy_function=_copy, dirs_exist_ok=True)
+            shutil.copytree(
+                source / name, stage.new(name), copy_function=_copy, dirs_exist_ok=True, ignore=_COMPILED
+            )  # fmt: skip
         stage.commit(models)
     remove_models(repository, [name for name in made_from(repository, spec) if name not in models])
 

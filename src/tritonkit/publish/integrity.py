@@ -23,7 +23,9 @@ __all__ = [
     "Finding",
     "Totals",
     "Verifier",
+    "compiled",
     "foreign",
+    "is_compiled",
     "read_manifest",
     "verify",
     "verify_folder",
@@ -41,6 +43,7 @@ _POLICY = re.compile(r"version_policy\s*{\s*(?P<kind>latest|all|specific)\s*{(?P
 _CHUNK = 1 << 20
 _ATTEMPTS = 3
 _BUILD = "build the models again: tritonkit build"
+_COMPILED = "__pycache__"
 
 
 @dataclass(frozen=True)
@@ -121,19 +124,40 @@ def verify(
 
 
 def verify_folder(folder: Path) -> list[Finding]:
-    """The same of one folder that is no model and has a manifest of its own, of all that lies below it."""
+    """The same of one folder that is no model and has a manifest of its own, of all that lies below it.
+
+    Compiled Python in it is left alone: an image holds what was compiled while it was made.
+    """
     check = _ModelCheck(folder.name)
     try:
         _compare(check, folder, set())
     except OSError as error:
         check.findings.append(_unreadable("", folder, error))
-    return [*check.findings, *_hashed(check, lambda size: False)]
+    findings = [*check.findings, *_hashed(check, lambda size: False)]
+    return [finding for finding in findings if not is_compiled(finding.file.relative_to(folder))]
 
 
 def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:
     """The models that tritonkit did not write, which `verify` skips."""
     names = list(models) or _folders(repository)
     return [name for name in names if _is_foreign(repository / name)]
+
+
+def is_compiled(file: Path) -> bool:
+    """Whether a file lies where Python looks for the compiled form of a source."""
+    return _COMPILED in file.parts
+
+
+def compiled(folder: Path) -> list[Finding]:
+    """The compiled Python in a model's folder, of any version: nobody publishes or signs it."""
+    try:
+        return [
+            _compiled(folder.name, file)
+            for file in _present(folder, set())
+            if is_compiled(file.relative_to(folder))
+        ]
+    except OSError as error:
+        return [_unreadable(folder.name, folder, error)]
 
 
 class Verifier(threading.Thread):
@@ -253,7 +277,9 @@ def _compare(model: _ModelCheck, folder: Path, skipped: set[str]) -> None:
         else:
             model.files.append((file, digest, state.st_size))
     for file in _present(folder, skipped):
-        if file.relative_to(folder).as_posix() not in files and file != place:
+        if is_compiled(file.relative_to(folder)):
+            model.findings.append(_compiled(model.name, file))
+        elif file.relative_to(folder).as_posix() not in files and file != place:
             model.add(file, "it was not published", f"only what {MANIFEST} names")
 
 
@@ -276,18 +302,22 @@ def _is_inside(name: str) -> bool:
 
 
 def _present(folder: Path, skipped: set[str]) -> Iterator[Path]:
-    """The files of a folder that Triton or a model's Python might read.
-
-    Not hidden ones; nor Python's own __pycache__, which a server with PYTHONPYCACHEPREFIX does not read.
-    """
+    """The files of a folder that Triton or a model's Python might read: all but hidden ones."""
     for place, folders, files in os.walk(folder):
         here = Path(place)
-        inner = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        inner = [name for name in folders if not name.startswith(".")]
         if here == folder:
             inner = [name for name in inner if name not in skipped]
         folders[:] = [name for name in inner if not (here / name).is_symlink()]
         links = [name for name in inner if (here / name).is_symlink()]
         yield from (here / name for name in sorted([*files, *links]) if not name.startswith("."))
+
+
+def _compiled(model: str, file: Path) -> Finding:
+    todo = f"{_BUILD}, which removes it; or remove {file.parent}"
+    return Finding(
+        model, file, "compiled Python, which may run in place of its source", "sources only", todo
+    )
 
 
 def versions(folder: Path) -> list[int]:

@@ -25,6 +25,7 @@ from tritonkit.publish.existing import left_over, refuse_foreign
 from tritonkit.publish.integrity import (
     CONFIG,
     MANIFEST,
+    compiled,
     versions,
 )
 from tritonkit.publish.staging import Staging
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 _LINKED_BYTES = 64 << 20
+_COMPILED = shutil.ignore_patterns("__pycache__")
 
 Action = Literal["new version", "new configuration", "unchanged", "removed"]
 
@@ -133,6 +135,7 @@ def publish(
                 updates, stale = decide()
                 _write(out, [update for update in updates if update.change.action != "unchanged"])
                 _remove(out, stale)
+                _remove_compiled([out / update.change.model for update in updates])
     return [*(update.change for update in updates), *(Change(name, "removed", 0) for name in stale)]
 
 
@@ -241,6 +244,12 @@ def _write(out: Path, updates: Sequence[_Update]) -> None:
         stage.commit([update.change.model for update in updates])
 
 
+def _remove_compiled(folders: Sequence[Path]) -> None:
+    """Remove compiled Python, which a server without tritonkit's environment leaves: nobody publishes it."""
+    for file in [finding.file for folder in folders for finding in compiled(folder)]:
+        file.unlink()
+
+
 def _require_space_for(out: Path, updates: Sequence[_Update]) -> None:
     needed = 0
     for update in updates:
@@ -276,7 +285,9 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
     """The whole next state of a model's folder; older versions are linked, not copied."""
     plan = update.rendered.plan
     for number in _retained(versions(current), update.change.version, plan.version_policy):
-        shutil.copytree(current / str(number), staged / str(number), copy_function=_link)
+        shutil.copytree(
+            current / str(number), staged / str(number), copy_function=_link, ignore=_COMPILED
+        )
     version = staged / str(update.change.version)
     if not version.exists():
         version.mkdir()

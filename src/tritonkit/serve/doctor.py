@@ -79,6 +79,7 @@ def doctor(root: Path) -> list[Check]:
         checks |= {
             "holes of the server": lambda: _holes(found),
             "guard": lambda: _guard(found),
+            "compiled Python": lambda: _sources_alone(found),
             "native backends": lambda: _native_backends(found),
             "REST": lambda: _rest(found),
             "numpy of the server": lambda: _server_numpy(found),
@@ -158,6 +159,14 @@ def _guard(server: ServerInstallation) -> _Finding:
     script = shipped("python_backends/native/build.py")
     todo = f"install gcc and libc6-dev, and run: python3 {script} --venv {_where(server)}"
     return _Finding(str(server.guard)) if server.guard else _Finding("it is not built", todo)
+
+
+def _sources_alone(server: ServerInstallation) -> _Finding:
+    """In NVIDIA's image its own Python decides."""
+    if server.native or server.runs_sources_alone:
+        return _Finding("NVIDIA's image decides" if server.native else "models run from sources")
+    script = shipped("python_backends/environment.py")
+    return _Finding("models' __pycache__ is read and written", f"python3 {script} {_where(server)}")
 
 
 def _native_backends(server: ServerInstallation) -> _Finding:

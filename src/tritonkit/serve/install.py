@@ -21,6 +21,8 @@ __all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server
 VENV_VARIABLE = "TRITONKIT_SERVER_VENV"
 """The environment variable that names the server's environment, before `<root>/.venv-server`."""
 
+_SOURCES_ALONE = "tritonkit_sources.pth"
+
 # Another environment's packages would come before the server's own; numpy 2 among them makes this
 # server pass empty tensors without an error.
 _PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE", "VIRTUAL_ENV")
@@ -57,6 +59,14 @@ class ServerInstallation:
     guard: Path | None = None
     envoy: Path | None = None
 
+    @property
+    def runs_sources_alone(self) -> bool:
+        """Whether its Python takes models from their sources, and no compiled file beside them."""
+        places = (
+            self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
+        )
+        return any((place / _SOURCES_ALONE).is_file() for place in places)
+
     def native_backends(self) -> dict[str, NativeBackend]:
         """Those that were compiled for the embedded server, by name, each tried with its engine."""
         if self.native or self.python_bin is None:
@@ -66,7 +76,7 @@ class ServerInstallation:
     def environment(self) -> dict[str, str]:
         """The environment variables for the server and everything that it starts."""
         env = {key: value for key, value in os.environ.items() if key not in _PYTHON_VARIABLES}
-        # Publishing hashes the version folders: Python must not write its caches into them.
+        # For programs that models start: Triton's stub ignores it (python_backends/site).
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         if self.python_bin is not None:
             env["PATH"] = os.pathsep.join([str(self.python_bin), env.get("PATH", os.defpath)])

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ __all__ = [
     "is_installed",
     "managed_place",
     "remove",
+    "run_from_sources",
     "size_gb",
 ]
 
@@ -66,6 +68,12 @@ def install(say: Callable[[str], object], python: str = "", torch: bool = False)
         return bool(script.make(place, say, python, torch))
     except (script.InstallError, OSError) as error:
         raise _not_found(error) from None
+
+
+def run_from_sources(folder: Path) -> None:
+    """Have an environment that an earlier tritonkit made run models from their sources alone, if it can be written."""
+    with suppress(OSError):
+        environment_script().place(folder)
 
 
 def interpreter() -> tuple[str, str]:

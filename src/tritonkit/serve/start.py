@@ -28,6 +28,7 @@ from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.threads import thread_variables
 from tritonkit.serve.install import ServerInstallation, find_server
+from tritonkit.serve.managed import run_from_sources
 from tritonkit.serve.manifests import warm_up_of
 from tritonkit.serve.process import SupervisedProcess
 from tritonkit.serve.repository import (
@@ -116,6 +117,8 @@ def prepare(settings: Settings) -> Run:
     selection, config = _read(settings)
     selection.check()
     installation = find_server(settings.project)
+    if installation.python_bin is not None and not installation.runs_sources_alone:
+        run_from_sources(installation.python_bin.parent)
     selection, config = _usable(installation, selection, config)
     clear_dead_runs()
     compiled = {} if settings.backend == "python" else installation.native_backends()

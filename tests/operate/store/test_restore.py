@@ -45,6 +45,16 @@ def test_what_was_backed_up_comes_back(
     assert [path.name for path in out.parent.iterdir()] == ["repository"]
 
 
+def test_compiled_python_does_not_outlive_a_restore(repository: Path, store: Store) -> None:
+    """It is not backed up; the model next to it counts as changed, and is put in place without it."""
+    cache = repository / "net" / "1" / "__pycache__"
+    cache.mkdir()
+    (cache / "model.cpython-311.pyc").write_text("x")
+    back_up(repository, store)
+    assert restore(store, repository).models == {"net": "restored", "other": "unchanged"}
+    assert not cache.exists()
+
+
 def test_an_earlier_state_comes_back(repository: Path, store: Store, tmp_path: Path) -> None:
     """With versions that came later gone; what is the same is not touched, what is not in it stays."""
     before = tree(repository)

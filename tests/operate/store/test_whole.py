@@ -43,6 +43,27 @@ def test_a_key_wants_every_file_signed(repository: Path, tmp_path: Path) -> None
         require_whole(repository, public_key=public)
 
 
+def test_compiled_python_is_not_signed(repository: Path, tmp_path: Path) -> None:
+    """Next to signed files, also of a model that has no manifest, it is refused, and not signed over."""
+    new_signing_key(tmp_path / "key")
+    key, public = read_signing_key(tmp_path / "key"), read_public_key(tmp_path / "key.pub")
+    version = repository / "mine" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text('name: "mine" backend: "python"')
+    (version / "model.py").write_text("")
+    sign(repository, key)
+    require_whole(repository, public_key=public)
+    (version / "__pycache__").mkdir()
+    (version / "__pycache__" / "model.cpython-311.pyc").write_text("x")
+    for names in ([], ["mine"]):
+        with pytest.raises(ServerError, match=r"model\.cpython-311\.pyc: compiled Python"):
+            require_whole(repository, names, public_key=public)
+    with pytest.raises(ServerError, match="compiled Python"):
+        sign(repository, key)
+    words = ("--repository", str(repository), "--public-key", str(tmp_path / "key.pub"))
+    assert "sources only" in failed(tritonkit("verify", *words), 4)
+
+
 def test_a_stack_of_a_damaged_repository_starts_nothing(repository: Path, tmp_path: Path) -> None:
     """It is refused before certificates and ports are looked at; without the check the next thing is."""
     flip(repository / "net" / "1" / "model.onnx")

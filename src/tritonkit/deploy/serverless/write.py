@@ -93,11 +93,9 @@ def _before(out: Path) -> Mapping[str, str]:
 
 
 def _below(folder: Path, out: Path) -> list[str]:
-    """Files that would go into the image and that nothing names; not Python's own bytecode."""
+    """Files that would go into the image and that nothing names, compiled Python among them."""
     return [
-        file.relative_to(out).as_posix()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and "__pycache__" not in file.parts
+        file.relative_to(out).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()
     ]
 
 

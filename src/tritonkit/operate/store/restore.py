@@ -15,7 +15,7 @@ from tritonkit.operate.store.contents import Contents, Entry, read_contents
 from tritonkit.operate.store.index import Index, find, ids, read_index
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
-from tritonkit.publish.integrity import Progress, foreign
+from tritonkit.publish.integrity import Progress, compiled, foreign
 from tritonkit.publish.publish import require_space, staged
 from tritonkit.publish.staging import Staging
 from tritonkit.spec.document import nearest
@@ -142,7 +142,8 @@ def _read_there(repository: Path, model: str) -> tuple[Entry, ...]:
         contents: Contents = read_contents(repository, [model])
     except UsageError:
         return ()
-    return contents[model]
+    # Compiled Python beside it is in no backup: the model is put in place again, without it.
+    return () if compiled(repository / model) else contents[model]
 
 
 def _refuse_foreign(repository: Path, models: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from tritonkit.operate.store.contents import (
 )
 from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
 from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Finding, Progress, verify
+from tritonkit.publish.integrity import Finding, Progress, compiled, verify
 from tritonkit.publish.staging import MODEL_NAME
 
 __all__ = ["FILE", "Signature", "check", "differences", "parse", "read", "sign", "write"]
@@ -80,6 +80,8 @@ def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total:
     contents = read_contents(repository, progress=progress)
     if not contents:
         raise UsageError(str(repository), found="there is no model in it", todo="tritonkit build")
+    if findings := [finding for name in contents for finding in compiled(repository / name)]:
+        raise damage(findings)
     models = _hashes(contents)
     made = Signature(models, fingerprint(key.public_key()), key.sign(_signed_bytes(models)))
     write(repository, made.to_text())

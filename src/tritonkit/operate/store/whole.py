@@ -9,14 +9,14 @@ from typing import Any
 from tritonkit.operate.store import signature
 from tritonkit.operate.store.contents import read_contents
 from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Progress, verify
+from tritonkit.publish.integrity import Finding, Progress, compiled, is_compiled, verify
 from tritonkit.serve.repository import read_models
 
-__all__ = ["require_whole"]
+__all__ = ["require_whole", "unsigned"]
 
 
 def require_whole(
-    repository: Path, models: Sequence[str] = (), *, public_key: Any = None,
+    repository: Path, models: Sequence[str] = (), *, public_key: Any = None, copied: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> None:  # fmt: skip
     """Hash every file that is served and refuse what differs; some 2 s for each GiB.
@@ -25,6 +25,7 @@ def require_whole(
         repository: a folder of models.
         models: names, whose parts are looked at too; all by default, and then none may be there that is not signed.
         public_key: an `Ed25519PublicKey` that must have signed every file; None: the manifests decide.
+        copied: whether a copy of it is served, which has no compiled Python: then none is refused.
         progress: called with the bytes hashed so far and in all.
 
     Raises:
@@ -35,9 +36,20 @@ def require_whole(
     if public_key is None:
         findings = verify(repository, names, progress=progress)
     else:
-        chosen = names if models else ()
-        contents = read_contents(repository, chosen, progress=progress)
-        text = signature.read(repository)
-        findings = signature.check(contents, text, public_key, repository, chosen)
-    if findings:
+        findings = unsigned(repository, names if models else (), public_key, progress)
+    if findings := [each for each in findings if not (copied and is_compiled(each.file))]:
         raise damage(findings)
+
+
+def unsigned(
+    repository: Path, models: Sequence[str], public_key: Any, progress: Progress
+) -> list[Finding]:
+    """Everything by which a repository is not as the owner of the key signed it, compiled Python first.
+
+    Args:
+        models: names; by default all, and none may be missing or too many.
+    """
+    contents = read_contents(repository, models, progress=progress)
+    text = signature.read(repository)
+    found = [finding for name in contents for finding in compiled(repository / name)]
+    return [*found, *signature.check(contents, text, public_key, repository, models)]
