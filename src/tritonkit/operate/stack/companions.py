@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +29,14 @@ _READY_S, _PAUSE_S = 20.0, 0.05
 _END_S = 5.0
 _CALL_S = 1.0
 _REDIS_MIB = 256
+REDIS_SOCKET = "redis.sock"
+REDIS_USER = ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-@admin", "-@dangerous")
+"""Reading, writing and scripts; nobody replicates it, saves it, changes its settings, or stops it."""
+_LONGEST_SOCKET_PATH = 107
 _PYTHON = ("PATH", "PYTHONPATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """What another Python of this user needs of the environment."""
 _SCRAPED_S = 5
+NOT_INSTALLED = "its program is not installed"
 
 
 class Companion:
@@ -154,15 +158,15 @@ def _listens(folder: Path) -> bool:
 
 def prometheus(
     settings: StackSettings, folder: Path, port: int, targets: Mapping[str, Sequence[str]]
-) -> Companion | None:
-    """Prometheus on loopback; None where it is not installed.
+) -> Companion | str:
+    """Prometheus on loopback, or the reason why it cannot be started.
 
     Args:
         targets: of each job.
     """
     binary = shutil.which("prometheus")
     if binary is None:
-        return None
+        return NOT_INSTALLED
     folder.mkdir(parents=True, exist_ok=True)
     rules = own_or_shipped(settings.root, "deploy/prometheus") / "alerts.yml"
     config = {
@@ -189,27 +193,34 @@ def _alerting(address: str) -> dict[str, Any]:
     return {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
 
 
-def redis(settings: StackSettings, folder: Path, port: int) -> Companion | None:
-    """Redis on loopback, for the clients' cache: nothing is written to the disk. None where it is not installed."""
+def redis(settings: StackSettings, folder: Path) -> Companion | str:
+    """Redis for the caches of this user's clients, on a unix socket in a folder of theirs; nothing is written to the
+    disk. Or the reason why it cannot be started."""
     binary = shutil.which("redis-server")
     if binary is None:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
+        return NOT_INSTALLED
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    socket_path = folder.resolve() / REDIS_SOCKET
+    if len(os.fsencode(socket_path)) > _LONGEST_SOCKET_PATH:
+        return f"the path of its socket would have more than {_LONGEST_SOCKET_PATH} bytes: {socket_path}"
     argv = [
-        binary, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no",
-        "--maxmemory", f"{_REDIS_MIB}mb", "--maxmemory-policy", "allkeys-lru", "--dir", str(folder),
-        "--rename-command", "CONFIG", "",
+        binary, "--port", "0", "--unixsocket", REDIS_SOCKET, "--unixsocketperm", "600", "--save", "",
+        "--appendonly", "no", "--maxmemory", f"{_REDIS_MIB}mb", "--maxmemory-policy", "allkeys-lru", *REDIS_USER,
     ]  # fmt: skip
     return Companion(
-        settings, "redis", f"redis://127.0.0.1:{port}", argv, folder, lambda: _redis_answers(port)
+        settings, "redis", f"unix://{socket_path}", argv, folder, lambda: _redis_answers(folder)
     )
 
 
-def _redis_answers(port: int) -> bool:
+def _redis_answers(folder: Path) -> bool:
     """In Redis's own protocol, which needs no library for this."""
+    connection = UnixConnection(folder, REDIS_SOCKET, _CALL_S)
     try:
-        with socket.create_connection(("127.0.0.1", port), _CALL_S) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(16).startswith(b"+PONG")
+        connection.connect()
+        connection.sock.sendall(b"PING\r\n")
+        return connection.sock.recv(16).startswith(b"+PONG")
     except OSError:
         return False
+    finally:
+        connection.close()

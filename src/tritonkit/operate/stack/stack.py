@@ -50,7 +50,7 @@ class Stack:
         self._spec = read_gateway(settings.gateway)
         self._replicas: list[RunningReplica] = []
         self._companions: dict[str, companions.Companion] = {}
-        self._absent: list[str] = []
+        self._absent: dict[str, str] = {}
         self._folder = settings.root / FOLDER
         self._released = (settings.models_folder or self._folder) / _RELEASED
         self._admin = GatewayAdmin(self._folder / "gateway")
@@ -80,9 +80,7 @@ class Stack:
     @property
     def parts(self) -> list[Part]:
         """All of it, as it is now."""
-        absent = [
-            Part(name, "absent", said="its program is not installed") for name in self._absent
-        ]
+        absent = [Part(name, "absent", said=why) for name, why in self._absent.items()]
         found = [each.part() for each in self._replicas]
         found += self._releasing.parts() if self._releasing else []
         return [*found, *(each.part() for each in self._companions.values()), *absent]
@@ -218,7 +216,7 @@ class Stack:
         copy_models(settings.repository, released)
         self._replicas = start_replicas(settings, released)
         with contextlib.ExitStack() as bound:  # all at once, so that none is chosen twice
-            ports = [check_free("127.0.0.1", 0, bound) for _ in range(3)]
+            ports = [check_free("127.0.0.1", 0, bound) for _ in range(2)]
         self.address = reachable(self._spec.host, self._port)
         metrics = f"127.0.0.1:{ports[0]}"
         self._places = self._places_of(metrics)
@@ -236,7 +234,7 @@ class Stack:
             folder = self._folder / "prometheus"
             self._add(companions.prometheus(settings, folder, ports[1], targets), "prometheus")
         if settings.redis:
-            self._add(companions.redis(settings, self._folder / "redis", ports[2]), "redis")
+            self._add(companions.redis(settings, self._folder / "redis"), "redis")
         for each in self._companions.values():
             each.wait_ready()
         self._routing = Routing(settings, self._spec, self._places, self._admin, models, replicas)
@@ -249,10 +247,11 @@ class Stack:
         )
         return self._releasing
 
-    def _add(self, companion: companions.Companion | None, name: str) -> None:
-        if companion is None:
-            self._absent.append(name)
-            self._settings.emit(name, "not started: its program is not installed")
+    def _add(self, companion: companions.Companion | str, name: str) -> None:
+        """Take a companion, or the reason why it is not started."""
+        if isinstance(companion, str):
+            self._absent[name] = companion
+            self._settings.emit(name, f"not started: {companion}")
         else:
             self._companions[name] = companion
 

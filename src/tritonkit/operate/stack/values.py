@@ -27,7 +27,7 @@ class Part:
 
     Args:
         name: `replica-0`, `gateway`, `limiter`, `prometheus`, `redis`.
-        state: `absent`: its program is not installed here.
+        state: `absent`: it is not started, mostly because its program is not installed here.
         address: where it answers.
         pid: of its process; 0 while there is none.
         cores: that it may use; empty: all.
