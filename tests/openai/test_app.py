@@ -59,6 +59,18 @@ def test_a_wrong_key_is_refused(locked: str) -> None:
     assert asked(f"{locked}/models")[0] == 401
 
 
+def test_two_keys_are_refused(locked: str) -> None:
+    """Which of them counts would be a guess, also for a proxy before this."""
+    url = urlsplit(locked)
+    with contextlib.closing(http.client.HTTPConnection(url.netloc, timeout=60)) as connection:
+        connection.putrequest("GET", f"{url.path}/models")
+        for key in ("wrong", KEY):
+            connection.putheader("Authorization", f"Bearer {key}")
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, b"two Authorization headers" in answer.read()) == (401, True)
+
+
 def test_health_asks_for_no_key_and_tells_the_truth(locked: str) -> None:
     """Nobody answers behind this one."""
     assert asked(f"{locked.removesuffix('/v1')}/health") == (503, {"ready": False})

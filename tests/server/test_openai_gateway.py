@@ -269,7 +269,8 @@ def test_no_key_is_in_a_log(gateway: Gateway) -> None:
         client.completions.create(model="tiny", prompt="w5", max_tokens=1)
     folder = gateway.watched.root / ".tritonkit"
     texts = [gateway.log.read_text(), str(caught.value), json.dumps(gateway.audit())]
-    texts += [file.read_text(errors="replace") for file in folder.rglob("*.log")]
+    logs = (*folder.rglob("*.log"), *folder.rglob("strangers.jsonl"))
+    texts += [file.read_text(errors="replace") for file in logs]
     for key in (*gateway.keys.values(), WRONG):
         assert not any(key in text for text in texts)
 
@@ -290,16 +291,19 @@ def test_clients_are_few(gateway: Gateway) -> None:
             for key in (*keys, *keys):
                 assert await ask(callers, key)
             assert len(callers) == 2
-            for number in range(5):
-                with contextlib.suppress(Exception):
-                    await ask(callers, f"{WRONG[:-1]}{number}")
-            assert len(callers) <= 2
+            # Strangers, many at once: none takes the place of a caller that is known.
+            wrong = [ask(callers, f"{WRONG[:-3]}{number:03}") for number in range(100)]
+            refused = await asyncio.gather(*wrong, return_exceptions=True)
+            full = [each.status for each in refused if isinstance(each, Problem)]
+            assert full == [429] * 36
+            assert all(isinstance(each, Problem | InferenceError) for each in refused)
+            assert len(callers) == 2
             assert not [each for each in callers._kept.values() if not each.good]
             first, second = (callers.catalog(f"Bearer {key}".encode()) for key in keys[:2])
             async with first, second:
-                with pytest.raises(Problem) as full:
+                with pytest.raises(Problem) as none_idle:
                     await ask(callers, keys[2])
-                assert full.value.status == 429
+                assert none_idle.value.status == 429
             assert await ask(callers, keys[2])
 
     asyncio.run(program())

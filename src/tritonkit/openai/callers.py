@@ -20,6 +20,8 @@ _log = logging.getLogger("tritonkit.openai")
 
 MOST_CLIENTS = 256
 """Keys whose clients are kept, each with a connection of its own; beyond, the one not used for longest is closed."""
+_MOST_UNKNOWN = 64
+"""Keys that the gateway is being asked about; one more is refused, so that strangers hold up no known caller."""
 _SOME_MODEL = "-"
 """Asking for its state counts for no key's rate; which it is does not matter."""
 _LONGEST_KEY = 8192
@@ -111,11 +113,12 @@ class KeyedCallers:
             _log.warning("%s answers without a key: it is no gateway", self._settings.address)
             raise Problem(502, "the server behind this one asks for no key", code="no_gateway")
         digest = hashlib.sha256(key.encode()).digest()
-        kept = await self._taken(digest, key)
+        kept = self._taken(digest, key)
         kept.users += 1
         try:
             if not kept.good:
                 await self._admit(kept)
+                await self._make_room(kept)
             yield kept.catalog
         except ClientError as error:
             if has_status(error, "UNAUTHENTICATED"):
@@ -141,30 +144,29 @@ class KeyedCallers:
                 raise
         kept.good = True
 
-    async def _taken(self, digest: bytes, key: str) -> _Kept:
+    def _taken(self, digest: bytes, key: str) -> _Kept:
         """The key's client, from now on the one that was used last."""
         kept = self._kept.pop(digest, None)
-        oldest = None
         if kept is None:
-            if len(self._kept) >= self._most:
-                idle = next((name for name, each in self._kept.items() if not each.users), None)
-                if idle is None:
-                    raise Problem(
-                        429, "too many callers", kind="rate_limit_error", code="overloaded"
-                    )
-                oldest = self._kept.pop(idle)
+            if len(self._kept) - len(self) >= _MOST_UNKNOWN:
+                raise _too_many()
             client = self._client(key)
             settings = self._settings
             catalog = Catalog(client, settings.names, chats=settings.chats, keyed=True)
             kept = _Kept(client, catalog)
         self._kept[digest] = kept
-        if oldest is not None:
-            kept.users += 1  # it must not be taken for idle meanwhile
-            try:
-                await oldest.client.close()
-            finally:
-                kept.users -= 1
         return kept
+
+    async def _make_room(self, new: _Kept) -> None:
+        """Close the client that was not used for longest, where a new one is one too many."""
+        if len(self) <= self._most:
+            return
+        known = self._kept.items()
+        idle = next((name for name, each in known if each.good and not each.users), None)
+        if idle is None:
+            new.good = False
+            raise _too_many()
+        await self._kept.pop(idle).client.close()
 
     async def asks_for_keys(self) -> bool:
         """Whether the server behind refuses who has no key: else whoever calls would be let in.
@@ -219,6 +221,10 @@ Callers = OneCaller | KeyedCallers
 def callers_of(settings: Settings) -> Callers:
     """What these settings ask for."""
     return KeyedCallers(settings) if settings.forward_keys else OneCaller(settings)
+
+
+def _too_many() -> Problem:
+    return Problem(429, "too many callers", kind="rate_limit_error", code="overloaded")
 
 
 def _key_in(authorization: bytes) -> str:

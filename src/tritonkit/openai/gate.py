@@ -41,6 +41,9 @@ def gate(app: ASGIApp, settings: Settings) -> ASGIApp:
             if hosts is not None and name.lower() not in hosts:
                 problem = Problem(403, "this server is not known by that name", code="wrong_host")
                 return await refusal(problem)(scope, receive, send)
+            if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+                problem = Problem(401, "two Authorization headers", code="invalid_api_key")
+                return await refusal(problem)(scope, receive, send)
             given = headers.get(b"authorization", b"")
             if settings.keys and scope["path"] != "/health" and not may_call(settings.keys, given):
                 problem = Problem(401, "a wrong API key, or none", code="invalid_api_key")

@@ -93,9 +93,10 @@ class Gateway:
                 return error.code().name, error.details() or ""
         return "OK", ""
 
-    def connect(self) -> ssl.SSLSocket:
+    def connect(self, protocol: str = "http/1.1") -> ssl.SSLSocket:
         """A connection with TLS, for what no library sends."""
         context = ssl.create_default_context(cafile=str(self.places.folder / "tls" / "ca.crt"))
+        context.set_alpn_protocols([protocol])
         plain = socket.create_connection(("127.0.0.1", self.places.port), 30)
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.operate.gateway import Replica
 from tritonkit.operate.gateway.logs import STRANGERS_LOG
 from tritonkit.serve.ports import check_free
@@ -74,6 +76,7 @@ def door(start_gateway: StartGateway, replica: Seen) -> Gateway:
     """A gateway before it, with a key and with its own metrics."""
     place = f"127.0.0.1:{replica.server_address[1]}"
     made = start_gateway(
+        "limits: {header_s: 2}",
         replicas=(Replica("seen", "127.0.0.1:1", place),), metrics=f"127.0.0.1:{check_free('127.0.0.1', 0)}"
     )  # fmt: skip
     made.add_key("all")
@@ -147,6 +150,31 @@ def test_a_path_over_grpc_that_is_not_plain_is_told_so(door: Gateway) -> None:
     code, words = door.call("/inference.GRPCInferenceService/Model%2FInfer")
     assert code == "INVALID_ARGUMENT"
     assert words.startswith("the path: found an escaped slash")
+
+
+def test_slow_connections_are_ended(door: Gateway) -> None:
+    """A handshake that never begins or never ends, and headers that never end, over HTTP/1.1 and HTTP/2."""
+    with contextlib.ExitStack() as stack:
+        plain = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", door.places.port), PATIENCE_S))
+            for _ in range(2)
+        ]  # fmt: skip
+        plain[1].sendall(b"\x16\x03\x01\x02\x00\x01")
+        first = stack.enter_context(door.connect())
+        first.sendall(b"GET /v2 HTTP/1.1\r\nHost: ")
+        second = stack.enter_context(door.connect("h2"))
+        # HEADERS that another frame should continue: 0x82 is `:method: GET`.
+        second.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+        second.sendall(bytes((0, 0, 1, 1, 1, 0, 0, 0, 1, 0x82)))
+        for each in (*plain, first, second):
+            each.settimeout(PATIENCE_S)
+        assert [each.recv(100) for each in plain] == [b"", b""]
+        assert b"408" in first.recv(1000)
+        received = b""
+        while b"request header timeout" not in received:
+            piece = second.recv(1000)
+            assert piece, received
+            received += piece
 
 
 def test_the_metrics_take_no_orders(door: Gateway) -> None:
