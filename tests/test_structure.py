@@ -22,7 +22,17 @@ ROOMS = [
     "operate", "deploy",
 ]  # fmt: skip
 """From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""
-GROUND = ["errors", "datatypes", "disk", "extras", "machine", "releases", "resources", "text"]
+GROUND = [
+    "errors",
+    "datatypes",
+    "disk",
+    "extras",
+    "machine",
+    "releases",
+    "resources",
+    "text",
+    "watched",
+]
 """What every room may use, and which uses no room."""
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent

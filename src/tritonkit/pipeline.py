@@ -20,6 +20,7 @@ import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, TritonkitError
@@ -41,6 +42,7 @@ from tritonkit.render.plan import plan_models
 from tritonkit.render.values import Target
 from tritonkit.spec import Spec, kept_specs, load_all, load_readable
 from tritonkit.spec.contents import tries_own_python
+from tritonkit.watched import of_model
 
 __all__ = [
     "Prover",
@@ -85,6 +87,7 @@ def build_repository(
     after: Mapping[str, int] | None = None,
     keep_going: bool = False,
     prover: Prover | None = None,
+    refused: Mapping[str, TritonkitError] = MappingProxyType({}),
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -100,6 +103,7 @@ def build_repository(
         keep_going: build and publish the others where one fails; `Repository.failed` says which did.
         prover: tries steps and `python` networks of a user's own in batches; without it a note says that they were
             not tried.
+        refused: models that are not to be built, each with its error: an attempt had to be ended.
 
     Raises:
         GateError: the variant to be served is not good enough; what was published stays.
@@ -140,7 +144,10 @@ def build_repository(
     with contextlib.nullcontext() if dry_run else _build_lock(root, progress):
         for spec in specs:
             try:
-                build(spec)
+                if spec.name in refused:
+                    raise refused[spec.name]
+                with of_model(spec.name):
+                    build(spec)
             except TritonkitError as error:
                 fail(spec.name, error)
         for name, duplicate in _duplicates(rendered).items():

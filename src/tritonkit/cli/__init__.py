@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -48,9 +49,11 @@ from tritonkit.cli import (
     tune,
     up,
     verify,
+    watch,
 )
 from tritonkit.cli.output import print_error, print_line
 from tritonkit.errors import TritonkitError
+from tritonkit.text import printable
 
 __all__ = ["app", "main"]
 
@@ -112,9 +115,28 @@ def _options(
     """From a model spec to a served prediction on NVIDIA Triton."""
 
 
+class _HarmlessRecord(logging.LogRecord):
+    """A line of a library's log, which may hold names from a model's file."""
+
+    def getMessage(self) -> str:  # noqa: N802 - as logging calls it
+        """The message as text."""
+        return printable(super().getMessage())
+
+
+def _write_logs_as_text() -> None:
+    """Let no log or warning of a library act on the terminal."""
+    logging.setLogRecordFactory(_HarmlessRecord)
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda *given, **more: printable(plain(*given, **more))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in a message and an exit code, never a traceback."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
+        _write_logs_as_text()
+        if watch.is_watched(arguments):
+            watch.fork_worker("--json" in arguments)
     # transformers imports torchao where it is installed, which logs each GPU kernel that it lacks.
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
+from tritonkit import watched
+from tritonkit.cli import watch
+from tritonkit.cli.options import AsJson, Root, models_argument, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.variants import COLUMNS, build_row, print_variants
 from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
@@ -71,6 +73,14 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", help="Build again what is in the cache.")
     ] = False,
+    step_timeout: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Longest time of one step in an engine, such as opening or running a network. Python of the model's"
+            " folder, such as training, has no limit.",
+        ),
+    ] = "30m",
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -84,6 +94,7 @@ def command(
     from tritonkit.pipeline import build_repository, check_repository
 
     folder = project_folder(root)
+    watched.limit(seconds("--step-timeout", step_timeout, least=1))
     if check and (dry_run or force or variants):
         raise UsageError(
             "--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone"
@@ -96,11 +107,13 @@ def command(
         )  # fmt: skip
         _print_check(different, as_json)
         return
+    if not force:
+        watched.can_continue()
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
             folder, names or (), target=target.value, out=out, cores=cores, variants=chosen,
             force=force, dry_run=dry_run, progress=shown, after=_used_numbers(folder), keep_going=True,
-            prover=_prove,
+            prover=_prove, refused=watch.refused,
         )  # fmt: skip
     if as_json or repository.results:
         _print_built(folder, repository, dry_run, as_json)

@@ -13,6 +13,7 @@ from typing import Any
 from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.spec import Spec
 from tritonkit.text import first_line
+from tritonkit.watched import unbounded
 
 __all__ = ["hook_errors", "last_calls", "load_hook"]
 
@@ -55,7 +56,8 @@ def last_calls(error: BaseException) -> str:
 def hook_errors(spec: Spec, field: str, doing: str) -> Iterator[None]:
     """Turn any failure inside into a BuildError that names the hook and shows the last calls."""
     try:
-        yield
+        with unbounded():
+            yield
     except (TritonkitError, KeyboardInterrupt):
         raise
     except (Exception, SystemExit) as error:

@@ -9,14 +9,11 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.export.external_data import locations
 from tritonkit.export.number_format import number_format
-from tritonkit.export.onnx_file import graphs, tensors
+from tritonkit.export.onnx_file import graphs, parse, tensors
 from tritonkit.export.onnx_kinds import custom_operators, kind_of
 from tritonkit.extras import need
 
 __all__ = ["OnnxFacts", "read_onnx"]
-
-MAX_BYTES = 2**31 - 1
-"""Of one protobuf message."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +39,14 @@ class OnnxFacts:
 def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
     """The facts, and the parsed model; BuildError for what is no ONNX file or too large for one."""
     onnx = need("onnx", "build")
-    size = file.stat().st_size
-    if size > MAX_BYTES:
-        raise BuildError(
-            where,
-            found=f"{file.name} has {size} bytes",
-            wanted=f"at most {MAX_BYTES}, as ONNX files have",
-        )
     try:
-        # The format by name: else a file's ending chooses the parser.
-        model = onnx.load(file, format="protobuf", load_external_data=False)
+        model = parse(file, where)
+    except BuildError:
+        raise
     except Exception as error:
         raise BuildError(
-            where, found=f"{file.name} ({size} bytes) is not an ONNX file: {error}"
+            where,
+            found=f"{file.name} ({file.stat().st_size} bytes) is not an ONNX file: {error}",
         ) from error
     nodes = [node for graph in graphs(model) for node in graph.node]
     external = locations(tensors(model))

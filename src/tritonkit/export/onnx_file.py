@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tritonkit.export.external_data import (
     resolved_in_place,
 )
 from tritonkit.export.missing_shapes import complete_shapes, is_incomplete
+from tritonkit.export.onnx_bounds import load_onnx
 from tritonkit.export.onnx_kinds import (
     custom_operators,
     explain_refusal,
@@ -30,6 +32,8 @@ from tritonkit.export.runner import cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.spec import Spec, Tensor
+from tritonkit.spec.base import MAX_SIZE
+from tritonkit.watched import step
 
 __all__ = [
     "batch_axis_missing",
@@ -40,6 +44,7 @@ __all__ = [
     "fix_first_axis",
     "graphs",
     "open_session",
+    "parse",
     "read_signature",
     "run_session",
     "session_options",
@@ -59,10 +64,10 @@ def check_file(file: Path, where: str) -> Any:
     without a shape get one.
     """
     try:
-        model = _parsed(file)
+        model = parse(file, where)
         if not model.HasField("graph"):
             raise ValueError("it holds no network")
-    except OSError:
+    except (OSError, BuildError):
         raise
     except Exception as error:
         raise explain_unreadable(file, where, _last_line(error)) from error
@@ -85,12 +90,13 @@ def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
     """Whether onnx.checker accepts a file: it is stricter than ONNX Runtime, which has the last word."""
     check = need("onnx", "build").checker.check_model
     try:
-        if found:
-            # By its path: the checker looks for the other files in its folder.
-            with resolved_in_place(file, found) as whole:
-                check(str(whole), full_check=True)
-        else:
-            check(model, full_check=True)
+        with step(f"onnx checks {file.name}"):
+            if found:
+                # By its path: the checker looks for the other files in its folder.
+                with resolved_in_place(file, found) as whole:
+                    check(str(whole), full_check=True)
+            else:
+                check(model, full_check=True)
     except BuildError:
         raise
     except Exception:  # its errors have no common root
@@ -101,19 +107,19 @@ def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
 def data_of(file: Path, where: str) -> dict[str, Path]:
     """The files that hold weights of an ONNX file, by the location that it names; none for what is not one."""
     try:
-        model = _parsed(file)
+        model = parse(file, where)
     except Exception:  # the build reads it again, and says what is wrong with it
         return {}
     return data_files(tensors(model), file, where)
 
 
-def _parsed(file: Path) -> Any:
-    """The file alone. Its format is given by name: else a file's ending chooses the parser.
+def parse(file: Path, where: str = "") -> Any:
+    """The file alone, within the bounds of `load_onnx`.
 
     Converters write a free axis as the size -1 too, and as the name "?", under which axes of different sizes share
     one; both are free without a name.
     """
-    model = need("onnx", "build").load(file, format="protobuf", load_external_data=False)
+    model = load_onnx(file, where)
     for value in (*model.graph.input, *model.graph.output):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_value < 0 or dim.dim_param == "?":
@@ -126,7 +132,7 @@ def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, 
 
     The file names them by plain names then, whatever folders and names it came with.
     """
-    model = _parsed(source)
+    model = parse(source, where)
     found = data_files(tensors(model), source, where)
     names = flat_names(found, name)
     for location, path in found.items():
@@ -140,7 +146,7 @@ def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, 
 
 def write_missing_shapes(file: Path, where: str) -> None:
     """Complete a copy of a file whose outputs have no shape, as engines and servers want to know them."""
-    if is_incomplete(_parsed(file)):
+    if is_incomplete(parse(file, where)):
         file.write_bytes(check_file(file, where).SerializeToString())
 
 
@@ -194,7 +200,7 @@ def batch_axis_missing(model: Any) -> str:
 
 def fix_first_axis(file: Path) -> None:
     """Give the first axis of every input and output of a file the size 1: backends hold the configuration to that."""
-    model = _parsed(file)
+    model = parse(file)
     initial = {tensor.name for tensor in model.graph.initializer}
     for value in (*model.graph.input, *model.graph.output):
         if value.name not in initial:
@@ -251,10 +257,18 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
             else "export it without that output, or take it out:"
             f" onnx.utils.extract_model(FILE, NEW_FILE, INPUTS, OUTPUTS without {value.name!r})",
         )
+    sizes = tuple(size for size, _ in dims)
+    if math.prod(size for size in sizes if size > 0) > MAX_SIZE:
+        raise BuildError(
+            where,
+            found=f"{side} {value.name} has the shape {list(sizes)}: too large for a request",
+            wanted=f"at most {MAX_SIZE} elements",
+            todo="export it with the sizes that it takes, or with a free axis there",
+        )
     return TensorInfo(
         value.name,
         BY_ONNX[dtype].name,
-        tuple(size for size, _ in dims),
+        sizes,
         tuple(name for _, name in dims),
     )
 
@@ -332,7 +346,8 @@ def open_session(file: Path, where: str, optimized: bool = True, options: Any = 
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        with step(f"ONNX Runtime opens {file.name}"):
+            return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise explain_refusal(file.name, where, str(error)) from error
 
@@ -341,8 +356,9 @@ def run_session(session: Any, batch: Batch, where: str) -> Batch:
     """Outputs by name for one batch; BF16 is float32 in both."""
     names = [output.name for output in session.get_outputs()]
     try:
-        if has_bf16(session):
-            return run_with_bf16(session, batch)
-        return dict(zip(names, session.run(names, batch), strict=True))
+        with step("ONNX Runtime runs the network"):
+            if has_bf16(session):
+                return run_with_bf16(session, batch)
+            return dict(zip(names, session.run(names, batch), strict=True))
     except Exception as error:
         raise cannot_run(where, "ONNX Runtime", batch, _last_line(error)) from error

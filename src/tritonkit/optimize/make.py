@@ -33,6 +33,7 @@ from tritonkit.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_che
 from tritonkit.optimize.variants.int8_cpu import cpu_kind
 from tritonkit.spec import Spec, resolve_file
 from tritonkit.text import first_line
+from tritonkit.watched import step, unbounded
 
 __all__ = ["BuildPlan", "build", "job_of", "plan"]
 
@@ -238,7 +239,10 @@ def _padded(
 def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
     """Let the form write its files; what a library stumbles over is told as that."""
     try:
-        return (*form.make(job, folder), *job.notes)
+        # A person's module is traced and trained in Python, which has no limit.
+        limited = what.spec.model.network.torch is None and not what.spec.model.network.llm
+        with step(f"making {what.variant}") if limited else unbounded():
+            return (*form.make(job, folder), *job.notes)
     except (TritonkitError, MemoryError):
         raise
     except Exception as error:

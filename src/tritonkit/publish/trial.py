@@ -23,6 +23,7 @@ from tritonkit.publish.publish import Rendered
 from tritonkit.render.message import parse_text
 from tritonkit.render.values import ModelPlan
 from tritonkit.resources import shipped
+from tritonkit.watched import step
 
 __all__ = ["try_serving"]
 
@@ -59,9 +60,10 @@ def try_serving(rendered: Rendered, request: Batch | None) -> None:
     with _refusals(rendered):
         opening, requests = _stand_in(plan.backend)
         file = rendered.artifact.folder / _OPENERS[plan.backend][1]
-        network = opening.network_of(plan.name, file, config)
-        if request is not None:
-            _answer(config, network, requests.Request, request)
+        with step(f"loading {plan.name} as the server will"):
+            network = opening.network_of(plan.name, file, config)
+            if request is not None:
+                _answer(config, network, requests.Request, request)
     with contextlib.suppress(OSError):  # the next build tries it again
         write_whole(record, seal({"tried": tried}).encode())
 

@@ -27,6 +27,11 @@ __all__ = [
 ]
 
 FILE_NAME = "model.yaml"
+_SENT = ("example.", "serving.model_warmup")
+_MOST_SENT_MIB = 256
+"""Largest file that is sent as one input of a request."""
+_MOST_ONNX_MIB = 2048
+_SPLIT = "keep the weights in another file: onnx.save(model, FILE, save_as_external_data=True)"
 
 
 @dataclass(frozen=True)
@@ -251,7 +256,23 @@ def _check_files(spec: Spec) -> None:
     ]
     for field, reference in named:
         if reference is not None:
-            resolve_file(reference, spec, field)
+            path = resolve_file(reference, spec, field)
+            if field.startswith(_SENT):
+                _hold_to_size(path, _MOST_SENT_MIB, f"{spec.file} {field}")
+            elif field == "network.onnx":
+                _hold_to_size(path, _MOST_ONNX_MIB, f"{spec.file} {field}", _SPLIT)
+
+
+def _hold_to_size(path: Path, most_mib: int, where: str, todo: str = "") -> None:
+    """SpecError for a file that is larger than any of its purpose; nothing of it is read."""
+    size = path.stat().st_size
+    if size > most_mib << 20:
+        raise SpecError(
+            where,
+            found=f"{path.name} has {size} bytes",
+            wanted=f"at most {most_mib} MiB ({most_mib << 20} bytes)",
+            todo=todo or "name the right file, or a part of it",
+        )
 
 
 def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
@@ -315,6 +336,8 @@ def _parameters(
             if not isinstance(value, str | PackageFile):
                 raise SpecError(field, found=f"{value!r}", wanted="a path in the model's folder")
             files[name] = resolve_file(value, spec, field.removeprefix(f"{spec.file} "))
+            if rule.largest_mib is not None:
+                _hold_to_size(files[name], rule.largest_mib, field)
             values[name] = files[name].name
         else:
             _check_value(value, rule, field)

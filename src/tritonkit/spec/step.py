@@ -15,6 +15,8 @@ from tritonkit.spec.model import Scalar
 __all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor"]
 
 
+_TEXT_MIB = 64
+
 ParameterName = Annotated[str, Field(pattern=r"^\$")]
 
 
@@ -28,7 +30,14 @@ class StepParameter(Strict):
     choices: tuple[Scalar, ...] = ()
     place: Literal["model", "version"] = "version"
     """Where a file goes: beside config.pbtxt (text under version control) or in the version folder."""
+    max_mib: int | None = Field(default=None, ge=1)
+    """Largest file in MiB; 64 for one that is placed beside config.pbtxt, none for others."""
     help: str = ""
+
+    @property
+    def largest_mib(self) -> int | None:
+        """`max_mib` with its default."""
+        return self.max_mib or (_TEXT_MIB if self.place == "model" else None)
 
     @property
     def fits_size(self) -> bool:

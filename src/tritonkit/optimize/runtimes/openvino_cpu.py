@@ -13,6 +13,7 @@ from tritonkit.export.runner import OperatorTime, cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import compile_for_cpu, first_reason, open_core
+from tritonkit.watched import step
 
 __all__ = ["OpenVINORunner", "open_runner"]
 
@@ -97,7 +98,8 @@ class OpenVINORunner:
     @contextmanager
     def _blame(self, batch: Batch) -> Iterator[None]:
         try:
-            yield
+            with step("OpenVINO runs the network"):
+                yield
         except RuntimeError as error:
             raise cannot_run(self._where, "OpenVINO", batch, first_reason(error)) from error
 
@@ -105,7 +107,8 @@ class OpenVINORunner:
 def open_runner(folder: Path, threads: int, where: str) -> OpenVINORunner:
     """The model.xml and model.bin in `folder`."""
     try:
-        model = open_core().read_model(folder / "model.xml")
+        with step("OpenVINO opens model.xml"):
+            model = open_core().read_model(folder / "model.xml")
     except RuntimeError as error:
         raise BuildError(
             where, found=f"OpenVINO refuses model.xml: {first_reason(error)}"

@@ -1,0 +1,238 @@
+"""A process that watches over the one that does a command's work, because engines in that read files of strangers.
+
+The watching process shows text that native code wrote to the terminal as text, ends a step that takes longer than its
+limit, and has words for a worker that an engine ended. A build is then begun again without that model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tritonkit.cli.native_text import NativeText
+from tritonkit.cli.output import note, print_error
+from tritonkit.errors import BuildError
+from tritonkit.watched import Board, Seen, announce_to
+
+__all__ = ["fork_worker", "is_watched", "refused"]
+
+_COMMANDS = {"build", "check-batching", "profile", "release", "report", "tune"}
+"""Commands that open networks in their own process."""
+
+_PR_SET_PDEATHSIG = 1
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_CRASHES = (
+    signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS,
+)  # fmt: skip
+_LOOK_S = 0.5
+_FIRST_NOTE_S = 60.0
+_ONE_INTERRUPT_S = 0.5
+
+refused: dict[str, BuildError] = {}
+"""Model -> the reason why an earlier worker of this command had to be ended; it is not tried again."""
+
+
+def is_watched(arguments: Sequence[str]) -> bool:
+    """Whether a command's work belongs into a process of its own."""
+    return bool(arguments) and arguments[0] in _COMMANDS and "--help" not in arguments
+
+
+def fork_worker(as_json: bool) -> None:
+    """Return in a new process, which is to do the command's work; the calling one ends in here, as that does."""
+    while True:
+        board = Board()
+        reading, writing = os.pipe()
+        watcher = os.getpid()
+        worker = os.fork()
+        if worker == 0:
+            os.close(reading)
+            _become_worker(board, writing, watcher)
+            return
+        os.close(writing)
+        status, timed_out = _Watch(worker, reading, board).follow()
+        os.close(reading)
+        seen = board.read()
+        error = _explain(status, seen, timed_out)
+        if error is None:
+            _end_as(status)
+        if not seen.can_continue or seen.model in ("", *refused):
+            print_error(error, as_json)
+            sys.exit(error.exit_code)
+        refused[seen.model] = error
+
+
+def _become_worker(board: Board, native: int, watcher: int) -> None:
+    """Keep the terminal for Python alone: descriptors 1 and 2, which native code writes to, lead to the watching
+    process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != watcher:  # it ended before that
+        os._exit(1)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        before = getattr(sys, name)
+        before.flush()
+        kept = os.fdopen(
+            os.dup(number), "w", buffering=1, encoding=before.encoding, errors=before.errors
+        )
+        os.dup2(native, number)
+        setattr(sys, name, kept)
+        setattr(sys, f"__{name}__", kept)
+    os.close(native)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+        signal.signal(signal.SIGINT, _Interrupt())
+    announce_to(board)
+
+
+class _Interrupt:
+    """Ctrl-C reaches the worker twice, from the terminal and from the watching process: it counts once."""
+
+    def __init__(self) -> None:
+        self._last_s = float("-inf")
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        again, self._last_s = now - self._last_s < _ONE_INTERRUPT_S, now
+        if not again:
+            signal.default_int_handler(number, frame)
+
+
+class _Watch:
+    """Watches over one worker until it has ended."""
+
+    def __init__(self, worker: int, native: int, board: Board) -> None:
+        self._worker, self._native, self._board = worker, native, board
+        self._text = NativeText()
+        self._turn, self._elapsed_s, self._next_note_s = 0, 0.0, _FIRST_NOTE_S
+        self._looked_s = time.monotonic()
+        self._timed_out = False
+
+    def follow(self) -> tuple[int, bool]:
+        """The worker's wait status, and whether its step was ended for its time."""
+        os.set_blocking(self._native, False)
+        with _forwarding(self._worker) as woken:
+            while True:
+                ended, status = os.waitpid(self._worker, os.WNOHANG)
+                if ended:
+                    break
+                self._look()
+                ready, _, _ = select.select([self._native, woken], [], [], _LOOK_S)
+                if woken in ready:
+                    os.read(woken, 4096)
+                self._show()
+        self._show()
+        self._text.end()
+        return status, self._timed_out
+
+    def _show(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._native, 1 << 16):
+                self._text.feed(data)
+
+    def _look(self) -> None:
+        """Count the time of a step. While this process itself stands still, as after Ctrl-Z, it does not count."""
+        seen, now = self._board.read(), time.monotonic()
+        passed, self._looked_s = min(now - self._looked_s, 2 * _LOOK_S), now
+        if seen.turn != self._turn or not seen.step:
+            self._turn, self._elapsed_s, self._next_note_s = seen.turn, 0.0, _FIRST_NOTE_S
+            return
+        self._elapsed_s += passed
+        if self._elapsed_s >= seen.limit_s and not self._timed_out:
+            self._timed_out = True
+            _kill(self._worker)
+        elif self._elapsed_s >= self._next_note_s:
+            self._next_note_s *= 2
+            name = f"{seen.model}: " if seen.model else ""
+            note(
+                f"{name}{seen.step}: for {_said(self._elapsed_s)} now, for at most {_said(seen.limit_s)}"
+            )
+
+
+@contextlib.contextmanager
+def _forwarding(worker: int) -> Iterator[int]:
+    """Hand signals on to the worker; gives a descriptor that is readable when one came, or the worker ended."""
+    woken, waking = os.pipe()
+    os.set_blocking(waking, False)
+
+    def forward(number: int, _: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(woken)
+        os.close(waking)
+
+
+def _kill(worker: int) -> None:
+    """End a worker that listens to nothing, and have the processes that it started end."""
+    others = list(_descendants(worker))
+    os.kill(worker, signal.SIGKILL)
+    for pid in others:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, file.read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
+def _explain(status: int, seen: Seen, timed_out: bool) -> BuildError | None:
+    """The error for a worker that did not end by itself; None for one that did."""
+    where = f"models/{seen.model}" if seen.model else "this command"
+    if timed_out:
+        limit = _said(seen.limit_s)
+        return BuildError(
+            where,
+            found=f"{seen.step}: it did not end within {limit}, and was ended",
+            wanted=f"at most {limit} for each step in an engine",
+            todo="look for a loop without an end in the file; or, for a network that needs longer, raise the limit:"
+            " tritonkit build --step-timeout 2h",
+        )
+    if not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in _CRASHES:
+        return None
+    name = signal.Signals(os.WTERMSIG(status)).name
+    doing = f" during this step: {seen.step}" if seen.step else ""
+    if name == "SIGKILL":
+        return BuildError(
+            where,
+            found=f"the process that worked was killed (SIGKILL){doing}",
+            wanted="memory enough: the kernel kills a process so where there is none left",
+            todo="build on a machine with more memory, or export a smaller network",
+        )
+    return BuildError(
+        where,
+        found=f"an engine ended the process that worked ({name}){doing}",
+        wanted="a network that the engine can take",
+        todo="export the network again, or choose another variant",
+    )
+
+
+def _end_as(status: int) -> NoReturn:
+    """End as the worker did, by the same signal too."""
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def _said(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:.0f} s"

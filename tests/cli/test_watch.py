@@ -1,0 +1,159 @@
+"""Builds of strangers' models: text of native code, steps without an end, engines that die. Other models are built."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cli.running import Done, failed, tritonkit
+from tests.optimize.test_make import RELU, onnx_file
+from tests.waiting import eventually
+from tritonkit.cli.native_text import NativeText
+
+EVIL = "\x1b]0;pwned\x07\x1b[2J\x1b[Hpublished: all is well\npublished: evil: new version 1"
+
+NATIVE = """
+import contextlib, onnxruntime, os
+from pathlib import Path
+def samples():
+    import numpy as np
+    session = onnxruntime.InferenceSession(Path(__file__).parent / 'bad.onnx', providers=['CPUExecutionProvider'])
+    with contextlib.suppress(Exception):
+        session.run(None, {'x': np.ones((1, 4), np.float32)})
+    os.write(1, b'to descriptor 1: \\x1b[31mred\\n')
+    return [{'x': np.ones((2, 4), np.float32)}]
+"""
+CRASH = "import os, signal\ndef samples():\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+SAMPLES = "quality: {samples: data:samples}\n"
+
+
+def endless() -> bytes:
+    """A loop whose condition stays true."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"])],
+        "body",
+        [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, None)],
+        [value("d", TensorProto.BOOL, []), value("w", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)],
+        "graph",
+        [value("x", TensorProto.FLOAT, ["batch", 4])],
+        [value("y", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor("yes", TensorProto.BOOL, [], [True])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+def write(root: Path, name: str, onnx: bytes, more: str = "", python: str = "") -> None:
+    """A model folder."""
+    folder = root / "models" / name
+    folder.mkdir(parents=True)
+    (folder / "model.yaml").write_text(f"name: {name}\nnetwork: {{onnx: m.onnx}}\n{more}")
+    (folder / "m.onnx").write_bytes(onnx)
+    if python:
+        (folder / "data.py").write_text(python)
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """One build of all: in the order of their names."""
+    root = tmp_path_factory.mktemp("strangers")
+    relu = onnx_file(RELU, ["batch", 4])
+    write(root, "a_words", relu, SAMPLES, NATIVE)
+    seven = helper.make_node("Constant", [], ["s"], value_ints=[7])
+    evil = helper.make_node("Reshape", ["x", "s"], ["y"], name=EVIL)
+    (root / "models" / "a_words" / "bad.onnx").write_bytes(onnx_file([seven, evil], [7]))
+    write(root, "b_endless", endless())
+    write(root, "c_crash", relu, SAMPLES, CRASH)
+    write(root, "d_good", relu)
+    return root, tritonkit("build", "--step-timeout", "2s", "--root", str(root), cwd=root)
+
+
+def test_text_of_native_code_cannot_act_on_a_terminal(strangers: tuple[Path, Done]) -> None:
+    """ONNX Runtime logs a node's name: it is shown as text, behind a bar, and not on standard output."""
+    done = strangers[1]
+    assert "\x1b" not in done.stderr + done.stdout
+    assert "\x07" not in done.stderr
+    assert "pwned" in done.stderr, "the engine has logged the name"
+    assert "\npublished: evil" not in done.stderr
+    assert "| to descriptor 1: red\n" in done.stderr
+    assert "descriptor" not in done.stdout
+
+
+def test_a_step_without_an_end_is_ended_and_named(strangers: tuple[Path, Done]) -> None:
+    """The error says which model, which step, after what time, and how to raise the limit."""
+    root, done = strangers
+    assert (
+        "models/b_endless: ONNX Runtime runs the network: it did not end within 2 s" in done.stderr
+    )
+    assert "tritonkit build --step-timeout 2h" in done.stderr
+    assert not (root / "model_repository" / "b_endless").exists()
+
+
+def test_an_engine_that_ends_the_process_is_named(strangers: tuple[Path, Done]) -> None:
+    """A signal becomes an error of that model."""
+    assert (
+        "models/c_crash: an engine ended the process that worked (SIGSEGV)" in strangers[1].stderr
+    )
+
+
+def test_the_other_models_are_published(strangers: tuple[Path, Done]) -> None:
+    """What came before and after them; the exit code is that of a build with failures."""
+    root, done = strangers
+    assert "2 models could not be built" in failed(done, 3)
+    assert "published: a_words: new version 1" in done.stderr
+    assert (root / "model_repository" / "d_good" / "1" / "model.onnx").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_build_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    """The process that works ends with the one that was started, however that ends."""
+    waits = "import os, time\ndef samples():\n    print('pid', os.getpid(), flush=True)\n    time.sleep(60)\n"
+    write(tmp_path, "relu", onnx_file(RELU, ["batch", 4]), SAMPLES, waits)
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        worker = next(int(line.split()[1]) for line in process.stderr if line.startswith("pid "))
+        process.send_signal(number)
+        process.wait()
+    assert process.returncode == -number
+    eventually(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def written(*pieces: bytes) -> str:
+    """What becomes of text that arrives in these pieces."""
+    reading, writing = os.pipe()
+    text = NativeText(writing)
+    for piece in pieces:
+        text.feed(piece)
+    text.end()
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"a", b"b\nc\n"], "| ab\n| c\n"),
+        ([b"50%\r", b"\n100%\rdone"], "| 50%\n| 100%\n| done\n"),
+        ([b"50%\rok"], "| 50%\n| ok\n"),
+        ([b"\x1b[1;31mred\x1b[m \x1b]0;title\x07\n"], "| red \\x1b]0;title\\x07\n"),
+        ([b"\xe2\x82", b"\xac\n\xff\n"], "| €\n| \\xff\n"),
+        ([b"error: \xc2\x9b2J\n\n\n"], "| error: \\x9b2J\n"),
+        ([b"x" * 5000, b"y\n"], f"| {'x' * 4000}... (5000 characters)\n| y\n"),
+    ],
+    ids=["pieces", "returns", "return", "escapes", "encoding", "c1", "long"],
+)
+def test_native_text_becomes_harmless_lines(pieces: list[bytes], lines: str) -> None:
+    """However it is cut, each line stands behind a bar."""
+    assert written(*pieces) == lines
