@@ -72,7 +72,7 @@ FILES: dict[str, tuple[ModelProto | bytes, str]] = {
     "no name": (network(names=("x", "")), "an input of model.onnx has no name"),
     "input twice": (network(names=("x", "x")), "two inputs of model.onnx are called 'x'"),
     "output twice": (network(outputs=("y", "y")), "two outputs of model.onnx are called 'y'"),
-    "many inputs": (network(names=tuple(f"x{k}" for k in range(10_001))), "has 10001 inputs"),
+    "many inputs": (network(names=tuple(f"x{k}" for k in range(1001))), "has 1001 inputs"),
     "2^28 operators": (
         network(nodes=(CALL,), functions=chain(29, 2)),
         f"has {(1 << 30) - 1} operators, each call of its functions written out",

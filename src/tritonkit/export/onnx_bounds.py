@@ -16,7 +16,7 @@ MAX_BYTES = 2**31 - 1
 """Size of one protobuf message; weights beyond that are in other files."""
 MAX_NODES = 1_000_000
 """Operators, with functions written out. The largest networks that are served have a tenth of that."""
-_MAX_VALUES = 10_000
+_MAX_VALUES = 1000
 _MAX_DEPTH = 100
 
 _Key = tuple[str, str, str]
