@@ -86,7 +86,9 @@ def _become_worker(board: Board, native: int, watcher: int) -> None:
         setattr(sys, name, kept)
         setattr(sys, f"__{name}__", kept)
     os.close(native)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # not where a shell has it ignored
         signal.signal(signal.SIGINT, _Interrupt())
     announce_to(board)
 
