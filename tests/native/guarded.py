@@ -15,10 +15,12 @@ from types import ModuleType
 from hpack import Decoder
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
 END_STREAM, PADDED, REFUSED = 0x1, 0x8, 0x40
 
 Step = int | list[str]
+MOST_STREAMS = 2048
+"""Calls that may be open on a connection."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -26,6 +28,10 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return (
         len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
     )
+
+
+ANNOUNCED = frame(SETTINGS, 0, 0, b"\0\3" + (MOST_STREAMS // 2).to_bytes(4, "big"))
+"""The guard's own frame, which begins each connection: MAX_CONCURRENT_STREAMS."""
 
 
 def frames(data: bytes) -> list[tuple[int, int, int, bytes]]:
@@ -93,21 +99,31 @@ class Receiver:
         assert self._answer() == "ready\n"
 
     def exchange(self, sent: bytes, steps: Sequence[Step]) -> tuple[list[str | bytes], bytes]:
-        """Send bytes to it; gives what it read in each step (or the error's name), and what it sent."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(steps) + "\n")
-        self.process.stdin.flush()
-        with self._connect() as peer:
+        """Send bytes to it; gives what it read in each step (or the error's name), and what came after ANNOUNCED."""
+        with self.begin(steps) as peer:
             peer.sendall(sent)
             peer.shutdown(socket.SHUT_WR)
-            came = json.loads(self._answer())
+            came = self.end()
             answer = b""
             try:
                 while part := peer.recv(1 << 16):
                     answer += part
             except ConnectionResetError:
                 pass
-        return [text if text.endswith("Error") else bytes.fromhex(text) for text in came], answer
+        return [
+            text if text.endswith("Error") else bytes.fromhex(text) for text in came
+        ], answer.removeprefix(ANNOUNCED)
+
+    def begin(self, steps: Sequence[Step]) -> socket.socket:
+        """A connection to it, for which it takes these steps."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(steps) + "\n")
+        self.process.stdin.flush()
+        return self._connect()
+
+    def end(self) -> list[str]:
+        """Wait until its steps are done; gives what it read in each."""
+        return list(json.loads(self._answer()))
 
     def close(self) -> None:
         """End it; fails if it did not live until now."""

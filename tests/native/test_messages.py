@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tests.native.conftest import LIMIT
 from tests.native.guarded import (
+    ANNOUNCED,
     DATA,
     END_STREAM,
     HEADERS,
+    MOST_STREAMS,
     PADDED,
     PREFACE,
     REFUSED,
@@ -147,11 +149,21 @@ def test_what_does_not_speak_http2_is_reset(receiver: Receiver) -> None:
 
 
 def test_absurdly_many_open_streams_are_reset(receiver: Receiver) -> None:
-    """16,384 calls may be open on a connection; with one more it is reset."""
-    heads = [frame(HEADERS, 4, number) for number in range(3, 2 * 16384 + 3, 2)]
+    """2,048 calls may be open on a connection, twice what is announced; with one more it is reset."""
+    heads = [frame(HEADERS, 4, number) for number in range(3, 2 * MOST_STREAMS + 3, 2)]
     fits, over = b"".join(heads[:-1]), heads[-1]
     came, _ = receiver.exchange(OPENING + fits + over, [len(OPENING), len(fits), len(over)])
     assert came == [OPENING, fits, "ConnectionResetError"]
+
+
+def test_the_bound_on_calls_is_announced_first(receiver: Receiver) -> None:
+    """A client that goes by it never comes near to the number that ends its connection."""
+    with receiver.begin([[OPENING.hex()]]) as peer:
+        got = b""
+        while part := peer.recv(100):
+            got += part
+    receiver.end()
+    assert got == ANNOUNCED + OPENING
 
 
 def test_ended_streams_take_no_place(receiver: Receiver) -> None:

@@ -131,6 +131,19 @@ def test_a_bad_setting_starts_nothing(
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(("name", "most"), [("UNREAD_MIB", 1048576), ("UNREAD_S", 86400)])
+def test_a_bad_bound_on_unread_answers_starts_nothing(guard: Path, name: str, most: int) -> None:
+    """Each has a default, and a range that the error names."""
+    port = {"TRITONKIT_GUARD_GRPC_PORT": "8001", "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1"}
+    assert run(guard, key=None, **port).returncode == 0
+    for wrong in ("0", "", str(most + 1)):
+        done = run(guard, key=None, **port, **{f"TRITONKIT_GUARD_{name}": wrong})
+        assert done.returncode == 4
+        assert f"{name}: found {wrong or 'nothing'}, wanted a whole number from 1 to {most}" in (
+            done.stderr
+        )
+
+
 def test_port_0_guards_no_port(guard: Path) -> None:
     """The server's HTTP alone, say: then no limit is asked for."""
     done = run(

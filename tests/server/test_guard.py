@@ -6,12 +6,10 @@ import contextlib
 import os
 import queue
 import random
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import grpc
 import numpy as np
 import pytest
 from hpack import Decoder, Encoder
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
 from tests.native.guarded import (
     DATA,
@@ -30,21 +28,15 @@ from tests.native.guarded import (
     RST_STREAM,
     SETTINGS,
     frame,
-    library,
     message,
 )
 from tests.server.counting import BOUND, bounded, counted
-from tests.server.models import ModelText, write_repository
+from tests.server.guarded import Guarded, start_guarded
+from tests.server.models import ModelText
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError
-from tritonkit.serve.command import prepare_backends
-from tritonkit.serve.core.flags import closed_flags
-from tritonkit.serve.core.keys import HEADER, PLACEHOLDER, new_key
-from tritonkit.serve.core.launch import Launch
+from tritonkit.serve.core.keys import HEADER, PLACEHOLDER
 from tritonkit.serve.core.stubs import find_stubs
-from tritonkit.serve.core.supervisor import remove_regions
-from tritonkit.serve.install import find_server
-from tritonkit.serve.ports import reachable
 
 LIMIT = 1 << 20
 MIB = 1 << 20
@@ -124,89 +116,18 @@ def queued(bounds: str) -> ModelText:
     return ModelText(f"{config}dynamic_batching {{ {bounds} }}\n", f"import time\n{code}")
 
 
-@dataclass
-class Guarded:
-    """A tritonserver under the guard: its process, port, admin key, a channel to it, and a folder with `models`."""
-
-    pid: int
-    port: int
-    key: str
-    channel: grpc.Channel
-    folder: Path
-
-    @property
-    def service(self) -> Any:
-        """tritonclient's stub."""
-        return service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
-
-    def memory_mib(self) -> float:
-        """The most memory that the process has had."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-        return int(peak.split()[1]) / 1024
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """One model, a limit of 1 MiB, the key known to this test and to the server alone."""
     folder = tmp_path_factory.mktemp("guarded")
-    folder.chmod(0o700)
-    installation = find_server(project)
-    backends = prepare_backends(
-        installation, project / "python_backends" / "backends", folder / "backends"
-    )
-    repository = write_repository(
-        folder / "models",
+    models = (
         {"first": ModelText(CONFIG, CODE)}
         | FAILURES
         | counted(folder / "gate")
-        | {name: queued(b) for name, b in QUEUES.items()},
+        | {name: queued(b) for name, b in QUEUES.items()}
     )
-    port, key, log = free_port(), new_key(), folder / "log"
-    argv = [
-        str(installation.binary), "--disable-auto-complete-config", "--model-control-mode=explicit",
-        "--exit-on-error=false", "--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0",
-        f"--model-repository={repository}", f"--backend-directory={backends}",
-        *(f"--load-model={name}" for name in MODELS),
-        f"--backend-config=python,shm-region-prefix-name={PREFIX}", *closed_flags("127.0.0.1", port),
-    ]  # fmt: skip
-    with log.open("wb") as output:
-        process = Launch(
-            argv, installation.environment(), str(folder), key=key, grpc_port=port,
-            message_bytes=LIMIT, guard=str(library(project, "guard", folder)),
-        ).start(output.fileno())  # fmt: skip
-    options = [("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0)]
-    with grpc.insecure_channel(reachable("127.0.0.1", port), options) as channel:
-        running = Guarded(process.pid, port, key, channel, folder)
-        await_ready(running, log)
+    with start_guarded(project, folder, models, LIMIT, PREFIX) as running:
         yield running
-        assert process.poll() is None, log.read_text()[-2000:]
-    # Not asked to end: Triton 2.51 waits in vain for calls that their clients gave up.
-    process.kill()
-    process.wait()
-    for stub in find_stubs(PREFIX):
-        with contextlib.suppress(OSError):
-            os.kill(stub.pid, signal.SIGKILL)
-    remove_regions(PREFIX)
-
-
-def await_ready(server: Guarded, log: Path) -> None:
-    """Wait until the model answers."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            server.service.ModelInfer(request(10), timeout=5)
-            return
-        except grpc.RpcError:
-            if time.monotonic() > deadline:
-                pytest.fail(log.read_text()[-2000:])
-            time.sleep(0.1)
 
 
 def request(size: int) -> Any:

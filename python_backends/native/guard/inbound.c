@@ -108,15 +108,24 @@ static void begin_data(struct connection *connection, struct frame_head head) {
     }
 }
 
+static void begin_stream(struct connection *connection, uint32_t number) {
+    const int64_t window = connection->initial_window;
+    connection->in.last_stream = number;
+    connection->broken |= !streams_add(&connection->streams, number, window);
+    if (window <= 0) {
+        atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
+    }
+}
+
 static void begin_frame(struct connection *connection) {
     struct inbound *in = &connection->in;
     const struct frame_head head = in->cursor.head;
+    in->field_length = 0;
     if (head.kind == FRAME_DATA) {
         begin_data(connection, head);
     } else if (head.kind == FRAME_HEADERS && head.stream % 2 == 1 &&
                head.stream > in->last_stream) {
-        in->last_stream = head.stream;
-        connection->broken |= !streams_add(&connection->streams, head.stream);
+        begin_stream(connection, head.stream);
     } else if (head.kind == FRAME_RST_STREAM && head.length_bytes == 4) {
         streams_remove(&connection->streams, head.stream);
     }
@@ -133,6 +142,8 @@ static size_t take_frames(struct connection *connection, uint8_t *bytes, size_t 
     if (step == PAYLOAD) {
         if (in->cursor.head.kind == FRAME_DATA) {
             take_data(connection, bytes, taken);
+        } else {
+            windows_take(connection, bytes, taken);
         }
         return taken;
     }

@@ -117,6 +117,10 @@ struct model *model_named(void *server, const char *name) {
     return model;
 }
 
+uint64_t models_state(void) {
+    return atomic_load_explicit(&state, memory_order_acquire);
+}
+
 /* Whatever changes the repository. The state changes before it and after it: between them a
    configuration may be read that is about to go. */
 #define CHANGES(name, parameters, arguments)                          \

@@ -19,6 +19,7 @@ static void head_sent(struct connection *connection, struct frame_head head) {
     if (stream != NULL) {
         stream->answered = true;
     }
+    windows_spend(connection, head);
 }
 
 /* Ended streams are forgotten: grpc-core passes over what they still bring. */
@@ -33,8 +34,11 @@ void outbound_sent(struct connection *connection, const uint8_t *bytes, size_t l
     struct cursor *cursor = &connection->out.cursor;
     while (length > 0) {
         size_t taken = 0;
-        if (cursor_take(cursor, bytes, length, &taken) == HEAD_COMPLETE) {
+        const enum step step = cursor_take(cursor, bytes, length, &taken);
+        if (step == HEAD_COMPLETE) {
             head_sent(connection, cursor->head);
+        } else if (step == PAYLOAD && cursor->head.kind == FRAME_DATA) {
+            connection->delivered += taken;
         }
         if (cursor_between_frames(cursor)) {
             frame_sent(connection, cursor->head);

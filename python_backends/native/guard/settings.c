@@ -10,9 +10,13 @@
 #define PORT "TRITONKIT_GUARD_GRPC_PORT"
 #define SOCKET "TRITONKIT_GUARD_GRPC_SOCKET"
 #define MAX_MESSAGE "TRITONKIT_GUARD_MAX_MESSAGE_BYTES"
+#define UNREAD_MIB "TRITONKIT_GUARD_UNREAD_MIB"
+#define UNREAD_S "TRITONKIT_GUARD_UNREAD_S"
 
 /* As tritonkit's own for a server that does not start. */
 enum { EXIT_CODE = 4 };
+
+enum { DEFAULT_UNREAD_MIB = 128, DEFAULT_UNREAD_S = 900, MOST_MIB = 1 << 20, DAY_S = 86400 };
 
 struct settings guard_settings;
 
@@ -35,6 +39,11 @@ static uint32_t whole_number(const char *variable, const char *text, uint32_t le
     return (uint32_t)value;
 }
 
+static uint32_t number_or(const char *variable, uint32_t otherwise, uint32_t most) {
+    const char *const text = getenv(variable);
+    return text == NULL ? otherwise : whole_number(variable, text, 1, most);
+}
+
 static void read_settings(void) {
     const char *port = getenv(PORT), *socket = getenv(SOCKET), *most = getenv(MAX_MESSAGE);
     guard_settings.grpc_port = port == NULL ? 0 : (uint16_t)whole_number(PORT, port, 0, UINT16_MAX);
@@ -49,6 +58,8 @@ static void read_settings(void) {
         guard_settings.max_message_bytes =
             whole_number(MAX_MESSAGE, most == NULL ? "" : most, 1, INT32_MAX);
     }
+    guard_settings.unread_mib = number_or(UNREAD_MIB, DEFAULT_UNREAD_MIB, MOST_MIB);
+    guard_settings.unread_s = number_or(UNREAD_S, DEFAULT_UNREAD_S, DAY_S);
 }
 
 /* glibc hands a constructor what main() will get. */
@@ -62,4 +73,6 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     unsetenv(PORT);
     unsetenv(SOCKET);
     unsetenv(MAX_MESSAGE);
+    unsetenv(UNREAD_MIB);
+    unsetenv(UNREAD_S);
 }

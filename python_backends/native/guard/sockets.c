@@ -13,6 +13,16 @@ enum { MOST_DESCRIPTORS = 1 << 16, MOST_PIECES = 16 };
 
 /* By descriptor. A connection's memory is kept for the next one of that number. */
 static _Atomic(struct connection *) connections[MOST_DESCRIPTORS];
+static atomic_int end_of_connections;
+static pid_t owner;
+
+int connections_end(void) {
+    return atomic_load_explicit(&end_of_connections, memory_order_acquire);
+}
+
+struct connection *connection_at(int descriptor) {
+    return atomic_load_explicit(&connections[descriptor], memory_order_acquire);
+}
 
 static struct connection *followed(int descriptor) {
     if (descriptor < 0 || descriptor >= MOST_DESCRIPTORS) {
@@ -59,6 +69,7 @@ static void forget(struct connection *connection) {
     connection->in = (struct inbound){0};
     connection->out = (struct outbound){0};
     connection->broken = false;
+    windows_begin(connection);
 }
 
 static struct connection *connection_for(int descriptor) {
@@ -70,7 +81,37 @@ static struct connection *connection_for(int descriptor) {
             atomic_store_explicit(&connections[descriptor], connection, memory_order_release);
         }
     }
+    int end = connections_end();
+    while (descriptor >= end &&
+           !atomic_compare_exchange_weak(&end_of_connections, &end, descriptor + 1)) {
+    }
     return connection;
+}
+
+/* A server may send SETTINGS as often as it likes, and the first may come from the guard: grpc-core
+   sets no bound on calls. Nothing was sent before, so there is room; a client that is gone shows in
+   what grpc-core does next. */
+static void announce(int descriptor) {
+    enum { MAX_CONCURRENT_STREAMS = 3 };
+    static const uint8_t frame[FRAME_HEAD_BYTES + SETTING_BYTES] = {
+        0,
+        0,
+        SETTING_BYTES,
+        FRAME_SETTINGS,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        MAX_CONCURRENT_STREAMS,
+        0,
+        0,
+        ANNOUNCED_STREAMS >> 8,
+        ANNOUNCED_STREAMS & 0xff,
+    };
+    const ssize_t sent = send(descriptor, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)sent;
 }
 
 /* Follow a connection that was accepted, if it is one of gRPC's. Gives what accept shall give. */
@@ -88,8 +129,10 @@ static int adopt(int descriptor) {
     }
     pthread_mutex_lock(&connection->lock);
     forget(connection);
+    owner = getpid();
     atomic_store_explicit(&connection->followed, true, memory_order_release);
     pthread_mutex_unlock(&connection->lock);
+    announce(descriptor);
     return descriptor;
 }
 
@@ -103,16 +146,23 @@ EXPORTED int accept4(int listener, struct sockaddr *address, socklen_t *length, 
 
 EXPORTED int close(int descriptor) {
     struct connection *connection = followed(descriptor);
-    /* Before the real one: afterwards another thread may be given the same number. A child between
-       fork and exec may find the lock held for ever, so nobody waits for it here. */
-    if (connection != NULL) {
+    /* Before the real one: afterwards another thread may be given the same number, which unread.c
+       must not end. A child between fork and exec may find the lock held for ever: it ends none. */
+    if (connection != NULL && getpid() == owner) {
+        pthread_mutex_lock(&connection->lock);
         atomic_store_explicit(&connection->followed, false, memory_order_release);
-        if (pthread_mutex_trylock(&connection->lock) == 0) {
-            forget(connection);
-            pthread_mutex_unlock(&connection->lock);
-        }
+        forget(connection);
+        pthread_mutex_unlock(&connection->lock);
     }
     return real_close(descriptor);
+}
+
+static void wake_for(struct connection *connection) {
+    if (atomic_load_explicit(&connection->suspect, memory_order_relaxed)) {
+        const int error = errno;
+        unread_wake();
+        errno = error;
+    }
 }
 
 static bool look_at(struct connection *connection, const struct msghdr *message, size_t length) {
@@ -126,6 +176,7 @@ static bool look_at(struct connection *connection, const struct msghdr *message,
     }
     const bool broken = connection->broken;
     pthread_mutex_unlock(&connection->lock);
+    wake_for(connection);
     return !broken;
 }
 
@@ -210,11 +261,16 @@ static size_t prepare(int descriptor, struct connection *connection, const struc
     return most;
 }
 
-EXPORTED ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags) {
-    struct connection *connection = followed(descriptor);
-    if (connection == NULL) {
-        return real_sendmsg(descriptor, message, flags);
+static size_t length_of(const struct msghdr *message) {
+    size_t length = 0;
+    for (size_t piece = 0; piece < message->msg_iovlen; piece++) {
+        length += message->msg_iov[piece].iov_len;
     }
+    return length;
+}
+
+static ssize_t send_followed(int descriptor, struct connection *connection,
+                             const struct msghdr *message, int flags) {
     const size_t most = prepare(descriptor, connection, message);
     if (most == 0) {
         return -1;
@@ -224,5 +280,20 @@ EXPORTED ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags
     if (sent > 0) {
         note_sent(connection, message, (size_t)sent);
     }
+    return sent;
+}
+
+EXPORTED ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags) {
+    struct connection *connection = followed(descriptor);
+    if (connection == NULL) {
+        return real_sendmsg(descriptor, message, flags);
+    }
+    const ssize_t sent = send_followed(descriptor, connection, message, flags);
+    const bool stopped = sent < 0 || (size_t)sent < length_of(message);
+    atomic_store_explicit(&connection->stopped, stopped, memory_order_relaxed);
+    if (stopped) {
+        atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
+    }
+    wake_for(connection);
     return sent;
 }

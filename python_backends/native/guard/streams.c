@@ -6,8 +6,8 @@
 
 enum { FIRST_CAPACITY = 16 };
 
-/* 16,384 calls under way at once; each costs grpc-core several KiB more than this table. */
-#define LARGEST_CAPACITY (UINT32_C(1) << 15)
+/* The table is half full at most. */
+#define LARGEST_CAPACITY (UINT32_C(2) * MOST_STREAMS)
 
 /* Random, or a sender could choose numbers that all meet in one place. */
 static uint64_t multiplier;
@@ -71,11 +71,11 @@ static bool grow(struct streams *streams) {
 }
 
 /* False: too many are open, or there is no memory. */
-bool streams_add(struct streams *streams, uint32_t number) {
+bool streams_add(struct streams *streams, uint32_t number, int64_t window) {
     if (2 * streams->used >= streams->capacity && !grow(streams)) {
         return false;
     }
-    put(streams, (struct stream){.number = number});
+    put(streams, (struct stream){.number = number, .window = window});
     return true;
 }
 
