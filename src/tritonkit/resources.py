@@ -6,12 +6,16 @@ project anywhere has them too; what a project has under the same path comes befo
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from tritonkit.errors import TritonkitError
 
-__all__ = ["STEPS", "clone", "own_or_shipped", "shipped"]
+__all__ = ["STEPS", "clone", "own_or_shipped", "shipped", "shipped_modules"]
 
 STEPS = "python_backends/steps"
 """Where pipeline steps lie, in what is shipped and in a project."""
@@ -43,6 +47,26 @@ def own_or_shipped(root: Path, path: str) -> Path:
     """The file or folder that the project at `root` has under this path, else the shipped one."""
     own = root / path
     return own if own.exists() else shipped(path)
+
+
+def shipped_modules(folders: Sequence[str], *names: str) -> tuple[ModuleType, ...]:
+    """Modules of what runs inside Triton, such as `shipped_modules(["python_backends/backends/llm"], "llm_template")`.
+
+    They import each other by plain names, as in a server. Here those names are a person's: they stand for these
+    modules only while these are imported.
+    """
+    places = [shipped(folder) for folder in folders]
+    plain = {file.stem for place in places for file in place.glob("*.py")}
+    before = {name: sys.modules.pop(name) for name in plain if name in sys.modules}
+    path = list(sys.path)
+    sys.path[:0] = map(str, places)
+    try:
+        return tuple(importlib.import_module(name) for name in names)
+    finally:
+        sys.path[:] = path
+        for name in plain:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -162,10 +163,12 @@ class _Server:
         settings = self._settings
         model, signature = await catalog.find(body.model, task)
         dialect = dialect_of(signature) or OWN
-        inputs = choices(
-            body, signature, dialect=dialect, chat=settings.chats.of(body.model), max_tokens=settings.max_tokens,
-        )  # fmt: skip
-        return model, dialect, inputs
+        chat = None if dialect.messages else settings.chats.of(body.model)
+        made = functools.partial(
+            choices, body, signature, dialect=dialect, chat=chat, max_tokens=settings.max_tokens
+        )
+        # A template may take a second or two: other requests go on meanwhile.
+        return model, dialect, made() if chat is None else await asyncio.to_thread(made)
 
     async def _whole(
         self, catalog: Catalog, body: ChatBody | CompletionBody, task: str

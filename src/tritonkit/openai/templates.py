@@ -1,7 +1,7 @@
 """Chats as prompts for engines that take text alone: by the checkpoint's own template, as transformers does it.
 
-The template is the checkpoint's, and what is put into it a stranger's. It runs in Jinja's sandbox, where neither can
-change or reach anything; nothing else of a checkpoint is run. The backend `llm` (llm_chat.py) does the same.
+The template is the checkpoint's, and what is put into it a stranger's. It is rendered by the module of the backend
+`llm` that does it in a server (llm_template.py): in a sandbox and within a budget. Nothing else of a checkpoint is run.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import Template
 from jinja2.exceptions import TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tritonkit.errors import SpecError, UsageError
 from tritonkit.openai.problems import invalid
+from tritonkit.resources import shipped_modules
 
 __all__ = ["Chat", "Chats", "find_checkpoints", "read_chat", "read_chats"]
 
 _MOST_BYTES = 64 << 20
 """Of a file: a tokenizer of 250,000 tokens has some 20 MiB."""
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+_BACKEND = "python_backends/backends/llm"
 
 
 class Chat:
@@ -44,7 +42,7 @@ class Chat:
     def __init__(
         self, source: str, special: Mapping[str, str] | None = None, added: str = ""
     ) -> None:
-        self._template = _compiled(source)
+        self._template = _rendering().ChatTemplate(source)
         self._special = dict(special or {})
         self._added = added
 
@@ -52,23 +50,12 @@ class Chat:
         """The prompt that these messages make, up to where the answer begins.
 
         Raises:
-            Problem: the template does not take these messages.
+            Problem: the template does not take these messages, or takes more than it may for them.
         """
         try:
-            text = self._template.render(
-                messages=messages, add_generation_prompt=True, tools=None, documents=None, **self._special
-            )  # fmt: skip
-        # A template indexes and adds whatever it finds: any error of these is one of the messages.
-        except (
-            TemplateError,
-            ArithmeticError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:
-            said = str(error) or type(error).__name__
-            raise invalid(f"messages: {said}", "messages", "invalid_value") from None
+            text: str = self._template.render(messages, self._special)
+        except TemplateError as error:
+            raise invalid(f"messages: {error}", "messages", "invalid_value") from None
         if self._added:
             text = text.removeprefix(self._added)
         if not text:
@@ -146,10 +133,11 @@ def read_chat(path: Path) -> Chat:
     """
     where = f"chat template {path}"
     if path.is_dir():
+        reading = _rendering()
         told = _object(path / "tokenizer_config.json")
         file = path / "chat_template.jinja"
-        source = _text(file) if file.exists() else _default(told.get("chat_template"))
-        special = _special(told)
+        source = _text(file) if file.exists() else reading.template_of(told)
+        special = reading.special_of(told)
         added = special.get("bos_token", "") if _adds_first(path, told, special) else ""
     else:
         source, special, added = _text(path), {}, ""
@@ -210,43 +198,8 @@ def _object(file: Path) -> dict[str, Any]:
     return value
 
 
-def _default(template: Any) -> str | None:
-    """One template, or the one named `default` of several."""
-    if isinstance(template, list):
-        named = {each.get("name"): each for each in template if isinstance(each, dict)}
-        template = named.get("default", {}).get("template")
-    return template if isinstance(template, str) else None
-
-
-def _special(told: Mapping[str, Any]) -> dict[str, str]:
-    """Special tokens as texts; some files have them as objects."""
-    tokens = {}
-    for key in _SPECIAL:
-        value = told.get(key)
-        value = value.get("content") if isinstance(value, dict) else value
-        if isinstance(value, str):
-            tokens[key] = value
-    return tokens
-
-
-def _compiled(source: str) -> Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment.from_string(source)
-
-
-def _tojson(value: Any, indent: int | None = None) -> str:
-    """Jinja's own would write `<` as for HTML."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
+@cache
+def _rendering() -> Any:
+    """The module that renders templates in a server, too."""
+    [module] = shipped_modules([_BACKEND], "llm_template")
+    return module

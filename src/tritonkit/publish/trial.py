@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,7 +21,7 @@ from tritonkit.export.samples import Batch
 from tritonkit.publish.publish import Rendered
 from tritonkit.render.message import parse_text
 from tritonkit.render.values import ModelPlan
-from tritonkit.resources import shipped
+from tritonkit.resources import shipped, shipped_modules
 from tritonkit.watched import step
 
 __all__ = ["try_serving"]
@@ -92,26 +91,10 @@ def _config(rendered: Rendered) -> dict[str, Any]:
 
 
 @cache
-def _stand_in(backend: str) -> tuple[Any, Any]:
-    """The modules of a stand-in that open a network and describe a request.
-
-    They import each other by plain names, as in a server. Here those names are a person's: they stand for these
-    modules only while these are imported.
-    """
-    folders = [shipped(_BACKENDS), shipped(f"{_BACKENDS}/{backend}")]
-    names = {file.stem for folder in folders for file in folder.glob("*.py")}
-    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    path = list(sys.path)
-    sys.path[:0] = map(str, folders)
-    try:
-        return importlib.import_module(_OPENERS[backend][0]), importlib.import_module(
-            "backend_batch"
-        )
-    finally:
-        sys.path[:] = path
-        for name in names:
-            sys.modules.pop(name, None)
-        sys.modules.update(before)
+def _stand_in(backend: str) -> tuple[Any, ...]:
+    """The modules of a stand-in that open a network and describe a request."""
+    folders = (_BACKENDS, f"{_BACKENDS}/{backend}")
+    return shipped_modules(folders, _OPENERS[backend][0], "backend_batch")
 
 
 def _answer(config: Mapping[str, Any], network: Any, request: Any, sample: Batch) -> None:

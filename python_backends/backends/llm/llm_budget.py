@@ -1,0 +1,153 @@
+"""The work that a chat template may do for one prompt: steps and bytes, counted, so that the same template is refused
+everywhere alike.
+
+A step is a filter, a test, a call, an operator, a piece of a loop's body, or an item that one of these looks at. Bytes
+are those of all values that are made, and of those that are read from end to end.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Undefined
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.utils import Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STEPS, _STEPS_PER_VALUE, _MOST_STEPS = 1_000_000, 1_000, 8_000_000
+"""At first, for each value of the messages, and in all; 1,000 messages have 5,000 values."""
+_BYTES, _BYTES_PER_BYTE, _MOST_BYTES = 64 << 20, 64, 512 << 20
+DEEPEST = 100
+"""Values within values. Python's own hash of a tuple would end the process somewhere below."""
+_CHARACTER_BYTES = 80
+"""Of a text of one character, with its place in a list."""
+_SCALARS = (str, int, float, bool, type(None))
+
+
+class Exhausted(TemplateError):
+    """The template needs more than it may take."""
+
+
+class Budget:
+    """What is left for one prompt.
+
+    Args:
+        given: the values that the template gets; more of them allow more work.
+    """
+
+    __slots__ = ("bytes", "most_bytes", "most_steps", "steps")
+
+    def __init__(self, given: Any) -> None:
+        self.steps, self.bytes = self.most_steps, self.most_bytes = _MOST_STEPS, _MOST_BYTES
+        self.read(given)
+        values, size = self.most_steps - self.steps, self.most_bytes - self.bytes
+        self.steps = self.most_steps = min(_STEPS + _STEPS_PER_VALUE * values, _MOST_STEPS)
+        self.bytes = self.most_bytes = min(_BYTES + _BYTES_PER_BYTE * size, _MOST_BYTES)
+
+    def step(self, count: int = 1) -> None:
+        """Take steps.
+
+        Raises:
+            Exhausted: there are not that many left.
+        """
+        self.steps -= count
+        if self.steps < 0:
+            raise Exhausted(f"it takes more than {self.most_steps:,} steps for these messages")
+
+    def take(self, count: int) -> None:
+        """Take bytes.
+
+        Raises:
+            Exhausted: there are not that many left.
+        """
+        self.bytes -= count
+        if self.bytes < 0:
+            mib = self.most_bytes >> 20
+            raise Exhausted(f"it makes more than {mib} MiB of text for these messages")
+
+    def hold(self, value: Any) -> None:
+        """Pay for one value, without those in it."""
+        self.take(sys.getsizeof(value))
+
+    def read(self, value: Any, times: int = 1) -> None:
+        """Pay for a value with all that is in it, as often as it is in there."""
+        if type(value) in _SCALARS:
+            self.take(times * sys.getsizeof(value))
+            return
+        level, depth = [value], 0
+        while level:
+            depth += 1
+            if depth > DEEPEST:
+                raise SecurityError(f"values lie within values more than {DEEPEST} deep")
+            below: list[Any] = []
+            for each in level:
+                self.step(times)
+                self.take(times * sys.getsizeof(each))
+                # Those within count before they are listed: one value may be in there a million times.
+                inner = _within(each)
+                self.take(8 * len(inner))
+                below.extend(inner)
+            level = below
+
+    def items(self, value: Any) -> Any:
+        """Pay for going through a value; an iterator becomes a list, so that its end is known."""
+        if isinstance(value, str):
+            self.step(len(value))
+            self.take(_CHARACTER_BYTES * len(value))
+        elif hasattr(type(value), "__len__"):
+            self.step(len(value))
+            self.take(8 * len(value))
+        elif not hasattr(type(value), "__iter__"):
+            return value  # whatever goes through it says so
+        else:
+            value = list(self._stepping(value))
+        return value
+
+    def listed(self, value: Any) -> Any:
+        """An iterator as a list, whose values can then be read; another value as it is."""
+        return self.items(value) if hasattr(type(value), "__next__") else value
+
+    def _stepping(self, values: Any) -> Iterator[Any]:
+        for value in values:
+            self.step()
+            self.take(8)
+            yield value
+
+
+def _within(value: Any) -> list[Any] | tuple[Any, ...]:
+    """The values in a value, of those kinds that Python writes or compares with all that is in them."""
+    if isinstance(value, str | Undefined):
+        return ()
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, Namespace):
+        return _within(value._Namespace__attrs)
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, _VIEWS):
+        return list(value)
+    return ()
+
+
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()), set, frozenset)
+_CURRENT: ContextVar[Budget] = ContextVar("budget of the template that is rendered")
+
+
+def current() -> Budget:
+    """The budget of the prompt that is being made."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def spending(budget: Budget) -> Iterator[Budget]:
+    """Let what is rendered inside pay from this budget."""
+    token = _CURRENT.set(budget)
+    try:
+        yield budget
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,123 @@
+"""Chat templates as transformers renders them, within a budget of steps and bytes.
+
+A template comes with a checkpoint, from anywhere; what is put into it is a stranger's. It runs in a sandbox, where
+neither can change or reach anything (`llm_sandbox`), nor go on for ever (`llm_budget`).
+
+tritonkit reads templates by this module, too: it imports nothing but Jinja and its siblings.
+"""
+
+from __future__ import annotations
+
+import traceback
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from llm_budget import Budget, Exhausted, spending
+from llm_sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+MOST_CHARACTERS = 1 << 17
+"""Of a template; those of models have some 20,000."""
+_LONGEST_MESSAGE = 500
+_FILE = "<chat template>"
+
+
+class RenderError(TemplateError):
+    """The template does not take these messages; the text says why."""
+
+
+class ChatTemplate:
+    """A compiled template.
+
+    Args:
+        source: its text.
+
+    Raises:
+        TemplateError: it does not compile, or is larger than any should be.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._template = _compiled(source)
+
+    def render(self, messages: Sequence[Any], special: Mapping[str, str]) -> str:
+        """The prompt that these messages make, up to where the answer begins.
+
+        Args:
+            messages: objects with a role and a content.
+            special: the values `bos_token`, `eos_token` and so on.
+
+        Raises:
+            Exhausted: it takes more steps or memory than it may.
+            RenderError: the template refuses the messages, or fails over them.
+        """
+        given = {
+            "messages": messages, "add_generation_prompt": True, "tools": None, "documents": None, **special,
+        }  # fmt: skip
+        try:
+            with spending(Budget(given)) as budget:
+                return "".join(_paid_for(self._template.generate(given), budget))
+        except Exhausted as error:
+            raise Exhausted(f"{error}{_line_of(error)}") from None
+        # A template indexes and adds whatever it finds: any error is one of the messages.
+        except Exception as error:
+            said = str(error) or type(error).__name__
+            raise RenderError(said[:_LONGEST_MESSAGE]) from error
+
+
+def template_of(told: Mapping[str, Any]) -> str | None:
+    """The template in a tokenizer_config.json: the only one, or the one named `default` of several."""
+    template = told.get("chat_template")
+    if isinstance(template, list):
+        named = {each.get("name"): each for each in template if isinstance(each, dict)}
+        template = named.get("default", {}).get("template")
+    return template if isinstance(template, str) else None
+
+
+def special_of(told: Mapping[str, Any]) -> dict[str, str]:
+    """Special tokens of a tokenizer_config.json as texts; some files have them as objects."""
+    tokens = {}
+    for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        value = told.get(key)
+        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, str):
+            tokens[key] = value
+    return tokens
+
+
+def _paid_for(pieces: Iterable[str], budget: Budget) -> Iterator[str]:
+    for piece in pieces:
+        budget.hold(piece)
+        yield piece
+
+
+def _line_of(error: Exception) -> str:
+    """Where in the template it happened, as far as Python knows."""
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == _FILE
+    ]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _compiled(source: str) -> Any:
+    if len(source) > MOST_CHARACTERS:
+        found = f"it has {len(source):,} characters; at most {MOST_CHARACTERS:,} are taken"
+        raise TemplateSyntaxError(found, 1)
+    sandbox = _sandbox()
+    try:
+        code = sandbox.compile(sandbox.tree_of(source), filename=_FILE)
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        said = str(error) or type(error).__name__
+        raise TemplateSyntaxError(
+            f"Python cannot compile it: {said[:_LONGEST_MESSAGE]}", 1
+        ) from None
+    return sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))
+
+
+@cache
+def _sandbox() -> Sandbox:
+    return Sandbox()
