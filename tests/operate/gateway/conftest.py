@@ -162,16 +162,17 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             prepare(folder)
         run = folder / "run"
         run.mkdir(mode=0o700)
+        given = read_gateway(folder)
         places = Places(
             folder,
             folder / "rendered",
             run / "clusters.json",
-            run / "audit.jsonl",
+            run / "audit.jsonl" if given.audit == "file" else None,
             port,
             metrics,
             releases=True,
         )
-        config = write_gateway(read_gateway(folder), places, MODELS, replicas, envoy)
+        config = write_gateway(given, places, MODELS, replicas, envoy)
         with (run / "log").open("wb") as log:
             processes.append(
                 subprocess.Popen(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
 import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
@@ -117,6 +119,25 @@ def test_a_stranger_writes_little(door: Gateway, path: str) -> None:
     assert not of_callers
     assert len(json.loads(line)["path"]) == 256
     assert len(line) < LONGEST
+
+
+def test_strangers_push_out_no_line_of_standard_output(start_gateway: StartGateway) -> None:
+    """There their lines are few, and the rest is counted."""
+    gateway = start_gateway("audit: stdout")
+    key = gateway.add_key("all")
+    gateway.reload()
+    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == 503, "a key that counts")
+    authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
+    with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
+        calls = [channel.unary_unary("/flood").future(b"", timeout=60) for _ in range(2000)]
+        assert {each.code() for each in calls} == {grpc.StatusCode.UNAUTHENTICATED}
+    assert gateway.get("/v2/models/digits/versions/995", {"x-api-key": key})[0] == 503
+    log = gateway.places.clusters.with_name("log")
+    eventually(lambda: "/versions/995" in log.read_text(), "the caller's line")
+    assert 500 <= log.read_text().count('"path":"/flood"') < 2000
+    counted = re.search(r"process_ratelimit_denied\{\} ([0-9]+)", gateway.metrics())
+    assert counted
+    assert int(counted[1]) > 0
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
     assert {each.name for each in (tmp_path / "rendered").iterdir()} == {
         "routes.json",
         "secrets.json",
+        "strangers.json",
     }
     assert {each.name for each in (tmp_path / "run").iterdir()} == {"clusters.json", "envoy.json"}
 

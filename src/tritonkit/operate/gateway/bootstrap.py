@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.operate.gateway.filters import JWKS_CLUSTER, http_filters, jwks_address
-from tritonkit.operate.gateway.logs import RELEASE_LOG, audit_logs, release_log, statistics
+from tritonkit.operate.gateway.logs import (
+    RELEASE_LOG,
+    STRANGERS_RATE,
+    audit_logs,
+    release_log,
+    statistics,
+)
 from tritonkit.operate.gateway.replies import MOST_HEADERS, replies
 from tritonkit.operate.gateway.shared_limits import limiter_cluster
 from tritonkit.operate.gateway.spec import GatewaySpec
@@ -156,7 +162,7 @@ def _tls(spec: GatewaySpec, places: Places) -> dict[str, Any]:
 def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     limits = spec.limits
     logs = [
-        *audit_logs(places.audit),
+        *audit_logs(places.audit, _watched(places.rendered / STRANGERS_RATE)),
         *(
             [release_log(str(places.clusters.with_name(RELEASE_LOG)), tokens=spec.jwt is not None)]
             if places.releases

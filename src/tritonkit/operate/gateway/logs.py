@@ -7,14 +7,25 @@ from typing import Any
 
 from tritonkit.operate.gateway.routes import SPACE
 
-__all__ = ["RELEASE_LOG", "STRANGERS_LOG", "audit_logs", "release_log", "statistics"]
+__all__ = [
+    "RELEASE_LOG",
+    "STRANGERS_LOG",
+    "STRANGERS_RATE",
+    "audit_logs",
+    "release_log",
+    "statistics",
+    "strangers_rate",
+]
 
 STRANGERS_LOG = "strangers.jsonl"
 """Next to the audit log: requests whose caller is not known."""
+STRANGERS_RATE = "strangers.json"
+"""A file that Envoy watches: how many of these lines are written where they share standard output with the others."""
 RELEASE_LOG = "release.log"
 """A line for each request to a model while it is released: its cluster, who answered, HTTP status, gRPC status as a
 number, Envoy's flags, microseconds from the request's last byte to the answer's first, the key's name."""
 
+_BUCKET = "strangers"
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
 _KEY, _MODEL = f"%DYNAMIC_METADATA({SPACE}:key)%", f"%DYNAMIC_METADATA({SPACE}:model)%"
 _COUNTED = f"%DYNAMIC_METADATA({SPACE}:counted)%"
@@ -49,21 +60,40 @@ _FIELDS = {
 request's id is the gateway's own."""
 
 
-def audit_logs(file: Path | None) -> list[dict[str, Any]]:
+def audit_logs(file: Path | None, rate: dict[str, Any]) -> list[dict[str, Any]]:
     """Access logs of one JSON object in a line: of callers whose key or token is good, and of strangers.
 
-    Two files, because a stranger may send any number of requests: they push none of a caller's lines out of the log.
+    A stranger may send any number of requests, and must push none of a caller's lines out: theirs are in a file of
+    their own, or few on standard output, which holds all.
 
     Args:
         file: of the first; None: both on standard output.
+        rate: the source of `strangers_rate`.
     """
     if file is None:
-        return [{"name": "audit", **_json_lines("stream.v3.StdoutAccessLog")}]
-    strangers = file.with_name(STRANGERS_LOG)
+        output = _json_lines("stream.v3.StdoutAccessLog")
+        few = {"and_filter": {"filters": [_caller_known(False), _at_rate(rate)]}}
+        return [
+            {"name": "audit", "filter": _caller_known(True), **output},
+            {"name": "strangers", "filter": few, **output},
+        ]
+    own, strangers = (
+        _json_lines("file.v3.FileAccessLog", path=str(path))
+        for path in (file, file.with_name(STRANGERS_LOG))
+    )
     return [
-        {"name": "audit", **_caller_known(True), **_json_lines("file.v3.FileAccessLog", path=str(file))},
-        {"name": "strangers", **_caller_known(False), **_json_lines("file.v3.FileAccessLog", path=str(strangers))},
-    ]  # fmt: skip
+        {"name": "audit", "filter": _caller_known(True), **own},
+        {"name": "strangers", "filter": _caller_known(False), **strangers},
+    ]
+
+
+def strangers_rate() -> dict[str, Any]:
+    """Ten lines a second, 500 at once: a log of 50 MiB, as a pod has, holds hours of them."""
+    bucket = {"max_tokens": 500, "tokens_per_fill": 1, "fill_interval": "0.100s"}
+    return {"resources": [{
+        "@type": "type.googleapis.com/envoy.service.discovery.v3.Resource", "name": _BUCKET,
+        "resource": {"@type": "type.googleapis.com/envoy.type.v3.TokenBucket", **bucket},
+    }]}  # fmt: skip
 
 
 def _json_lines(kind: str, **more: str) -> dict[str, Any]:
@@ -73,9 +103,17 @@ def _json_lines(kind: str, **more: str) -> dict[str, Any]:
 
 def _caller_known(known: bool) -> dict[str, Any]:
     matcher = {"filter": SPACE, "path": [{"key": "key"}], "value": {"present_match": known}}
-    return {
-        "filter": {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": not known}}
-    }
+    return {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": not known}}
+
+
+def _at_rate(source: dict[str, Any]) -> dict[str, Any]:
+    return {"extension_filter": {
+        "name": "envoy.access_loggers.extension_filters.process_ratelimit",
+        "typed_config": {
+            "@type": f"{_LOGGERS}.filters.process_ratelimit.v3.ProcessRateLimitFilter",
+            "dynamic_config": {"resource_name": _BUCKET, "config_source": source},
+        },
+    }}  # fmt: skip
 
 
 def release_log(file: str, *, tokens: bool) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tritonkit.operate.gateway.bootstrap import (
     secrets,
 )
 from tritonkit.operate.gateway.clusters import Replica, Split, clusters
+from tritonkit.operate.gateway.logs import STRANGERS_RATE, strangers_rate
 from tritonkit.operate.gateway.routes import routes
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.operate.keys import ApiKey
@@ -65,6 +66,7 @@ def write_gateway(
     except OSError as error:
         raise unwritable(places.rendered, error, UsageError) from error
     _write(places.rendered / SECRETS, secrets(spec, places))
+    _write(places.rendered / STRANGERS_RATE, strangers_rate())
     write_routes(spec, places, models, split)
     write_clusters(spec, places, replicas, split)
     file = places.clusters.parent / BOOTSTRAP
@@ -122,6 +124,7 @@ def validate(
         made = [_without_type(each) for each in clusters(replicas, spec.limits, split)]
         whole["static_resources"].setdefault("clusters", []).extend(made)
         _write(folder / SECRETS, secrets(spec, own))
+        _write(folder / STRANGERS_RATE, strangers_rate())
         _write(folder / BOOTSTRAP, whole)
         command = [
             str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning",
