@@ -88,6 +88,7 @@ def _back_up(
 ) -> None:
     from tritonkit.cli.started import recovered
     from tritonkit.operate.store import back_up, open_store
+    from tritonkit.operate.store.index import ids, is_ahead
 
     store = open_store(url)
     try:
@@ -109,6 +110,10 @@ def _back_up(
     else:
         print_line(done.id)
     note(_said(store.url, done))
+    if (latest := list(ids(store))[-1]) > done.id and is_ahead(latest):
+        note(
+            f"{store.url}: {latest} is dated after now, and is restored as the latest; tritonkit prune says what to do"
+        )
 
 
 def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:

@@ -72,6 +72,8 @@ def command(
 
 
 def _print(folder: Path, done: Restored, as_json: bool) -> None:
+    from tritonkit.operate.store.index import is_ahead
+
     if as_json:
         print_json(
             {
@@ -83,5 +85,9 @@ def _print(folder: Path, done: Restored, as_json: bool) -> None:
     for model, what in done.models.items():
         print_line(f"{model}: {what}")
     note(f"{folder}: as in the backup {done.id}")
+    if is_ahead(done.id):
+        note(
+            f"{done.id} is dated after now: a clock is wrong, and later backups may exist (--list)"
+        )
     if done.others:
         note(f"not in the backup, and left as they are: {', '.join(done.others)}")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import UsageError
+from tritonkit.publish.integrity import open_file
 from tritonkit.serve.core.keys import write_private
 from tritonkit.spec.document import nearest
 
@@ -84,7 +85,7 @@ def read_keys(file: Path) -> list[ApiKey]:
         UsageError: it cannot be read, is no such file, or others than its owner can write it.
     """
     try:
-        with file.open("rb") as opened:
+        with open_file(file) as opened:
             found = os.fstat(opened.fileno())
             if found.st_mode & 0o022 or found.st_uid not in (0, os.getuid()):
                 raise UsageError(

@@ -45,6 +45,6 @@ def config_for(repository: Path, cores: int, part: int) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     except OSError:
         return ""

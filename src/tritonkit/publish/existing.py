@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tritonkit.errors import PublishError
 from tritonkit.publish.configurations import HEADER
-from tritonkit.publish.integrity import CONFIG, read_manifest, versions
+from tritonkit.publish.integrity import CONFIG, open_file, read_manifest, versions
 
 __all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign"]
 
@@ -71,6 +71,7 @@ def _headers(out: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 def _header(folder: Path) -> re.Match[str] | None:
     """What the header of a config.pbtxt says about its origin; None without one."""
     try:
-        return HEADER.match((folder / CONFIG).read_text(encoding="utf-8", errors="replace"))
+        with open_file(folder / CONFIG) as file:
+            return HEADER.match(file.read().decode("utf-8", "replace"))
     except OSError:
         return None

@@ -6,6 +6,7 @@ mistake has changed. Who may write the repository can write its manifests too.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,17 +16,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 __all__ = [
     "CONFIG",
     "MANIFEST",
     "Finding",
+    "IrregularFileError",
     "Totals",
     "Verifier",
     "compiled",
     "foreign",
     "is_compiled",
+    "open_file",
     "read_manifest",
     "verify",
     "verify_folder",
@@ -41,9 +44,14 @@ Progress = Callable[[int, int], None]
 _HEADER = "# Rendered by tritonkit "
 _POLICY = re.compile(r"version_policy\s*{\s*(?P<kind>latest|all|specific)\s*{(?P<rest>[^}]*)}")
 _CHUNK = 1 << 20
+_MOST_BYTES = 1 << 26
 _ATTEMPTS = 3
 _BUILD = "build the models again: tritonkit build"
 _COMPILED = "__pycache__"
+
+
+class IrregularFileError(OSError):
+    """A pipe, a socket, a device or a folder where a file was expected."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,31 @@ def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:
     return [name for name in names if _is_foreign(repository / name)]
 
 
+def open_file(file: Path) -> IO[bytes]:
+    """Open a file that somebody else may have put there: a pipe does not block, a device is not read.
+
+    Raises:
+        IrregularFileError: it is not a regular file.
+        OSError: it cannot be opened.
+    """
+    opened = open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        return opened
+    opened.close()
+    raise IrregularFileError(
+        errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(file)
+    )
+
+
+def _read(file: Path) -> bytes:
+    """A small file of a repository; OSError where it is not small."""
+    with open_file(file) as opened:
+        data = opened.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(file))
+    return data
+
+
 def is_compiled(file: Path) -> bool:
     """Whether a file lies where Python looks for the compiled form of a source."""
     return _COMPILED in file.parts
@@ -205,7 +238,7 @@ def _is_foreign(folder: Path) -> bool:
     if not folder.is_dir() or (folder / MANIFEST).exists():
         return False
     try:
-        with (folder / CONFIG).open("rb") as file:
+        with open_file(folder / CONFIG) as file:
             if file.read(len(_HEADER)).decode("utf-8", "replace") == _HEADER:
                 return False
     except OSError:
@@ -240,7 +273,7 @@ def _plan(folder: Path) -> _ModelCheck:
             model.add(folder, "there is no such model", "a folder with config.pbtxt")
             return model
         config = folder / CONFIG
-        text = config.read_text("utf-8", "replace") if config.is_file() else ""
+        text = _read(config).decode("utf-8", "replace") if config.is_file() else ""
         served = _served(folder, text)
         if not served:
             model.add(folder, "no version of it is there", "a numbered folder")
@@ -286,7 +319,7 @@ def _compare(model: _ModelCheck, folder: Path, skipped: set[str]) -> None:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest in a folder; None where there is none that can be read."""
     try:
-        facts = json.loads((folder / MANIFEST).read_text("utf-8"))
+        facts = json.loads(_read(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
         return None
     whole = isinstance(facts, dict) and isinstance(facts.get("files"), dict)
@@ -357,7 +390,7 @@ def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Finding]:
 
 def _sha256(file: Path, count: Callable[[int], bool]) -> str | None:
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while part := stream.read(_CHUNK):
             digest.update(part)
             if count(len(part)):

@@ -136,8 +136,8 @@ def _read_record(folder: Path, out: Path) -> dict[str, int]:
 def _read_numbers(file: Path, folder: Path) -> dict[str, int]:
     """A record of names and inodes. PublishError where it is none."""
     try:
-        if file.is_symlink() or file.stat().st_size > _MOST_BYTES:
-            raise ValueError("a link, or too large")
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > _MOST_BYTES:
+            raise ValueError("a link or no file, or too large")
         record = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         raise _not_ours(folder, file, "it is not a record of a publish") from None

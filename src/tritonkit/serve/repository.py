@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, UsageError
 from tritonkit.publish.configurations import named_config
-from tritonkit.publish.integrity import CONFIG
+from tritonkit.publish.integrity import CONFIG, IrregularFileError, open_file
 from tritonkit.serve.calls import CALLS, called_by
 from tritonkit.serve.core.native_backends import PAD
 from tritonkit.wire.protos import schema
@@ -175,8 +175,10 @@ def parse_config(file: Path) -> Any:
     from google.protobuf import text_format
 
     try:
-        return text_format.Parse(file.read_text(encoding="utf-8"), schema().ModelConfig())
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        with open_file(file) as opened:
+            text = opened.read().decode("utf-8")
+        return text_format.Parse(text, schema().ModelConfig())
+    except (text_format.ParseError, UnicodeDecodeError, IrregularFileError) as error:
         raise ServerStartError(
             str(file), found=f"it is not a Triton model configuration: {error}",
             todo="build it again: tritonkit build --force",

@@ -71,6 +71,18 @@ def test_a_file_that_was_changed_is_fetched_again(tmp_path: Path, what: str) -> 
     assert file.read_bytes() == b"weights"
 
 
+def test_pipes_in_a_shared_cache_are_done_without(tmp_path: Path) -> None:
+    """Neither one in a file's place nor one in a lock's place is waited for."""
+    fetched: list[bytes] = []
+    cache = opened(tmp_path)
+    file = cache.path(entry(b"weights").sha256)
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    os.mkfifo(tmp_path / "locks" / file.parent.name)
+    assert copied(cache, b"weights", fetched) == b"weights"
+    assert fetched == [b"weights"]
+
+
 def test_what_a_store_has_damaged_is_not_kept(tmp_path: Path) -> None:
     """The error is the store's, and the next one asks the store again."""
 

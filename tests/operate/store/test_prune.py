@@ -163,6 +163,34 @@ def test_a_mark_of_a_process_that_is_gone_counts_no_more(
     assert tree(repository.parent / "again") == tree(repository)
 
 
+@pytest.mark.parametrize("text", [b"9999999999.0", b"inf", b"nan"])
+def test_no_mark_lasts(store: Store, text: bytes) -> None:
+    """One of a clock that was ahead, or that somebody wrote: backups would wait, and nothing would be removed."""
+    store.write(f"{BACKING_UP}/somebody", [text])
+    with Mark(store, REMOVING) as mark:
+        mark.wait_until_none(BACKING_UP, 0.0)
+    assert store.names(BACKING_UP) == []
+
+
+def test_a_backup_of_the_future_removes_no_later_one(
+    repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A clock that had jumped ahead dated it: prune, backup and restore say so."""
+    with monkeypatch.context() as patched:
+        patched.setattr("tritonkit.operate.store.backup._now", lambda: "20990101T000000.000Z")
+        ahead = back_up(repository, store).id
+    url = str(tmp_path / "store")
+    done = tritonkit("backup", url, "--repository", str(repository))
+    assert f"{ahead} is dated after now" in done.stderr
+    with pytest.raises(StoreError, match="dated after now") as caught:
+        prune(store, 1)
+    assert f"backups/{ahead}" in caught.value.todo
+    assert len(list_backups(store)) == 2
+    done = tritonkit("restore", url, "--repository", str(tmp_path / "new"))
+    assert done.returncode == 0
+    assert "is dated after now" in done.stderr
+
+
 def test_removing_that_slept_stops(store: Store) -> None:
     """A backup may have taken it for dead, and rely on what it was about to remove."""
     now = [0.0]

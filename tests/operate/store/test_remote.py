@@ -85,6 +85,23 @@ def test_what_is_interrupted_is_not_there(tmp_path: Path, kind: type[BaseExcepti
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device"])
+def test_only_files_are_read(tmp_path: Path, kind: str) -> None:
+    """A pipe that somebody put into a store would hold a restore for good, a device give bytes without end."""
+    store, place = open_store(str(tmp_path)), tmp_path / "blob"
+    with socket.socket(socket.AF_UNIX) as listener:
+        {
+            "pipe": lambda: os.mkfifo(place),
+            "socket": lambda: listener.bind(os.path.relpath(place)),
+            "folder": place.mkdir,
+            "device": lambda: place.symlink_to("/dev/zero"),
+        }[kind]()
+        with pytest.raises(StoreError) as caught:
+            next(store.read("blob"))
+    assert caught.value.exit_code == 5
+    assert kind == "socket" or "a pipe, a socket or a device" in caught.value.found
+
+
 def test_a_missing_file_is_an_error(any_store: Store) -> None:
     """It says which, and what to do."""
     with pytest.raises(StoreError, match="folder/no: it is missing from the store") as caught:

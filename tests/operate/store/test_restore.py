@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_compiled_python_does_not_outlive_a_restore(repository: Path, store: Sto
     assert not cache.exists()
 
 
+def test_a_plain_backup_does_not_pass_for_an_encrypted_one(
+    repository: Path, store: Store, tmp_path: Path, key: EncryptionKey
+) -> None:
+    """Whoever can write to the store but has no key could have put it there."""
+    sealed = back_up(repository, store, key=key)
+    back_up(repository, store)
+    with pytest.raises(StoreError, match="it is not encrypted") as caught:
+        restore(store, tmp_path / "new", key=key)
+    assert "--as-of" in caught.value.todo
+    assert not (tmp_path / "new").exists()
+    restore(store, tmp_path / "new", key=key, as_of=sealed.id)
+
+
 def test_an_earlier_state_comes_back(repository: Path, store: Store, tmp_path: Path) -> None:
     """With versions that came later gone; what is the same is not touched, what is not in it stays."""
     before = tree(repository)
@@ -95,7 +109,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut short": (lambda file: file.write_bytes(file.read_bytes()[:-1]), "it is damaged"),
     "longer": (lambda file: file.write_bytes(file.read_bytes() + b"x"), "it is damaged"),
     "missing": (lambda file: file.unlink(), "missing from the store"),
-    "a folder": (lambda file: (file.unlink(), file.mkdir()), "cannot be used"),
+    "a folder": (lambda file: (file.unlink(), file.mkdir()), "it is a folder, a pipe"),
+    "a pipe": (lambda file: (file.unlink(), os.mkfifo(file)), "it is a folder, a pipe"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import failed
+from tests.cli.running import tritonkit_here as tritonkit
 from tests.publish.damaging import flip
 from tests.publish.test_publish import HEADER
 from tritonkit.errors import PublishError, ServerError, UsageError
@@ -157,6 +160,18 @@ def test_only_what_is_whole_is_signed(repository: Path, signing: Any, tmp_path: 
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no model in it"):
         sign(tmp_path / "empty", signing)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [(FILE, 4), ("net/manifest.json", 2), ("net/config.pbtxt", 2), ("net/1/model.onnx", 2)],
+)
+def test_a_pipe_in_a_repository_is_refused(signed: Path, name: str, code: int) -> None:
+    """In the place of any file that is read before its hash is known; nothing waits for it."""
+    (signed / name).unlink()
+    os.mkfifo(signed / name)
+    words = ("--repository", str(signed), "--public-key", str(signed.parent / "key.pub"))
+    assert name.rpartition("/")[2] in failed(tritonkit("verify", *words), code)
 
 
 def test_a_signature_that_cannot_be_written(repository: Path, signing: Any) -> None:

@@ -15,6 +15,7 @@ from tritonkit.operate.store.contents import Entry
 from tritonkit.operate.store.encryption import decrypt, encrypt, encrypted_bytes, hidden_name
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
+from tritonkit.publish.integrity import open_file
 
 __all__ = ["fetch", "is_there", "path_of", "put", "stored"]
 
@@ -96,7 +97,7 @@ def _read(file: Path, entry: Entry, count: Callable[[int], None]) -> Iterator[by
     """The parts of a file; ServerError instead of their end where they are not what they should be."""
     digest, size_bytes = hashlib.sha256(), 0
     try:
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             while part := stream.read(_CHUNK):
                 digest.update(part)
                 size_bytes += len(part)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from tritonkit.operate.store.contents import Entry
+from tritonkit.publish.integrity import open_file
 
 __all__ = ["Cache", "open_cache"]
 
@@ -81,7 +82,7 @@ class Cache:
         """Write a kept file to `target`; one that is not what it should be goes, and `target` is as before."""
         file, begin = self.path(entry.sha256), target.tell()
         try:
-            opened = file.open("rb")
+            opened = open_file(file)
         except OSError:  # mostly: it is not there
             return False
         digest, size_bytes = hashlib.sha256(), 0
@@ -108,8 +109,7 @@ class Cache:
         with ExitStack() as stack:
             alone = False
             try:
-                lock = (self.folder / "locks" / sha256[:2]).open("wb")
-                stack.enter_context(lock)
+                lock = stack.enter_context(_open_lock(self.folder / "locks" / sha256[:2]))
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 alone = True
             except OSError as error:
@@ -203,6 +203,12 @@ class _Kept:
             self._cache._problem(error)
             self.close()
             self._file = None
+
+
+def _open_lock(file: Path) -> IO[bytes]:
+    """A file to lock: it is made, and a pipe in its place is an error instead of a wait."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+    return open(file, "rb", opener=lambda path, _: os.open(path, flags, 0o644))
 
 
 def _used_s(file: Path) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tritonkit.errors import UsageError
-from tritonkit.publish.integrity import Progress, read_manifest, versions
+from tritonkit.publish.integrity import Progress, open_file, read_manifest, versions
 from tritonkit.publish.staging import MODEL_NAME
 
 __all__ = ["SHA256", "Contents", "Entry", "is_file_of_a_model", "read_contents"]
@@ -141,7 +141,7 @@ def _entry(
 
 def _hashed(path: str, file: Path, count: _Counter) -> Entry:
     digest, size_bytes = hashlib.sha256(), 0
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while part := stream.read(_CHUNK):
             digest.update(part)
             size_bytes += len(part)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tritonkit.errors import StoreError, UsageError
@@ -25,6 +26,7 @@ __all__ = [
     "Index",
     "find",
     "ids",
+    "is_ahead",
     "read_index",
     "remove_index",
     "require_readable",
@@ -89,6 +91,11 @@ def find(known: Mapping[str, bool], store: Store, wanted: str | None) -> str:
             wanted=nearest(wanted or "", list(known)), todo=f"tritonkit backup {store.url} --list",
         )  # fmt: skip
     return meant[-1]
+
+
+def is_ahead(name: str) -> bool:
+    """Whether a backup is dated more than a day after now: its machine's clock was wrong, or this one's is."""
+    return name > f"{datetime.now(UTC) + timedelta(days=1):%Y%m%dT%H%M%S}"
 
 
 def require_readable(contents: Contents) -> None:

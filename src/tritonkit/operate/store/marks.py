@@ -3,9 +3,9 @@
 Each first writes a mark of its own, then looks for marks of the other kind. Of two that begin at once, one at least
 sees the other, in any store whose listing has what was written before it. A backup then waits; what removes gives up.
 
-A mark that was not written again for an hour is of a process that is gone. What removes deletes such a mark before it
-looks which backups there are. A backup whose mark is gone when its index is written, because its machine slept, say,
-looks once more whether all of its files are there.
+A mark that is an hour old, or an hour ahead of the clock, is of a process that is gone. What removes deletes such a
+mark before it looks which backups there are. A backup whose mark is gone when its index is written, because its
+machine slept, say, looks once more whether all of its files are there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -102,11 +103,12 @@ class Mark:
 
     def _is_fresh(self, path: str) -> bool:
         try:
-            text = b"".join(self._store.read(path))
+            text = b"".join(islice(self._store.read(path), 1))  # one that is long is none
         except StoreError:  # it has just been removed
             return self._store.size_bytes(path) is not None
         try:
-            return self._clock() - float(text) < _STALE_S
+            # A clock that was put back leaves marks of the future, and nobody may write one that lasts.
+            return abs(self._clock() - float(text)) < _STALE_S
         except ValueError:
             return True
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tritonkit.errors import UsageError
+from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import blobs
-from tritonkit.operate.store.index import ids, read_index, remove_index
+from tritonkit.operate.store.index import ids, is_ahead, read_index, remove_index
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
 from tritonkit.operate.store.remote import Store
@@ -48,8 +48,8 @@ def prune(
     Raises:
         UsageError: `keep` is none, or an encrypted backup that is left and no key, or another one.
         StoreBusy: a backup is being made; nothing was removed.
-        StoreError: a backup that is left cannot be read, so nobody knows what it is made of, and nothing was removed;
-            or the store cannot be used.
+        StoreError: a backup that is left cannot be read, so nobody knows what it is made of, or is dated after now, so
+            that it would outlast later ones, and nothing was removed; or the store cannot be used.
     """
     if keep < 1:
         raise UsageError("--keep", found=str(keep), wanted="1 or more")
@@ -57,6 +57,7 @@ def prune(
         mark.wait_until_none(BACKING_UP, 0.0)
         known = ids(store)
         left, old = list(known)[-keep:], list(known)[:-keep]
+        _refuse_ahead(store, left)
         named = set(_named(store, {name: known[name] for name in left}, key))
         unnamed = {path: size for path, size in blobs.stored(store).items() if path not in named}
         if not dry_run:
@@ -67,6 +68,16 @@ def prune(
                 mark.renew()
                 store.remove(path)
     return Pruned(tuple(old), tuple(left), len(unnamed), sum(unnamed.values()))
+
+
+def _refuse_ahead(store: Store, left: Sequence[str]) -> None:
+    for name in left:
+        if is_ahead(name):
+            raise StoreError(
+                f"{store.url}: the backup {name}", found="it is dated after now, so later backups would go before it",
+                wanted="backups dated by a right clock",
+                todo=f"correct this machine's clock; if another's was wrong, remove {store.where('backups')}/{name}.*",
+            )  # fmt: skip
 
 
 def _named(store: Store, left: dict[str, bool], key: EncryptionKey | None) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tritonkit.disk import sync
 from tritonkit.errors import StoreError, TritonkitError, UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.store.keys import REQUIREMENT
+from tritonkit.publish.integrity import IrregularFileError, open_file
 from tritonkit.text import first_line
 
 __all__ = ["Store", "open_store"]
@@ -104,7 +105,7 @@ class Store:
         """A file in parts of 1 MiB."""
         with _translated(self.where(path)):
             try:
-                file = self.files.open(self._at(path), "rb", **_READING.get(self.protocol, {}))
+                file = self._open(path)
             except FileNotFoundError:
                 raise StoreError(
                     self.where(path), found="it is missing from the store", wanted="what a backup has put there",
@@ -120,6 +121,17 @@ class Store:
         finally:
             with suppress(Exception):
                 file.close()
+
+    def _open(self, path: str) -> Any:
+        """A file to read; a pipe that somebody put there would never end."""
+        if self.protocol in _LOCAL:
+            return open_file(Path(self._at(path)))
+        if (
+            self.protocol not in (*_OBJECTS, *_READING)
+            and self.files.info(self._at(path))["type"] != "file"
+        ):
+            raise IrregularFileError(errno.EINVAL, "it is not a file")
+        return self.files.open(self._at(path), "rb", **_READING.get(self.protocol, {}))
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         """A file, in place of an older one; what `parts` raises leaves no file of that name."""
@@ -260,6 +272,11 @@ def _failure(where: str, error: Exception) -> StoreError:
         return StoreError(
             where, found=f"access is refused: {first_line(error)}",
             todo="correct the rights of the user or account that the store's library finds",
+        )  # fmt: skip
+    if isinstance(error, IrregularFileError | IsADirectoryError):
+        return StoreError(
+            where, found="it is a folder, a pipe, a socket or a device", wanted="a file that a backup has put there",
+            todo="remove it and back up again from a repository that is whole; ask who else may write to the store",
         )  # fmt: skip
     said = f"{type(error).__name__}: {first_line(error)}"
     return StoreError(

@@ -42,9 +42,20 @@ class Restored:
 
 
 def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[str, Index]:
-    """The backup that is meant: its whole ID, and what it holds."""
+    """The backup that is meant: its whole ID, and what it holds.
+
+    Raises:
+        UsageError: no such backup, or another key.
+        StoreError: its index was changed, or it is not encrypted though there is a key: whoever can write to the store
+            could have put it there.
+    """
     known = ids(store)
     name = find(known, store, as_of)
+    if key is not None and not known[name]:
+        raise StoreError(
+            store.where(name), found="it is not encrypted", wanted=f"a backup that {key.file} opens",
+            todo="name an encrypted one: --as-of ID, or leave the key out; ask who else may write to the store",
+        )  # fmt: skip
     return name, read_index(store, name, key, known[name])
 
 

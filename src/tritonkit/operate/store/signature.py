@@ -24,7 +24,7 @@ from tritonkit.operate.store.contents import (
 )
 from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
 from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Finding, Progress, compiled, verify
+from tritonkit.publish.integrity import Finding, Progress, compiled, open_file, verify
 from tritonkit.publish.staging import MODEL_NAME
 
 __all__ = ["FILE", "Signature", "check", "differences", "parse", "read", "sign", "write"]
@@ -99,7 +99,7 @@ def write(repository: Path, text: str) -> None:
 def read(repository: Path) -> str | None:
     """The text of a repository's signature; None where there is none, or none that can be read."""
     try:
-        with (repository / FILE).open("rb") as file:
+        with open_file(repository / FILE) as file:
             data = file.read(_MOST_BYTES + 1)
         return data.decode("utf-8") if len(data) <= _MOST_BYTES else None
     except (OSError, ValueError):
