@@ -24,6 +24,7 @@ from bench import (
     tune,
     variants,
 )
+from bench.chaos import experiment
 from bench.peers import compare
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
@@ -47,6 +48,7 @@ BENCHES = {
     "variants": variants.run,
     "gpu": gpu.run,
     "peers": compare.run,
+    "chaos": experiment.run,
 }
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -66,6 +68,10 @@ def main(arguments: list[str] | None = None) -> int:
         engine_python=options.engine_python or _engine_python(),
         peers=options.peers,
         models=options.models,
+        minutes=options.minutes,
+        kills=0.0 if options.soak else options.kills,
+        seed=options.seed,
+        svg=options.svg,
     )
     try:
         report: Report = BENCHES[options.name](setting)
@@ -112,7 +118,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B",
         help="of `peers`, `serving`, `loadgen`, `tune`, `plan` and `lambda`: these models alone",
     )
+    _add_chaos(parser.add_argument_group("of `chaos`"))
     return parser
+
+
+def _add_chaos(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--minutes", type=float, default=5.0, help="with faults (5)")
+    group.add_argument("--kills", type=float, default=6.0, help="faults in a minute (6); 0: none")
+    group.add_argument("--soak", action="store_true", help="the same as --kills 0")
+    group.add_argument("--seed", type=int, default=1, help="of what is hit, when and how (1)")
+    group.add_argument("--svg", type=Path, metavar="FILE", help="answers per second as a picture")
 
 
 def _names(text: str) -> list[str]:

@@ -27,6 +27,8 @@ class Setting:
         engine_python: the Python that runs the engine without Triton.
         peers, models: the servers (of `peers`) and models (of `peers` and `serving`) that are measured; all
             where empty.
+        minutes, kills, seed, svg: of `chaos`: how long, faults in a minute, what they are drawn from, and where the
+            picture goes.
     """
 
     repository: Path
@@ -36,6 +38,10 @@ class Setting:
     engine_python: Path
     peers: Sequence[str] = ()
     models: Sequence[str] = ()
+    minutes: float = 5.0
+    kills: float = 6.0
+    seed: int = 1
+    svg: Path | None = None
 
 
 def chosen(

@@ -17,7 +17,7 @@ from tritonkit.errors import ServerStartError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Tree", "pinned", "running"]
+__all__ = ["Tree", "pinned", "pss", "running"]
 
 TICKS = os.sysconf("SC_CLK_TCK")
 STOP_S = 20.0
@@ -53,13 +53,18 @@ class Tree:
         self._seen |= {pid: stats[pid].started for pid in found}
         return {pid: stats[pid] for pid in found}
 
+    @property
+    def seen(self) -> frozenset[int]:
+        """The numbers of all that were ever its members, as far as `members` was asked."""
+        return frozenset(self._seen)
+
     def processor_s(self) -> float:
         """Seconds of processor time so far, of ended children too that were waited for."""
         return sum(stat.ticks for stat in self.members().values()) / TICKS
 
     def memory_bytes(self) -> int:
         """Sum of the proportional set sizes: pages that several share count once."""
-        return sum(_pss(pid) for pid in self.members())
+        return sum(pss(pid) for pid in self.members())
 
     def stop(self) -> None:
         """End it gently, then whatever is left of it."""
@@ -165,7 +170,8 @@ def _state(pid: int) -> str:
         return ""
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
+    """The proportional set size of a process in bytes; 0 where it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -16,8 +16,15 @@ from tests.waiting import eventually
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import PLACEHOLDER, new_key, write_private
-from tritonkit.serve.core.launch import SCHEDULING_VARIABLE, Launch, guard_in, has_guard
+from tritonkit.serve.core.launch import (
+    ENVIRONMENTS,
+    SCHEDULING_VARIABLE,
+    Launch,
+    guard_in,
+    has_guard,
+)
 from tritonkit.serve.core.supervisor import rotate
+from tritonkit.serve.runs import clear, new_run_dir
 
 SAYS = """import json, os, resource, signal, sys
 umask = os.umask(0)
@@ -89,6 +96,27 @@ def test_a_policy_that_someone_chose_is_kept(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", idle + start, sys.executable, "-c", POLICY]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"policy": os.SCHED_IDLE}
+
+
+MAKES = """import ctypes, json
+made = ctypes.create_string_buffer(b"/tmp/python_env_XXXXXX", 4096)
+libc = ctypes.CDLL(None)
+libc.mkdtemp.restype = ctypes.c_char_p
+print(json.dumps({"folder": libc.mkdtemp(made).decode()}))
+"""
+
+
+def test_what_a_killed_server_left_goes_when_the_next_one_starts(tmp_path: Path) -> None:
+    """The folder that Triton's Python backend makes: in the working directory by the guard's doing, one at most."""
+    guard = guard_in(SERVER)
+    assert guard is not None
+    run = new_run_dir(tmp_path)
+    launch = Launch([sys.executable, "-c", MAKES], dict(os.environ), str(run), guard=str(guard))
+    first, second = (Path(str(said(launch)["folder"])) for _ in range(2))
+    assert first != second
+    assert list(run.glob(ENVIRONMENTS)) == [second]
+    clear(run)
+    assert not second.exists()
 
 
 def test_without_the_guard_the_key_is_an_argument(tmp_path: Path) -> None:

@@ -70,6 +70,19 @@ def test_what_the_server_leaves_is_ended(launch: Run) -> None:
     assert state(int(output(triton))) != "running"
 
 
+def test_a_stopped_supervisor_does_not_keep_its_program_from_ending(
+    launch: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It obeys no order, so it is killed, and what it ran with it."""
+    monkeypatch.setattr("tritonkit.serve.process._OBEYED_S", 0.5)
+    triton = launch("import time; print('ready', flush=True); time.sleep(600)")
+    output(triton)
+    os.kill(triton.supervisor_pid, signal.SIGSTOP)
+    triton.kill()
+    assert triton.exit_code is None
+    eventually(lambda: state(triton.pid) != "running", "the end of the program")
+
+
 def test_a_drained_server_is_not_waited_for(launch: Run) -> None:
     """When the log says that no request is left and no stub lives, it is over."""
     triton = launch(DRAINS)

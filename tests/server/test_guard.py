@@ -36,6 +36,7 @@ from tests.server.models import ModelText
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError
 from tritonkit.serve.core.keys import HEADER, PLACEHOLDER
+from tritonkit.serve.core.launch import ENVIRONMENTS
 from tritonkit.serve.core.stubs import find_stubs
 
 LIMIT = 1 << 20
@@ -264,6 +265,12 @@ def test_regions_and_files_are_the_owners_alone(server: Guarded) -> None:
     regions = list(Path("/dev/shm").glob(f"{PREFIX}*"))  # noqa: S108
     assert regions
     assert {oct(region.stat().st_mode & 0o777) for region in regions} == {"0o600"}
+
+
+def test_the_folder_for_environments_is_in_the_working_directory(server: Guarded) -> None:
+    """Triton's Python backend would leave it in /tmp whenever the server is killed; here its run has it."""
+    folders = list(Path(f"/proc/{server.pid}/cwd").resolve().glob(ENVIRONMENTS))
+    assert [oct(folder.stat().st_mode & 0o777) for folder in folders] == ["0o700"]
 
 
 def test_the_key_is_nowhere_to_be_seen_and_works(server: Guarded) -> None:

@@ -43,6 +43,7 @@ REAL(int, pthread_cond_clockwait,
       const struct timespec *until),
      (condition, mutex, clock, until))
 REAL(int, fchmod, (int descriptor, mode_t mode), (descriptor, mode))
+REAL(char *, mkdtemp, (char *template), (template))
 REAL(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode))
 REAL(uint32_t, TRITONSERVER_DataTypeByteSize, (unsigned datatype), (datatype))
 REAL(void *, TRITONSERVER_InferenceRequestAddInput,

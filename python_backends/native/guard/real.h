@@ -56,6 +56,7 @@ void *real_TRITONSERVER_ServerLoadModelWithParameters(void *server, const char *
 void *real_TRITONSERVER_ServerUnloadModel(void *server, const char *model);
 void *real_TRITONSERVER_ServerUnloadModelAndDependents(void *server, const char *model);
 void *real_TRITONSERVER_ServerPollModelRepository(void *server);
+char *real_mkdtemp(char *template);
 int real_shm_open(const char *name, int flags, mode_t mode);
 
 #endif

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisedProcess", "describe_exit"]
 
+_OBEYED_S = 10.0
 _SUPERVISE = """import sys
 sys.path.insert(0, sys.argv[1])
 from core.supervisor import main
@@ -82,9 +83,14 @@ class SupervisedProcess:
         self._send({"stop": {"drain_s": drain_s, "finalize_s": finalize_s}})
 
     def kill(self) -> None:
-        """End it now, and wait until nothing of it is left."""
+        """End it now, and wait until nothing of it is left.
+
+        A supervisor that obeys no order, as one that somebody has stopped, is ended itself: all of it goes with it.
+        """
         self._send({"kill": True})
-        self.ended.wait()
+        if not self.ended.wait(_OBEYED_S):
+            self._supervisor.kill()
+            self.ended.wait()
 
     def _send(self, order: dict[str, Any]) -> None:
         pipe = self._supervisor.stdin

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.keys import write_private
+from tritonkit.serve.core.launch import ENVIRONMENTS
 from tritonkit.serve.users_runs import forget_run, listed_runs, note_run
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def new_run_dir(root: Path) -> Path:
 def clear(run_dir: Path) -> None:
     """Remove everything but the log."""
     forget_run(run_dir)
-    shutil.rmtree(run_dir / "backends", ignore_errors=True)
+    for folder in (run_dir / "backends", *run_dir.glob(ENVIRONMENTS)):
+        shutil.rmtree(folder, ignore_errors=True)
     for entry in run_dir.iterdir():
         if not entry.name.startswith("server.log"):
             entry.unlink(missing_ok=True)

@@ -102,6 +102,23 @@ def test_one_decision_is_one_command(start_redis: StartRedis) -> None:
     assert [redis.client.ttl(key) for key in redis.client.scan_iter()] == [math.ceil(2 / 0.5)]
 
 
+def test_a_clock_that_is_set_back_keeps_nobody_out(start_redis: StartRedis) -> None:
+    """What a bucket owes lies an hour ahead then: it is begun again, and one that owes its burst is not."""
+    redis = start_redis()
+    rate = Rate("a", 0.01, 5)
+
+    async def run() -> list[bool]:
+        async with opened(redis) as one:
+            for _ in range(5):
+                await one.take(rate)
+            before = (await one.take(rate))[0]
+            (key,) = redis.client.scan_iter()
+            redis.client.set(key, float(redis.client.get(key)) + 3600, ex=3600)
+            return [before, *[(await one.take(rate))[0] for _ in range(6)]]
+
+    assert asyncio.run(run()) == [False, *[True] * 5, False]
+
+
 def test_redis_is_reached_before_the_first_request(start_redis: StartRedis) -> None:
     """Nothing is changed there; one that is not there is said."""
     redis = start_redis()

@@ -33,28 +33,35 @@ class GatewayAdmin:
 
     def active_requests(self) -> int:
         """Requests of callers that are under way; 0 where there is no gateway."""
-        return self._stat("http.gateway.downstream_rq_active") or 0
+        return self.stat("http.gateway.downstream_rq_active") or 0
 
     def healthy(self, cluster: str) -> int:
         """How many of a cluster's servers get requests; 0 where there is no such cluster, or no gateway."""
-        return self._stat(f"cluster.{cluster}.membership_healthy") or 0
+        return self.stat(f"cluster.{cluster}.membership_healthy") or 0
 
     def active_of(self, cluster: str) -> int:
         """Requests under way at a cluster; 0 where there is none, or no gateway."""
-        return self._stat(f"cluster.{cluster}.upstream_rq_active") or 0
+        return self.stat(f"cluster.{cluster}.upstream_rq_active") or 0
 
     def taken(self) -> int | None:
         """How many configurations of routes it has taken since it started; None where it does not answer."""
-        return self._stat("http.gateway.rds.gateway.update_success")
+        return self.stat("http.gateway.rds.gateway.update_success")
 
     def rejected(self) -> int | None:
         """How many configurations of routes it has refused since it started; None where it does not answer."""
-        return self._stat("http.gateway.rds.gateway.update_rejected")
+        return self.stat("http.gateway.rds.gateway.update_rejected")
 
     def undecided(self) -> int | None:
         """How many requests have passed because the service of shared rates gave no decision; None where it does not
         answer."""
-        return self._stat(r"cluster\..*\.ratelimit\.failure_mode_allowed")
+        return self.stat(r"cluster\..*\.ratelimit\.failure_mode_allowed")
+
+    def stat(self, name: str) -> int | None:
+        """A counter or gauge of that name; 0 where there is none, None where nobody answers."""
+        status, text = self._ask("GET", f"/stats?filter=^{quote(name)}$&format=json")
+        if status != http.client.OK:
+            return None
+        return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)
 
     def rotate(self, log: Path, most_bytes: int, kept: int) -> None:
         """Begin a new log where this one has become too long: `log.1` is the one before, up to `log.KEPT`."""
@@ -80,13 +87,6 @@ class GatewayAdmin:
         deadline = time.monotonic() + most_s
         while self.active_requests() and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
-
-    def _stat(self, name: str) -> int | None:
-        """A counter or gauge of that name; 0 where there is none, None where nobody answers."""
-        status, text = self._ask("GET", f"/stats?filter=^{quote(name)}$&format=json")
-        if status != http.client.OK:
-            return None
-        return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)
 
     def _ask(self, method: str, path: str) -> tuple[int, str]:
         """Status and answer; 0 where nobody answers."""

@@ -29,6 +29,8 @@ REQUIREMENT = "tritonkit[gateway]"
 _PREFIX = "tritonkit:limit"
 _CONNECTIONS = 32
 _TRIES = 3
+_AHEAD_S = 1.0
+"""Of a bucket beyond the time that its burst takes: only a clock that was set back does that."""
 _SHARE_OF_TIMEOUT = 0.75
 """Of the time that a gateway waits: so much for Redis, that the gateway hears of a failure."""
 
@@ -74,7 +76,7 @@ class Buckets:
             raise RedisLostError(False)
         try:
             async with asyncio.timeout(self._timeout_s):
-                result = await self._limiter(rate).limit(rate.bucket, tokens)
+                result = await self._taken(rate, tokens)
         except Exception as error:  # gone, slow, no Redis at all, a refused password
             raise RedisLostError(self._backoff.failed(began)) from error
         self.recovered = self._backoff.worked()
@@ -91,6 +93,18 @@ class Buckets:
     async def aclose(self) -> None:
         """Close the connections; the library that has opened them has no call for it."""
         await self._store._backend.get_client().connection_pool.disconnect()
+
+    async def _taken(self, rate: Rate, tokens: int) -> Any:
+        """The decision; a bucket that the clock of Redis was set back for is begun again.
+
+        It would refuse its caller for as long as the clock went back. No bucket owes more than its burst otherwise.
+        """
+        limiter = self._limiter(rate)
+        result = await limiter.limit(rate.bucket, tokens)
+        if result.state.reset_after > rate.burst / rate.per_s + _AHEAD_S:
+            await self._store._backend.get_client().delete(limiter._prepare_key(rate.bucket))
+            result = await limiter.limit(rate.bucket, tokens)
+        return result
 
     def _limiter(self, rate: Rate) -> Any:
         """The library has an object for each quota; keys with the same one share it."""

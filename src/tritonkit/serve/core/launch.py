@@ -16,8 +16,10 @@ from typing import Any
 
 from .keys import PLACEHOLDER
 
-__all__ = ["SCHEDULING_VARIABLE", "Launch", "guard_in", "has_guard"]
+__all__ = ["ENVIRONMENTS", "SCHEDULING_VARIABLE", "Launch", "guard_in", "has_guard"]
 
+ENVIRONMENTS = "python_env_*"
+"""Folders of Triton's Python backend for models' environments, one for each server, in its working directory."""
 _GUARD = Path("lib") / "tritonkit" / "guard.so"
 _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
@@ -90,6 +92,9 @@ class Launch:
         """
         argv, env, kept_open = list(self.argv), {**_VARIABLES, **self.env}, []
         if self.guard:
+            # The guard has them made here (folders.c); a server that was killed has left its own.
+            for folder in Path(self.cwd).glob(ENVIRONMENTS):
+                shutil.rmtree(folder, ignore_errors=True)
             env |= {
                 "LD_PRELOAD": " ".join(filter(None, [self._preload(), env.get("LD_PRELOAD", "")])),
                 "TRITONKIT_GUARD_GRPC_PORT": str(self.grpc_port),

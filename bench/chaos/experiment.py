@@ -1,0 +1,207 @@
+"""Minutes of faults, or of none, under checked load; and what came of it as a report."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.chaos.callers import Call, Load
+from bench.chaos.faults import Fault, Faults, moments
+from bench.chaos.judge import MARGIN_S, Explained, explain, per_second, steady_s
+from bench.chaos.known import learn
+from bench.chaos.leftovers import Leftovers, count, end
+from bench.chaos.parts import Sample, sample
+from bench.chaos.picture import drawn
+from bench.chaos.pings import Pings
+from bench.chaos.stack import Running, started
+from bench.report import Ratio, Report
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.setting import Setting
+
+__all__ = ["run"]
+
+_CALM_S = 5.0
+"""Load without faults before the first and after the last, for memory and files."""
+_SAMPLED_S = 5.0
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen of a stack.
+
+    Args:
+        pings: when a replica left one unanswered.
+        samples: while it ran; the first and the last one are of a calm stack.
+        left: before the first fault, after the last, and after the end.
+        exit_code: of `tritonkit up` at its end.
+    """
+
+    calls: Sequence[Call]
+    faults: Sequence[Fault]
+    pings: Sequence[tuple[float, float]]
+    samples: Sequence[Sample]
+    left: tuple[Leftovers, Leftovers, Leftovers]
+    exit_code: int | None
+
+
+def run(setting: Setting) -> Report:
+    """Answers, failures and recovery of a stack whose parts are killed and stopped by chance."""
+    if setting.address is not None:
+        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    with started(setting.repository) as running:
+        seen = _watched(setting, running)
+    explained = explain(seen.calls, seen.faults, seen.pings)
+    right, other = per_second(seen.calls)
+    if setting.svg is not None:
+        setting.svg.write_text(drawn(right, other, seen.faults), encoding="utf-8")
+    return Report(
+        "chaos",
+        f"{setting.minutes:g} minutes, {len(seen.faults)} faults of seed {setting.seed}, checked answers",
+        _ratios(seen, explained),
+        more=_facts(setting, seen, explained, right, other),
+        notes=_notes(seen, explained),
+    )
+
+
+def _watched(setting: Setting, running: Running) -> _Seen:
+    """Load with faults between two calm ends, then the end of the stack."""
+    known = learn(running)
+    samples = []
+    with Load(running, known, setting.seed) as load, Pings(running, load) as pings:
+        faults = Faults(running, known, load, setting.seed)
+        time.sleep(_CALM_S)
+        samples.append(sample(running, load.now_s()))
+        before = count(running)
+        last_s = load.now_s() + 60 * setting.minutes
+        number = round(setting.kills * setting.minutes)
+        due = moments(setting.seed, number, load.now_s(), last_s)
+        while load.now_s() < last_s:
+            until_s = min(last_s, load.now_s() + _SAMPLED_S, *due[:1])
+            time.sleep(max(0.0, until_s - load.now_s()))
+            if due and load.now_s() >= due[0]:
+                due.pop(0)
+                _say(faults.strike())
+            else:
+                samples.append(sample(running, load.now_s()))
+        faults.settle()
+        time.sleep(MARGIN_S if faults.done else 0.0)
+        time.sleep(_CALM_S)
+        samples.append(sample(running, load.now_s()))
+        after = count(running)
+    exit_code = end(running)
+    return _Seen(
+        load.calls, faults.done, pings.spans, samples, (before, after, count(running)), exit_code
+    )
+
+
+def _say(fault: Fault | None) -> None:
+    if fault is not None:
+        member = fault.member
+        print(f"{fault.at_s:6.1f} s {fault.signal} {member.part} {member.instance}", flush=True)
+
+
+def _ratios(seen: _Seen, explained: Explained) -> list[Ratio]:
+    """What has a limit, then the seconds until each kind of part answered right again."""
+    end = seen.left[2]
+    wrong = sum(not call.right for call in seen.calls)
+    lost = sum(fault.recovered_s is None for fault in seen.faults)
+    limited = {
+        "wrong answers": wrong,
+        "failed calls that no fault explains": len(explained.unexplained),
+        "parts that did not answer right again": lost,
+        "processes left": end.processes + end.zombies,
+        "regions of shared memory left": end.regions,
+        "folders of Python environments left": end.environments,
+    }
+    ratios = [Ratio(name, [float(value)], at_most=0.0) for name, value in limited.items()]
+    for part in sorted({fault.member.part for fault in seen.faults}):
+        for signal in ("SIGKILL", "SIGSTOP"):
+            some = [f for f in seen.faults if (f.member.part, f.signal) == (part, signal)]
+            took = [each.recovered_s for each in some if each.recovered_s is not None]
+            if took:
+                ratios.append(Ratio(f"{signal} of {part}: seconds until it answers right", took))
+    return ratios
+
+
+def _facts(
+    setting: Setting, seen: _Seen, explained: Explained, right: Sequence[int], other: Sequence[int]
+) -> dict[str, Any]:
+    """The JSON next to the limits."""
+    names = ("before", "after", "ended")
+    return {
+        "minutes": setting.minutes, "kills_per_minute": setting.kills, "seed": setting.seed, "margin_s": MARGIN_S,
+        "answers": dict(Counter(f"{c.door} {c.model}" for c in seen.calls if c.right and not c.cause)),
+        "wrong": [asdict(call) for call in seen.calls if not call.right],
+        "failed": [
+            {"part": part, "door": door, "cause": cause, "calls": len(calls), "words": calls[0].words}
+            for (part, door, cause), calls in sorted(explained.by.items())
+        ],
+        "unexplained": [asdict(call) for call in explained.unexplained],
+        "faults": [_fault(seen, fault) for fault in seen.faults], "unanswered_pings_s": list(seen.pings),
+        "samples": [asdict(each) for each in seen.samples],
+        "left": {name: asdict(left) for name, left in zip(names, seen.left, strict=True)},
+        "exit_code": seen.exit_code,
+        "right_per_s": list(right), "failed_per_s": list(other),
+    }  # fmt: skip
+
+
+def _fault(seen: _Seen, fault: Fault) -> dict[str, Any]:
+    member = fault.member
+    return {
+        "part": member.part, "replica": member.replica, "instance": member.instance, "signal": fault.signal,
+        "at_s": fault.at_s, "stopped_s": fault.stopped_s, "recovered_s": fault.recovered_s,
+        "steady_s": steady_s(seen.calls, fault),
+    }  # fmt: skip
+
+
+def _notes(seen: _Seen, explained: Explained) -> list[str]:
+    """Failures by cause, memory and files, and the verdict in a line."""
+    answers = sum(call.right and not call.cause for call in seen.calls)
+    wrong = sum(not call.right for call in seen.calls)
+    failed = sum(map(len, explained.by.values()))
+    rows = [
+        f"{len(calls):7} {door}: {cause}, by {part}; one at {calls[0].began_s:.1f} s: {calls[0].words[:80]}"
+        for (part, door, cause), calls in sorted(explained.by.items())
+    ]
+    rows += [
+        f"unexplained at {call.began_s:.1f} to {call.ended_s:.1f} s, {call.door} {call.model}: {call.words}"
+        for call in explained.unexplained[:20]
+    ]
+    rows += _held(seen.samples)
+    rows.append("left before, after, at the end: " + " | ".join(map(_in_words, seen.left)))
+    rows.append(
+        f"{answers} right answers, {wrong} wrong, {failed} failed and explained,"
+        f" {len(explained.unexplained)} unexplained; {len(seen.faults)} faults"
+    )
+    return rows
+
+
+def _held(samples: Sequence[Sample]) -> list[str]:
+    """Memory and open files of each part at both calm ends, and the growth between the first and the last quarter."""
+    first, last = samples[0], samples[-1]
+    quarter = max(1, len(samples) // 4)
+    rows = []
+    for part in sorted(first.pss_bytes | last.pss_bytes):
+        grown = _mean(samples[-quarter:], part) - _mean(samples[:quarter], part)
+        rows.append(
+            f"{part:28} {first.pss_bytes.get(part, 0) / _MIB:7.0f} to {last.pss_bytes.get(part, 0) / _MIB:5.0f} MiB"
+            f" ({grown / _MIB:+.1f} between quarters), {first.files.get(part, 0)} to {last.files.get(part, 0)} files"
+        )
+    shared = f"{first.shared_bytes / _MIB:.0f} to {last.shared_bytes / _MIB:.0f} MiB"
+    return [*rows, f"{'shared memory':28} {shared}"]
+
+
+def _mean(samples: Sequence[Sample], part: str) -> float:
+    return statistics.mean(each.pss_bytes.get(part, 0) for each in samples)
+
+
+def _in_words(left: Leftovers) -> str:
+    return ", ".join(f"{value} {name}" for name, value in asdict(left).items())

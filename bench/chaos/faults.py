@@ -1,0 +1,122 @@
+"""Kills and stops of parts drawn by chance from a seed, and how long each part needs to answer right again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.chaos.parts import UP, Member, members
+from bench.chaos.probes import answers_right
+from tritonkit.machine import process_stat
+
+if TYPE_CHECKING:
+    from bench.chaos.callers import Load
+    from bench.chaos.known import Known
+    from bench.chaos.stack import Running
+
+__all__ = ["Fault", "Faults", "moments"]
+
+_STOPPED = 0.3
+"""The share of stops; the others are kills."""
+_STOPPED_S = 2.0, 8.0
+_PATIENCE_S, _PAUSE_S = 90.0, 0.1
+
+
+@dataclass
+class Fault:
+    """One of them: who was hit, when, and how.
+
+    Args:
+        at_s: since the start of the load. stopped_s: until it goes on; 0: it was killed.
+        recovered_s: after which it answered right again; None: it has not yet.
+    """
+
+    member: Member
+    at_s: float
+    stopped_s: float = 0.0
+    recovered_s: float | None = None
+
+    @property
+    def signal(self) -> str:
+        """Its name."""
+        return "SIGSTOP" if self.stopped_s else "SIGKILL"
+
+
+def moments(seed: int, count: int, first_s: float, last_s: float) -> list[float]:
+    """When: one in each of as many equal spans, at a moment drawn by chance."""
+    chance = random.Random(seed)  # noqa: S311 - drawn again from the same seed
+    span = (last_s - first_s) / max(1, count)
+    return [first_s + (number + chance.random()) * span for number in range(count)]
+
+
+@dataclass
+class Faults:
+    """Faults of a stack, one after the other; each is followed by a thread until its part answers right.
+
+    Args:
+        seed: of what is hit, and how.
+    """
+
+    running: Running
+    known: Known
+    load: Load
+    seed: int
+    done: list[Fault] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)  # noqa: S311 - drawn again from the same seed
+        self._threads: list[threading.Thread] = []
+
+    def strike(self) -> Fault | None:
+        """One fault; None where its process ended by itself just before it."""
+        member = self._chosen(members(self.running))
+        stopped_s = self._chance.uniform(*_STOPPED_S) if self._chance.random() < _STOPPED else 0.0
+        fault = Fault(member, self.load.now_s(), stopped_s)
+        try:
+            os.kill(member.pid, signal.SIGSTOP if stopped_s else signal.SIGKILL)
+        except ProcessLookupError:
+            return None
+        self.done.append(fault)
+        thread = threading.Thread(target=self._follow, args=(fault,))
+        thread.start()
+        self._threads.append(thread)
+        return fault
+
+    def settle(self) -> None:
+        """Wait until every part answers right again, or has not for long enough to be given up."""
+        for thread in self._threads:
+            thread.join()
+
+    def _chosen(self, found: list[Member]) -> Member:
+        """Each kind of part is as likely as any other, however many processes it has."""
+        kinds = sorted({each.part for each in found} - {UP})
+        kind = self._chance.choice(kinds)
+        return self._chance.choice([each for each in found if each.part == kind])
+
+    def _follow(self, fault: Fault) -> None:
+        if fault.stopped_s:
+            time.sleep(fault.stopped_s)
+            # Its number is another process's by then only if it ended meanwhile.
+            with contextlib.suppress(OSError):
+                if process_stat(Path(f"/proc/{fault.member.pid}"))[0] == "T":
+                    os.kill(fault.member.pid, signal.SIGCONT)
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            if self._replaced(fault) and answers_right(self.running, self.known, fault.member):
+                fault.recovered_s = self.load.now_s() - fault.at_s
+                return
+            time.sleep(_PAUSE_S)
+
+    def _replaced(self, fault: Fault) -> bool:
+        """Whether a process is where one was killed."""
+        if fault.stopped_s:
+            return True
+        now = {each.place: each.pid for each in members(self.running)}
+        return now.get(fault.member.place, fault.member.pid) != fault.member.pid

@@ -1,0 +1,51 @@
+"""Pings that a busy replica did not answer in time, upon which the gateway closes its connection to it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tritonkit.operate.gateway.admin import GatewayAdmin
+from tritonkit.operate.stack.state import FOLDER
+
+if TYPE_CHECKING:
+    from bench.chaos.callers import Load
+    from bench.chaos.stack import Running
+
+__all__ = ["PING_S", "Pings"]
+
+PING_S = 2.0
+"""How long a replica may be silent: the gateway pings each second, and waits one."""
+_PAUSE_S = 0.5
+_COUNTER = r"cluster\..*\.http2\.keepalive_timeout"
+
+
+@dataclass
+class Pings:
+    """A watch over Envoy's own counter of them, as a context manager; `spans` is when it grew."""
+
+    running: Running
+    load: Load
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    def __enter__(self) -> Pings:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        admin = GatewayAdmin(self.running.root / FOLDER / "gateway")
+        known, looked_s = admin.stat(_COUNTER) or 0, self.load.now_s()
+        while not self._over.wait(_PAUSE_S):
+            seen, now_s = admin.stat(_COUNTER), self.load.now_s()
+            if seen is None:  # the gateway was hit itself
+                continue
+            if seen > known:
+                self.spans.append((looked_s - PING_S, now_s))
+            known, looked_s = seen, now_s

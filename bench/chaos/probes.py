@@ -1,0 +1,111 @@
+"""Whether a part of the stack answers right again, asked of the part itself."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import redis
+
+from bench.chaos.known import STREAM, streamed
+from bench.chaos.rest import body, decoded
+from tritonkit.client import Client
+from tritonkit.errors import ClientError
+from tritonkit.operate.gateway.shared_limits import SOCKET
+from tritonkit.operate.limiter.messages import METHOD, SERVICE, messages
+from tritonkit.operate.stack.state import FOLDER
+from tritonkit.serve.ready import http_answers
+
+if TYPE_CHECKING:
+    from bench.chaos.known import Known
+    from bench.chaos.parts import Member
+    from bench.chaos.stack import Running
+
+__all__ = ["answers_right"]
+
+_TIMEOUT_S = 2.0
+_FAILURES = (ClientError, OSError, ValueError, redis.RedisError, KeyError)
+
+
+def answers_right(running: Running, known: Known, member: Member) -> bool:
+    """Whether what a process does is done again, also by its successor."""
+    probes = {
+        "gateway": lambda: _gateway(running, known),
+        "rest": lambda: _rest(running, known, member),
+        "tritonserver": lambda: _replica(running, known, member),
+        "stub": lambda: _replica(running, known, member),
+        "limiter": lambda: _limiter(running.root / FOLDER / "gateway"),
+        "prometheus": lambda: _prometheus(running),
+        "redis": lambda: _redis(running, member),
+    }
+    try:
+        return bool(probes[member.kind]())
+    except _FAILURES:
+        return False
+
+
+def _gateway(running: Running, known: Known) -> bool:
+    with Client(
+        f"grpcs://{running.address}", tls=running.tls, api_key=running.key, retry=None, breaker=None,
+        timeout_s=_TIMEOUT_S,
+    ) as client:  # fmt: skip
+        return _asked(client, known, "digits")
+
+
+def _replica(running: Running, known: Known, member: Member) -> bool:
+    """Every model of it, also the stream."""
+    address = running.replicas()[member.replica]["grpc"]
+    with Client(address, retry=None, breaker=None, timeout_s=_TIMEOUT_S) as client:
+        models = sorted({each.model for each in known.questions})
+        x = np.arange(4, dtype=np.float32)
+        with client.model(STREAM).stream(x=x, timeout_s=_TIMEOUT_S) as replies:
+            found = [reply["y"].tolist() for reply in replies]
+        right = found == [each.tolist() for each in streamed(x)]
+        return right and all(_asked(client, known, model) for model in models)
+
+
+def _asked(client: Client, known: Known, model: str) -> bool:
+    number = known.of(model)[0]
+    question = known.questions[number]
+    reply = client.model(model).predict(**{question.input: question.item}).outputs
+    return known.right(number, reply)
+
+
+def _rest(running: Running, known: Known, member: Member) -> bool:
+    """Through this proxy alone."""
+    number = known.of("digits")[0]
+    data, headers = body(known.questions[number])
+    url = f"http://{running.replicas()[member.replica]['http']}/v2/models/digits/infer"
+    request = urllib.request.Request(url, data, headers)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - of this stack
+        return known.right(number, decoded(answer.read(), answer.headers))
+
+
+def _limiter(folder: Path) -> bool:
+    """A decision about nothing: it needs no Redis."""
+    import grpc
+
+    request, response = messages()
+    with grpc.insecure_channel(f"unix:{folder / SOCKET}") as channel:
+        ask = channel.unary_unary(
+            f"/{SERVICE}/{METHOD}", request.SerializeToString, response.FromString
+        )
+        try:
+            return bool(ask(request(domain="gateway"), timeout=_TIMEOUT_S).overall_code)
+        except grpc.RpcError:
+            return False
+
+
+def _prometheus(running: Running) -> bool:
+    address = running.part("prometheus")["address"].removeprefix("http://")
+    return http_answers(address, "/-/ready")
+
+
+def _redis(running: Running, member: Member) -> bool:
+    port = running.counting_port
+    if member.instance != "counting":
+        port = int(running.part("redis")["address"].rpartition(":")[2])
+    with redis.Redis(port=port, socket_timeout=_TIMEOUT_S) as client:
+        return bool(client.ping())

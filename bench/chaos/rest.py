@@ -1,0 +1,95 @@
+"""Calls over REST through the gateway, by a client that sends nothing twice."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+import numpy as np
+from tritonclient.utils import deserialize_bytes_tensor, triton_to_np_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.chaos.known import Known, Question
+    from bench.chaos.stack import Running
+
+__all__ = ["RestCaller", "body", "decoded"]
+
+_TIMEOUT_S = 30.0
+_LENGTH = "Inference-Header-Content-Length"
+_STATUSES = {502: "unavailable", 503: "unavailable", 504: "deadline", 429: "overloaded"}
+
+
+class RestCaller:
+    """A client of the gateway with a key that has a rate, so that the limiter is asked about each call."""
+
+    def __init__(self, running: Running, known: Known) -> None:
+        self._questions = known.questions
+        self.numbers = list(range(len(known.questions)))
+        self._url = f"https://{running.address}"
+        self._tls = ssl.create_default_context(cafile=str(running.authority))
+        self._headers = {"x-api-key": running.rated_key}
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers=self._headers, timeout=aiohttp.ClientTimeout(_TIMEOUT_S)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def ask(self, number: int) -> tuple[str, Mapping[str, Any], str]:
+        """The cause of a failure (empty: there is none), the outputs, and the words of the failure."""
+        question = self._questions[number]
+        data, headers = body(question)
+        url = f"{self._url}/v2/models/{question.model}/infer"
+        try:
+            async with self._session.post(url, data=data, headers=headers, ssl=self._tls) as answer:
+                text = await answer.read()
+                if answer.status == 200:
+                    return "", decoded(text, answer.headers), ""
+                cause = _STATUSES.get(answer.status, f"HTTP {answer.status}")
+                return cause, {}, f"HTTP {answer.status} {text[:200].decode(errors='replace')}"
+        except aiohttp.ClientConnectorError as error:
+            return "unavailable", {}, str(error)
+        except TimeoutError as error:
+            return "deadline", {}, repr(error)
+        except aiohttp.ClientError as error:
+            return "connection lost", {}, repr(error)
+
+
+def body(question: Question) -> tuple[bytes, dict[str, str]]:
+    """A request as JSON with its tensor's bytes behind it, and its headers."""
+    item = question.item
+    if isinstance(item, np.ndarray):
+        datatype, shape, raw = "FP32", list(item.shape), item.tobytes()
+    else:
+        text = item.encode() if isinstance(item, str) else bytes(item)
+        datatype, shape, raw = "BYTES", [1, 1], len(text).to_bytes(4, "little") + text
+    tensor = {
+        "name": question.input, "shape": shape, "datatype": datatype,
+        "parameters": {"binary_data_size": len(raw)},
+    }  # fmt: skip
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    return head + raw, {_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
+
+
+def decoded(text: bytes, headers: Any) -> dict[str, Any]:
+    """The outputs of an answer in the same form; names of headers in any case."""
+    length = int(headers[_LENGTH])
+    outputs, at = {}, length
+    for output in json.loads(text[:length])["outputs"]:
+        size = output["parameters"]["binary_data_size"]
+        outputs[output["name"]] = _tensor(output, text[at : at + size])
+        at += size
+    return outputs
+
+
+def _tensor(output: Mapping[str, Any], raw: bytes) -> Any:
+    if output["datatype"] == "BYTES":
+        return deserialize_bytes_tensor(raw).reshape(output["shape"])
+    return np.frombuffer(raw, triton_to_np_dtype(output["datatype"])).reshape(output["shape"])
