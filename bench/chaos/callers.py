@@ -199,6 +199,8 @@ def cause_of(error: ClientError) -> str:
         and "overflow" not in error.found
     ):
         return "lost by the gateway"
+    if type(error) is ServerUnavailable and not error.code:
+        return "connection lost"
     for kind, name in _CAUSES:
         if isinstance(error, kind):
             return name

@@ -20,19 +20,21 @@ __all__ = ["MARGIN_S", "Explained", "explain", "per_second", "steady_s"]
 MARGIN_S = 5.0
 """After a part answers right again: the gateway's next health check of it, and a client's circuit, which is open for
 2 s, on a machine that may be busy."""
-_LOST = frozenset({
-    "unavailable", "connection lost", "lost by the gateway", "circuit open", "stopping", "deadline",
-})  # fmt: skip
+_DOOR = frozenset({"connection lost", "unavailable", "circuit open", "deadline"})
+"""Causes of failures while the gateway is away; the first: no answer came, not even of it."""
+_BEHIND = frozenset({"unavailable", "lost by the gateway", "stopping", "deadline"})
+"""Causes of failures while something behind the gateway is away."""
 _REPLICA = frozenset({"tritonserver", "stub"})
 EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "gateway": {"grpc": _LOST, "stream": _LOST, "rest": _LOST},
+    "gateway": {"grpc": _DOOR, "stream": _DOOR, "rest": _DOOR},
     # A call over REST is sent once, and a stream that was opened is not repeated.
-    "tritonserver": {"stream": _LOST | {"model away"}, "rest": _LOST | {"HTTP 400", "HTTP 500"}},
+    "tritonserver": {"stream": _BEHIND, "rest": _BEHIND},
     "stub": {
-        "stream": _LOST | {"model away", "error"},
-        "rest": _LOST | {"HTTP 400", "HTTP 404", "HTTP 500"},
+        "stream": _BEHIND | {"model away", "error"},
+        # Triton's own words of a dead process, and of a model that is loaded again.
+        "rest": _BEHIND | {"HTTP 404", "HTTP 500"},
     },
-    "rest": {"rest": _LOST},
+    "rest": {"rest": _BEHIND},
     # Answers come without these: no call may fail when one of them dies.
     "limiter": {},
     "redis": {},
@@ -40,7 +42,7 @@ EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 """By the part that was hit, or whose supervisor was, and by door: the causes of failures that it may have."""
 SILENT = "no part: a replica did not answer a ping in time"
-BOTH = _LOST | {"model away", "overloaded"}
+BOTH = _BEHIND | {"model away", "overloaded", "circuit open"}
 """What calls of tritonkit's client may end with while more than one replica is hit."""
 
 
@@ -78,7 +80,7 @@ def explain(
 def _silent(call: Call, from_s: float, to_s: float) -> bool:
     """Whether the gateway has closed a connection to a replica while a call was under way that is sent once."""
     meets = call.began_s <= to_s and call.ended_s >= from_s
-    return meets and call.door != "grpc" and call.cause in _LOST
+    return meets and call.door != "grpc" and call.cause in _BEHIND
 
 
 def _meets(call: Call, fault: Fault) -> bool:
@@ -88,8 +90,8 @@ def _meets(call: Call, fault: Fault) -> bool:
 
 
 def _part(call: Call, faults: Sequence[Fault]) -> str | None:
-    """The part that explains it: one alone, or both replicas together."""
-    for fault in faults:
+    """The part that explains it: the one that was hit last, or both replicas together."""
+    for fault in reversed(faults):
         kind = fault.member.kind
         if call.cause in EXPLAINS[kind].get(call.door, frozenset()):
             return kind

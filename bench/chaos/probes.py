@@ -11,7 +11,7 @@ import redis
 
 from bench.chaos.known import STREAM, streamed
 from bench.chaos.rest import body, decoded
-from tritonkit.client import Client
+from tritonkit.client import Client, Secret
 from tritonkit.errors import ClientError
 from tritonkit.operate.gateway.shared_limits import SOCKET
 from tritonkit.operate.limiter.messages import METHOD, SERVICE, messages
@@ -48,7 +48,7 @@ def answers_right(running: Running, known: Known, member: Member) -> bool:
 
 def _gateway(running: Running, known: Known) -> bool:
     with Client(
-        f"grpcs://{running.address}", tls=running.tls, api_key=running.key, retry=None, breaker=None,
+        f"grpcs://{running.address}", tls=running.tls, api_key=Secret(running.key), retry=None, breaker=None,
         timeout_s=_TIMEOUT_S,
     ) as client:  # fmt: skip
         return _asked(client, known, "digits")
@@ -104,8 +104,7 @@ def _prometheus(running: Running) -> bool:
 
 
 def _redis(running: Running, member: Member) -> bool:
-    port = running.counting_port
-    if member.instance != "counting":
-        port = int(running.part("redis")["address"].rpartition(":")[2])
-    with redis.Redis(port=port, socket_timeout=_TIMEOUT_S) as client:
+    counting = member.instance == "counting"
+    url = running.counting_url if counting else running.part("redis")["address"]
+    with redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S) as client:
         return bool(client.ping())

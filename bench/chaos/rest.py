@@ -55,7 +55,7 @@ class RestCaller:
                 cause = _STATUSES.get(answer.status, f"HTTP {answer.status}")
                 return cause, {}, f"HTTP {answer.status} {text[:200].decode(errors='replace')}"
         except aiohttp.ClientConnectorError as error:
-            return "unavailable", {}, str(error)
+            return "connection lost", {}, str(error)
         except TimeoutError as error:
             return "deadline", {}, repr(error)
         except aiohttp.ClientError as error:

@@ -82,14 +82,15 @@ class Running:
     """A stack that runs.
 
     Args:
-        root: its project. tree: `up` and all below it. counting: the Redis that its gateway's rates are counted in.
+        root: its project. tree: `up` and all below it.
+        counting, counting_url: the Redis that its gateway's rates are counted in, and where it is.
         key, rated_key: of a caller without a rate, and of one with a rate.
     """
 
     root: Path
     tree: Tree
     counting: Restarting[SupervisedProcess]
-    counting_port: int
+    counting_url: str
     key: str
     rated_key: str
 
@@ -141,16 +142,17 @@ def started(repository: Path) -> Iterator[Running]:
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritonkit-chaos-")))
         port = check_free("127.0.0.1", 0)
+        url = f"redis://127.0.0.1:{port}"
         counting = stack.enter_context(_counting(root, port))
-        key, rated_key = _project(root, repository, port)
+        key, rated_key = _project(root, repository, url)
         log = root / "up.log"
         tree = Tree(_up(root, log), log)
         stack.callback(tree.stop)
         _await_ready(root, tree)
-        yield Running(root, tree, counting, port, key, rated_key)
+        yield Running(root, tree, counting, url, key, rated_key)
 
 
-def _project(root: Path, repository: Path, port: int) -> tuple[str, str]:
+def _project(root: Path, repository: Path, url: str) -> tuple[str, str]:
     """Write what `up` reads; gives the two keys."""
     for name in ("models", _TEMPORARY):
         (root / name).mkdir()
@@ -164,8 +166,7 @@ def _project(root: Path, repository: Path, port: int) -> tuple[str, str]:
     folder = root / "deploy" / "gateway"
     make_certificates(folder / "tls", ["localhost", "127.0.0.1"])
     (folder / "gateway.yaml").write_text(
-        f"port: {check_free('127.0.0.1', 0)}\n"
-        f"limits: {{shared: {{redis: 'redis://127.0.0.1:{port}'}}}}\n"
+        f"port: {check_free('127.0.0.1', 0)}\nlimits: {{shared: {{redis: '{url}'}}}}\n"
     )
     _, key = add_key(folder / "keys.json", "all")
     _, rated = add_key(folder / "keys.json", "rated", rate_per_s=RATE_PER_S)

@@ -28,7 +28,7 @@ def failed(door: str, cause: str, began_s: float = 10.5, ended_s: float = 11.0) 
     ("call", "part"),
     [
         (failed("grpc", "unavailable"), "gateway"),
-        (failed("rest", "connection lost"), "rest"),
+        (failed("rest", "lost by the gateway"), "rest"),
         (failed("rest", "unavailable"), "tritonserver"),
         (failed("stream", "lost by the gateway"), "supervisor of tritonserver"),
         (failed("stream", "model away"), "stub"),
@@ -52,6 +52,8 @@ def test_a_failure_while_its_part_is_away_is_explained(call: Call, part: str) ->
         (failed("grpc", "unavailable"), [fault("redis"), fault("limiter"), fault("prometheus")]),
         # The client asks the other replica.
         (failed("grpc", "unavailable"), [fault("tritonserver", replica="a")]),
+        # The gateway itself was there.
+        (failed("rest", "connection lost"), [fault("rest"), fault("stub")]),
         # No death makes a request wrong.
         (failed("grpc", "error INVALID_ARGUMENT"), [fault("gateway")]),
     ],
