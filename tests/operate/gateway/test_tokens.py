@@ -111,7 +111,8 @@ def test_a_token_without_models_opens_none(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"exp": 1_000_000_000}, {"exp": None}, {"iss": "https://other.example.org"}, {"aud": "other"}, {"aud": None},
+        {"exp": 1_000_000_000}, {"exp": None}, {"iss": "https://other.example.org"},
+        {"iss": f"{ISSUER}/"}, {"iss": "login.example.org"}, {"aud": "other"}, {"aud": None},
         {"nbf": 4_000_000_000}, {"sub": None}, {"sub": ""}, {"aud": []}, {"aud": ["other"]}, {"aud": "Triton"},
         {"aud": "triton/"}, {"aud": "https://triton"}, {"aud": ["http://triton/"]}, {"aud": "triton other"},
     ],
