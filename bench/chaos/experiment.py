@@ -38,7 +38,7 @@ class _Seen:
     """What was seen of a stack.
 
     Args:
-        pings: when a replica left one unanswered.
+        pings, still: when a replica left one unanswered, and when the machine stood still.
         samples: while it ran; the first and the last one are of a calm stack.
         left: before the first fault, after the last, and after the end.
         exit_code: of `tritonkit up` at its end.
@@ -47,6 +47,7 @@ class _Seen:
     calls: Sequence[Call]
     faults: Sequence[Fault]
     pings: Sequence[tuple[float, float]]
+    still: Sequence[tuple[float, float]]
     samples: Sequence[Sample]
     left: tuple[Leftovers, Leftovers, Leftovers]
     exit_code: int | None
@@ -58,10 +59,11 @@ def run(setting: Setting) -> Report:
         raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
     with started(setting.repository) as running:
         seen = _watched(setting, running)
-    explained = explain(seen.calls, seen.faults, seen.pings)
+    explained = explain(seen.calls, seen.faults, seen.pings, seen.still)
     right, other = per_second(seen.calls)
     if setting.svg is not None:
-        setting.svg.write_text(drawn(right, other, seen.faults), encoding="utf-8")
+        whole = drawn(right[:-1], other[:-1], seen.faults)  # not the second in which it was over
+        setting.svg.write_text(whole, encoding="utf-8")
     return Report(
         "chaos",
         f"{setting.minutes:g} minutes, {len(seen.faults)} faults of seed {setting.seed}, checked answers",
@@ -99,7 +101,13 @@ def _watched(setting: Setting, running: Running) -> _Seen:
         after = count(running)
     exit_code = end(running)
     return _Seen(
-        load.calls, faults.done, pings.spans, samples, (before, after, count(running)), exit_code
+        load.calls,
+        faults.done,
+        pings.spans,
+        pings.still,
+        samples,
+        (before, after, count(running)),
+        exit_code,
     )
 
 
@@ -147,6 +155,7 @@ def _facts(
         ],
         "unexplained": [asdict(call) for call in explained.unexplained],
         "faults": [_fault(seen, fault) for fault in seen.faults], "unanswered_pings_s": list(seen.pings),
+        "still_s": list(seen.still),
         "samples": [asdict(each) for each in seen.samples],
         "left": {name: asdict(left) for name, left in zip(names, seen.left, strict=True)},
         "exit_code": seen.exit_code,
