@@ -27,7 +27,6 @@ GROUND = [
     "datatypes",
     "disk",
     "extras",
-    "limits",
     "machine",
     "releases",
     "resources",

@@ -26,7 +26,6 @@ from tritonkit.export.padded import judge_padded, padding_of, prove_padded
 from tritonkit.export.quality import measure
 from tritonkit.export.start import measure_start
 from tritonkit.export.weights import WeightCache
-from tritonkit.limits import advice, is_of_limits
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.outputs import settle_outputs
 from tritonkit.optimize.runtimes import RUNTIMES, Runner
@@ -80,8 +79,7 @@ def plan(
         raise SpecError(
             str(error.filename or spec.folder),
             found=f"it cannot be read: {error.strerror or error}",
-            todo=advice(is_of_limits(error), "this command")
-            or "correct its permissions, or take it out of the model's folder",
+            todo="correct its permissions, or take it out of the model's folder",
         ) from error
     cached = None if force else cache.find(spec.name, variant.name, source_hash)
     if cached is not None and not fits_demand(spec, cached):
@@ -136,8 +134,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
                 str(what.spec.file),
                 found=f"there is not enough memory: {error}",
                 wanted="room for the network and a few items of its input",
-                todo=advice(is_of_limits(error), "this command")
-                or "correct the shapes, or build on a larger machine",
+                todo="correct the shapes, or build on a larger machine",
             ) from error
         except OSError as error:
             raise unwritable(folder.parent, error) from error
