@@ -27,6 +27,7 @@ GROUND = [
     "datatypes",
     "disk",
     "extras",
+    "limits",
     "machine",
     "releases",
     "resources",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_CALM_S = 5.0
-"""Load without faults before the first and after the last, for memory and files."""
+_CALM_S, _CALM_SHARE = 5.0, 0.2
+"""Load without faults before the first and after the last, for memory and files, and no more than this share of it."""
 _SAMPLED_S = 5.0
 _MIB = 1 << 20
 
@@ -38,7 +38,7 @@ class _Seen:
     """What was seen of a stack.
 
     Args:
-        pings: when a replica left one unanswered.
+        pings, still: when a replica left one unanswered, and when the machine stood still.
         samples: while it ran; the first and the last one are of a calm stack.
         left: before the first fault, after the last, and after the end.
         exit_code: of `tritonkit up` at its end.
@@ -47,6 +47,7 @@ class _Seen:
     calls: Sequence[Call]
     faults: Sequence[Fault]
     pings: Sequence[tuple[float, float]]
+    still: Sequence[tuple[float, float]]
     samples: Sequence[Sample]
     left: tuple[Leftovers, Leftovers, Leftovers]
     exit_code: int | None
@@ -58,10 +59,11 @@ def run(setting: Setting) -> Report:
         raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
     with started(setting.repository) as running:
         seen = _watched(setting, running)
-    explained = explain(seen.calls, seen.faults, seen.pings)
+    explained = explain(seen.calls, seen.faults, seen.pings, seen.still)
     right, other = per_second(seen.calls)
     if setting.svg is not None:
-        setting.svg.write_text(drawn(right, other, seen.faults), encoding="utf-8")
+        whole = drawn(right[:-1], other[:-1], seen.faults)  # not the second in which it was over
+        setting.svg.write_text(whole, encoding="utf-8")
     return Report(
         "chaos",
         f"{setting.minutes:g} minutes, {len(seen.faults)} faults of seed {setting.seed}, checked answers",
@@ -75,9 +77,10 @@ def _watched(setting: Setting, running: Running) -> _Seen:
     """Load with faults between two calm ends, then the end of the stack."""
     known = learn(running)
     samples = []
+    calm_s = min(_CALM_S, _CALM_SHARE * 60 * setting.minutes)
     with Load(running, known, setting.seed) as load, Pings(running, load) as pings:
         faults = Faults(running, known, load, setting.seed)
-        time.sleep(_CALM_S)
+        time.sleep(calm_s)
         samples.append(sample(running, load.now_s()))
         before = count(running)
         last_s = load.now_s() + 60 * setting.minutes
@@ -93,12 +96,18 @@ def _watched(setting: Setting, running: Running) -> _Seen:
                 samples.append(sample(running, load.now_s()))
         faults.settle()
         time.sleep(MARGIN_S if faults.done else 0.0)
-        time.sleep(_CALM_S)
+        time.sleep(calm_s)
         samples.append(sample(running, load.now_s()))
         after = count(running)
     exit_code = end(running)
     return _Seen(
-        load.calls, faults.done, pings.spans, samples, (before, after, count(running)), exit_code
+        load.calls,
+        faults.done,
+        pings.spans,
+        pings.still,
+        samples,
+        (before, after, count(running)),
+        exit_code,
     )
 
 
@@ -146,6 +155,7 @@ def _facts(
         ],
         "unexplained": [asdict(call) for call in explained.unexplained],
         "faults": [_fault(seen, fault) for fault in seen.faults], "unanswered_pings_s": list(seen.pings),
+        "still_s": list(seen.still),
         "samples": [asdict(each) for each in seen.samples],
         "left": {name: asdict(left) for name, left in zip(names, seen.left, strict=True)},
         "exit_code": seen.exit_code,
@@ -188,12 +198,16 @@ def _held(samples: Sequence[Sample]) -> list[str]:
     """Memory and open files of each part at both calm ends, and the growth between the first and the last quarter."""
     first, last = samples[0], samples[-1]
     quarter = max(1, len(samples) // 4)
+    early, late = samples[:quarter], samples[-quarter:]
     rows = []
     for part in sorted(first.pss_bytes | last.pss_bytes):
-        grown = _mean(samples[-quarter:], part) - _mean(samples[:quarter], part)
+        memory = [each.pss_bytes.get(part, 0) / _MIB for each in (first, last)]
+        files = [each.files.get(part, 0) for each in (first, last)]
+        grown = _mean(late, part) - _mean(early, part)
+        more = _mean_files(late, part) - _mean_files(early, part)
         rows.append(
-            f"{part:28} {first.pss_bytes.get(part, 0) / _MIB:7.0f} to {last.pss_bytes.get(part, 0) / _MIB:5.0f} MiB"
-            f" ({grown / _MIB:+.1f} between quarters), {first.files.get(part, 0)} to {last.files.get(part, 0)} files"
+            f"{part:28} {memory[0]:5.0f} to {memory[1]:5.0f} MiB ({grown / _MIB:+.1f} between quarters),"
+            f" {files[0]} to {files[1]} files ({more:+.1f})"
         )
     shared = f"{first.shared_bytes / _MIB:.0f} to {last.shared_bytes / _MIB:.0f} MiB"
     return [*rows, f"{'shared memory':28} {shared}"]
@@ -201,6 +215,10 @@ def _held(samples: Sequence[Sample]) -> list[str]:
 
 def _mean(samples: Sequence[Sample], part: str) -> float:
     return statistics.mean(each.pss_bytes.get(part, 0) for each in samples)
+
+
+def _mean_files(samples: Sequence[Sample], part: str) -> float:
+    return statistics.mean(each.files.get(part, 0) for each in samples)
 
 
 def _in_words(left: Leftovers) -> str:

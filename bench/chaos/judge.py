@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bench.chaos.callers import TIMEOUT_S
 
@@ -20,6 +20,8 @@ __all__ = ["MARGIN_S", "Explained", "explain", "per_second", "steady_s"]
 MARGIN_S = 5.0
 """After a part answers right again: the gateway's next health check of it, and a client's circuit, which is open for
 2 s, on a machine that may be busy."""
+Span: TypeAlias = tuple[float, float]
+"""From and to, in seconds since the start of the load."""
 _DOOR = frozenset({"connection lost", "unavailable", "circuit open", "deadline"})
 """Causes of failures while the gateway is away; the first: no answer came, not even of it."""
 _BEHIND = frozenset({"unavailable", "lost by the gateway", "stopping", "deadline"})
@@ -41,6 +43,7 @@ EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "prometheus": {},
 }
 """By the part that was hit, or whose supervisor was, and by door: the causes of failures that it may have."""
+STILL = "no part: the machine stood still"
 SILENT = "no part: a replica did not answer a ping in time"
 BOTH = _BEHIND | {"model away", "overloaded", "circuit open"}
 """What calls of tritonkit's client may end with while more than one replica is hit."""
@@ -55,12 +58,13 @@ class Explained:
 
 
 def explain(
-    calls: Sequence[Call], faults: Sequence[Fault], pings: Sequence[tuple[float, float]] = ()
-) -> Explained:
+    calls: Sequence[Call], faults: Sequence[Fault], pings: Sequence[Span] = (), still: Sequence[Span] = ()
+) -> Explained:  # fmt: skip
     """Look for a fault for each failed call.
 
     Args:
         pings: when a replica left a ping of the gateway unanswered, as one on a busy machine does without a fault.
+        still: when the whole machine stood still.
     """
     by: defaultdict[tuple[str, str, str], list[Call]] = defaultdict(list)
     unexplained = []
@@ -68,6 +72,8 @@ def explain(
         if not call.cause:
             continue
         part = _part(call, [fault for fault in faults if _meets(call, fault)])
+        if part is None and any(_stood(call, *span) for span in still):
+            part = STILL
         if part is None and any(_silent(call, *span) for span in pings):
             part = SILENT
         if part is None:
@@ -75,6 +81,12 @@ def explain(
         else:
             by[part, call.door, call.cause].append(call)
     return Explained(by, unexplained)
+
+
+def _stood(call: Call, from_s: float, to_s: float) -> bool:
+    """Whether the machine stood still while a call was under way, or had just gone on."""
+    meets = call.began_s <= to_s + MARGIN_S and call.ended_s >= from_s
+    return meets and call.cause in _DOOR | _BEHIND
 
 
 def _silent(call: Call, from_s: float, to_s: float) -> bool:

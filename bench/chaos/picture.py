@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["drawn"]
 
-_ROW, _ROWS = 13.0, 8
+_ROW, _ROWS = 12.0, 16
 _STYLE = (
     "svg{font-family:sans-serif;background:#fff}text{fill:#333}.grid{stroke:#ddd}.axis{stroke:#333}"
     ".line{fill:none;stroke-width:1.5}.line-0{stroke:#0072b2}.line-1{stroke:#d55e00}"
@@ -27,7 +27,7 @@ _STYLE = (
 def drawn(right: Sequence[int], other: Sequence[int], faults: Sequence[Fault]) -> str:
     """The picture: right answers and failures in each second, kills as lines, stops as bands of their length."""
     given = [Line("right answers", _points(right)), Line("failed", _points(other))]
-    plot = lines(given, width=1200, height=420)
+    plot = lines(given, width=1200, height=440)
     if plot is None:
         return '<svg xmlns="http://www.w3.org/2000/svg"/>\n'
     template = environment(ROOT / "src/tritonkit/plan/templates").from_string(

@@ -1,8 +1,9 @@
-"""Pings that a busy replica did not answer in time, upon which the gateway closes its connection to it."""
+"""The machine itself: when it stood still, and pings that a busy replica did not answer in time."""
 
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,16 +19,22 @@ __all__ = ["PING_S", "Pings"]
 PING_S = 2.0
 """How long a replica may be silent: the gateway pings each second, and waits one."""
 _PAUSE_S = 0.5
+_STILL_S = 5.0
+"""Late for its next look: not even a sleeping thread was woken, as where the host of a virtual machine pauses it."""
 _COUNTER = r"cluster\..*\.http2\.keepalive_timeout"
 
 
 @dataclass
 class Pings:
-    """A watch over Envoy's own counter of them, as a context manager; `spans` is when it grew."""
+    """A watch over Envoy's own counter of pings without an answer, upon which it closes its connection to a replica.
+
+    As a context manager; `spans` is when the counter grew, `still` when the machine stood still.
+    """
 
     running: Running
     load: Load
     spans: list[tuple[float, float]] = field(default_factory=list)
+    still: list[tuple[float, float]] = field(default_factory=list)
 
     def __enter__(self) -> Pings:
         self._over = threading.Event()
@@ -42,10 +49,18 @@ class Pings:
     def _watch(self) -> None:
         admin = GatewayAdmin(self.running.root / FOLDER / "gateway")
         known, looked_s = admin.stat(_COUNTER) or 0, self.load.now_s()
-        while not self._over.wait(_PAUSE_S):
+        while not self._waited():
             seen, now_s = admin.stat(_COUNTER), self.load.now_s()
             if seen is None:  # the gateway was hit itself
                 continue
             if seen > known:
                 self.spans.append((looked_s - PING_S, now_s))
             known, looked_s = seen, now_s
+
+    def _waited(self) -> bool:
+        """Whether it is over, after the pause between two looks; a longer one is noted."""
+        began = time.monotonic()
+        over = self._over.wait(_PAUSE_S)
+        if time.monotonic() - began > _PAUSE_S + _STILL_S:
+            self.still.append((began - self.load.began, self.load.now_s()))
+        return over

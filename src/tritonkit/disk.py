@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tritonkit.errors import BuildError, TritonkitError
+from tritonkit.limits import advice, is_of_limits
 from tritonkit.text import first_line
 
 __all__ = ["is_of_writing", "sync", "sync_tree", "try_writing", "unwritable", "write_whole"]
@@ -22,10 +23,11 @@ def unwritable(
     place: Path, error: OSError, kind: type[TritonkitError] = BuildError
 ) -> TritonkitError:
     """The error for a folder that cannot be written, or not any more."""
+    limits = advice(is_of_limits(error), "this command")
     return kind(
         str(place),
         found=f"it cannot be written: {error.strerror or first_line(error)}",
-        todo="free space, or correct its permissions",
+        todo="; or ".join(filter(None, (limits, "free space, or correct its permissions"))),
     )
 
 

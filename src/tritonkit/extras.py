@@ -8,6 +8,7 @@ from importlib import import_module, metadata
 from typing import Any
 
 from tritonkit.errors import BuildError, TritonkitError, UsageError
+from tritonkit.limits import advice, low
 from tritonkit.resources import clone
 from tritonkit.text import first_line
 
@@ -58,10 +59,11 @@ def _broken(
     name = metadata.packages_distributions().get(package, [package])[0]
     with contextlib.suppress(metadata.PackageNotFoundError):  # on the path, installed by no pip
         name = f"{name}=={metadata.version(name)}"
+    limits = f"{advice(low(), 'this command')}; or " if low() else ""
     return kind(
         f"import {module}",
         found=f"{package} is installed and broken: {type(error).__name__}: {first_line(error)}",
         wanted="a package that can be imported",
-        todo=f"reinstall it: pip install --force-reinstall --no-deps '{name}';"
+        todo=f"{limits}reinstall it: pip install --force-reinstall --no-deps '{name}';"
         f" what it needs beside it comes with pip install '{requirement}'",
     )

@@ -78,6 +78,14 @@ def test_a_ping_that_was_not_answered_explains_what_is_sent_once() -> None:
     assert explain(lost, [], [(8.0, 10.4)]).unexplained == lost
 
 
+def test_a_machine_that_stood_still_explains_what_was_late_or_lost() -> None:
+    """Any call that was under way, and those of the next moments; no wrong status."""
+    late = failed("grpc", "deadline", 100.0, 151.0)
+    wrong = failed("grpc", "error INTERNAL", 100.0, 151.0)
+    assert explain([late, wrong], [], still=[(102.0, 150.0)]).unexplained == [wrong]
+    assert explain([late], [], still=[(30.0, 80.0)]).unexplained == [late]
+
+
 def test_a_part_that_never_comes_back_explains_to_the_end() -> None:
     """The bench fails for the part itself."""
     call = failed("grpc", "unavailable", 500.0, 501.0)

@@ -201,7 +201,8 @@ SERVERS = {
     (12, "unknown service inference.GRPCInferenceService"): (Unsupported, "gRPC port"),
     (14, QUEUE_FULL): (Overloaded, "queue limits"),
     (14, f"in ensemble 'm', {QUEUE_FULL}"): (Overloaded, "queue limits"),
-    (14, "upstream connect error or disconnect"): (Overloaded, "queue limits"),
+    (14, "upstream connect error or disconnect"): (Overloaded, "behind that proxy"),
+    (14, "upstream connect error, reset reason: overflow"): (Overloaded, "queue limits"),
     (14, "failed to connect to all addresses; last error: ..."): (Overloaded, "queue limits"),
     (14, ""): (Overloaded, "queue limits"),
 }

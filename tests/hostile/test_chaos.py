@@ -19,7 +19,7 @@ def test_no_answer_is_wrong_and_every_failure_has_its_fault(project: Path, tmp_p
     """Three faults: all parts answer right again, and nothing is left of the stack."""
     repository = build_repository(project, ("digits", "sentences"), out=tmp_path / "models").path
     file, picture = tmp_path / "chaos.json", tmp_path / "chaos.svg"
-    arguments = ["--minutes", "0.3", "--kills", "10", "--json", str(file), "--svg", str(picture)]
+    arguments = ["--minutes", "0.2", "--kills", "15", "--json", str(file), "--svg", str(picture)]
     code = main(["chaos", "--repository", str(repository), *arguments])
     found = json.loads(file.read_text())
     assert len(found["faults"]) == 3

@@ -53,6 +53,7 @@ from tritonkit.cli import (
 )
 from tritonkit.cli.output import print_error, print_line
 from tritonkit.errors import TritonkitError
+from tritonkit.limits import advice, is_of_limits
 from tritonkit.text import printable
 
 __all__ = ["app", "main"]
@@ -145,5 +146,22 @@ def main(arguments: list[str] | None = None) -> None:
     except TritonkitError as error:
         print_error(error, as_json="--json" in arguments)
         sys.exit(error.exit_code)
+    except (MemoryError, OSError, ImportError) as error:
+        limits = is_of_limits(error)
+        if not limits:
+            raise
+        print_error(_too_little(error, limits), as_json="--json" in arguments)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _too_little(error: Exception, limits: str) -> TritonkitError:
+    """The error where a limit of this process has ended a command anywhere."""
+    words = str(error).strip().splitlines() or ["no message"]
+    return TritonkitError(
+        "tritonkit",
+        found=f"{type(error).__name__}: {words[-1]}",  # NumPy's advice on imports comes before the reason
+        wanted="room for this command",
+        todo=advice(limits, "this command"),
+    )

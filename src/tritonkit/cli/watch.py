@@ -21,6 +21,7 @@ from typing import NoReturn
 from tritonkit.cli.native_text import NativeText
 from tritonkit.cli.output import note, print_error
 from tritonkit.errors import BuildError
+from tritonkit.limits import advice, low
 from tritonkit.watched import Board, Seen, announce_to
 
 __all__ = ["fork_worker", "is_watched", "refused"]
@@ -63,6 +64,7 @@ def fork_worker(as_json: bool) -> None:
         seen = board.read()
         error = _explain(status, seen, timed_out)
         if error is None:
+            _say_limits(status)
             _end_as(status)
         if not seen.can_continue or seen.model in ("", *refused):
             print_error(error, as_json)
@@ -212,20 +214,27 @@ def _explain(status: int, seen: Seen, timed_out: bool) -> BuildError | None:
     if not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in _CRASHES:
         return None
     name = signal.Signals(os.WTERMSIG(status)).name
+    limits = advice(low(), "this command")
     doing = f" during this step: {seen.step}" if seen.step else ""
     if name == "SIGKILL":
         return BuildError(
             where,
             found=f"the process that worked was killed (SIGKILL){doing}",
-            wanted="memory enough: the kernel kills a process so where there is none left",
-            todo="build on a machine with more memory, or export a smaller network",
+            wanted="room for its work: the kernel kills a process so where memory, or its limit of time, is used up",
+            todo=limits or "build on a machine with more memory, or export a smaller network",
         )
     return BuildError(
         where,
         found=f"an engine ended the process that worked ({name}){doing}",
         wanted="a network that the engine can take",
-        todo="export the network again, or choose another variant",
+        todo=limits or "export the network again, or choose another variant",
     )
+
+
+def _say_limits(status: int) -> None:
+    """Name low limits where a library may have ended the worker for them: some say little, and exit."""
+    if os.waitstatus_to_exitcode(status) == 1 and (limits := low()):
+        note(f"note: it ended with exit code 1; {advice(limits, 'this command')}")
 
 
 def _end_as(status: int) -> NoReturn:

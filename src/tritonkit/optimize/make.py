@@ -26,6 +26,7 @@ from tritonkit.export.padded import judge_padded, padding_of, prove_padded
 from tritonkit.export.quality import measure
 from tritonkit.export.start import measure_start
 from tritonkit.export.weights import WeightCache
+from tritonkit.limits import advice, is_of_limits
 from tritonkit.optimize.gpu import find_gpu
 from tritonkit.optimize.outputs import settle_outputs
 from tritonkit.optimize.runtimes import RUNTIMES, Runner
@@ -79,7 +80,8 @@ def plan(
         raise SpecError(
             str(error.filename or spec.folder),
             found=f"it cannot be read: {error.strerror or error}",
-            todo="correct its permissions, or take it out of the model's folder",
+            todo=advice(is_of_limits(error), "this command")
+            or "correct its permissions, or take it out of the model's folder",
         ) from error
     cached = None if force else cache.find(spec.name, variant.name, source_hash)
     if cached is not None and not fits_demand(spec, cached):
@@ -134,7 +136,8 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
                 str(what.spec.file),
                 found=f"there is not enough memory: {error}",
                 wanted="room for the network and a few items of its input",
-                todo="correct the shapes, or build on a larger machine",
+                todo=advice(is_of_limits(error), "this command")
+                or "correct the shapes, or build on a larger machine",
             ) from error
         except OSError as error:
             raise unwritable(folder.parent, error) from error

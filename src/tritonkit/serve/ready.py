@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, TritonkitError
+from tritonkit.limits import advice, low
 from tritonkit.serve.core.flags import HTTP_SOCKET
 from tritonkit.serve.core.launch import has_guard
 from tritonkit.serve.core.unix_http import Admin
@@ -208,7 +209,7 @@ def _wait_or_fail(start: Start, waiting: str) -> None:
     run, triton = start.run, start.triton
     if triton.ended.wait(_POLL_S):
         todo = f"the whole log is {run.log}"
-        if run.native and (triton.exit_code or 0) < 0:
+        if run.native and (triton.exit_code or 0) < 0 and not low():
             todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
         loads = read_loads(run.log, start.offset)
         raise EndedAtLoad(
@@ -313,10 +314,11 @@ def _first_line(reason: str) -> str:
 
 
 def _failure(run: Run, found: str, todo: str = "") -> ServerStartError:
+    cause = advice(low(), "tritonserver and the Python that it starts")
     return ServerStartError(
         "tritonserver",
         found=found,
-        todo=todo or f"the whole log is {run.log}",
+        todo="; ".join(filter(None, (cause, todo or f"the whole log is {run.log}"))),
         details="\n".join(relevant(read_tail(run.log))),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
+from tritonkit.limits import low_memory, too_low
 from tritonkit.machine import cores, cores_within, free_memory
 from tritonkit.publish.configurations import config_for
 from tritonkit.serve import shm
@@ -55,6 +56,10 @@ __all__ = [
     "prepare",
     "read_again",
 ]
+
+_LEAST_FILES = 256
+_LEAST_FILE_BYTES = 64 << 20
+"""Shared memory between the server and a model's Python is a file, too."""
 
 UNGUARDED = (
     "the native guard is not built (`tritonkit doctor` says how): the admin key can be read in the arguments of"
@@ -114,6 +119,7 @@ def prepare(settings: Settings) -> Run:
     Raises:
         UsageError, ServerNotFound, ServerStartError: as the parts say.
     """
+    _hold_to_limits()
     selection, config = _read(settings)
     selection.check()
     installation = find_server(settings.project)
@@ -136,6 +142,17 @@ def prepare(settings: Settings) -> Run:
         settings, installation, selection, backends, native, wanted, folder,
         new_key(), _message_bytes(settings, models), config, later=_callers(models),
     )  # fmt: skip
+
+
+def _hold_to_limits() -> None:
+    """ServerStartError where no server could start within the limits that it inherits."""
+    if limits := too_low(_LEAST_FILES, _LEAST_FILE_BYTES):
+        raise ServerStartError(
+            "tritonserver",
+            found=f"a limit that it inherits from this shell is too low: {limits}",
+            wanted=f"at least {_LEAST_FILES} open files, and files of {_LEAST_FILE_BYTES >> 20} MiB",
+            todo="raise it, and start again: ulimit -n 4096; ulimit -f unlimited",
+        )
 
 
 def read_again(run: Run) -> Run:
@@ -250,6 +267,9 @@ def _announce(
         settings.emit(ServeEvent("stand_in", STAND_INS.format(wrong)))
     if installation.guard is None:
         settings.emit(ServeEvent("unguarded", UNGUARDED))
+    if limits := low_memory():
+        text = f"tritonserver and the Python that it starts inherit a limit: {limits}; they may need more"
+        settings.emit(ServeEvent("short_of_memory", text))
     _warn_of_memory(settings, models)
 
 

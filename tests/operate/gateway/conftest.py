@@ -43,6 +43,7 @@ class Gateway:
 
     places: Places
     admin: GatewayAdmin
+    pid: int
     keys: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -181,7 +182,7 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             )
         admin = GatewayAdmin(run)
         eventually(admin.ready, f"an Envoy that is ready: {(run / 'log').read_text()}")
-        return Gateway(places, admin)
+        return Gateway(places, admin, processes[-1].pid)
 
     yield start
     for process in processes:

@@ -438,16 +438,16 @@ def test_the_audit_log_says_who_did_what(gateway: Gateway) -> None:
 
 def test_requests_beyond_the_limit_are_refused(start_gateway: StartGateway) -> None:
     """Before a replica sees them, over REST and gRPC."""
-    gateway = start_gateway("limits: {request_mib: 1}")
+    gateway = start_gateway("limits: {request_mib: 4}")
     key = gateway.add_key("all")
     gateway.reload()
     eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
-    big = schema().ModelInferRequest(model_name="digits", id="x" * (3 << 20)).SerializeToString()
+    big = schema().ModelInferRequest(model_name="digits", id="x" * (6 << 20)).SerializeToString()
     called = gateway.call(f"{INFERENCE}/ModelInfer", big, x_api_key=key)
-    assert called == ("RESOURCE_EXHAUSTED", "the request: found more, wanted 1 MiB at most")
-    sent = gateway.get("/v2/models/digits/infer", {"x-api-key": key}, bytes(3 << 20))
-    assert sent == (413, '{"error":"the request: found more, wanted 1 MiB at most"}\n')
-    little = infer("digits") + schema().ModelInferRequest(id="x" * 500_000).SerializeToString()
+    assert called == ("RESOURCE_EXHAUSTED", "the request: found more, wanted 4 MiB at most")
+    sent = gateway.get("/v2/models/digits/infer", {"x-api-key": key}, bytes(6 << 20))
+    assert sent == (413, '{"error":"the request: found more, wanted 4 MiB at most"}\n')
+    little = infer("digits") + schema().ModelInferRequest(id="x" * (3 << 20)).SerializeToString()
     assert gateway.call(f"{INFERENCE}/ModelInfer", little, x_api_key=key)[0] == "UNAVAILABLE"
 
 

@@ -14,12 +14,13 @@ import pytest
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.operate.gateway import Replica
+from tritonkit.operate.keys import revoke_key
 
 pytestmark = pytest.mark.needs("envoy")
 
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
-LONGEST_S = 0.5
-"""Of the gateway's requests."""
+LONGEST_S, LONGEST_STREAM_S = 0.5, 4.0
+"""Of the gateway's requests, and of its streams."""
 DIGITS = b"\x0a\x06digits"
 
 
@@ -65,7 +66,7 @@ def server() -> Iterator[Slow]:
 @pytest.fixture(scope="module")
 def gateway(start_gateway: StartGateway, server: Slow) -> Gateway:
     """One that gives a request little time."""
-    spec = f"limits: {{timeout_s: {LONGEST_S}}}\n"
+    spec = f"limits: {{timeout_s: {LONGEST_S}, stream_s: {LONGEST_STREAM_S}}}\n"
     made = start_gateway(spec, replicas=(Replica("slow", server.address),))
     made.add_key("digits", "digits")
     made.reload()
@@ -89,3 +90,25 @@ def test_a_stream_lasts_as_long_as_its_caller_says(gateway: Gateway, server: Slo
         assert not server.left.is_set()
         call.cancel()
         assert server.left.wait(PATIENCE_S)
+
+
+def test_a_stream_ends_after_its_key(gateway: Gateway, server: Slow) -> None:
+    """A key that is revoked opens no more streams, and one that was open lasts no longer than `stream_s`."""
+    server.left.clear()
+    gateway.add_key("revoked", "digits")
+    gateway.reload()
+    authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
+    credentials = grpc.ssl_channel_credentials(authority)
+    key = {"x-api-key": gateway.keys["revoked"]}
+    eventually(lambda: gateway.get("/v2", key)[0] != 401, "a key that counts")
+    sent = (*key.items(), ("x-tritonkit-requests", "1"))
+    with grpc.secure_channel(gateway.address, credentials) as channel:
+        call = channel.stream_stream(STREAM)(iter([DIGITS]), metadata=sent)
+        assert next(call) == b"1"
+        revoke_key(gateway.places.folder / "keys.json", "revoked")
+        gateway.reload()
+        eventually(lambda: gateway.get("/v2", key)[0] == 401, "a key that counts no more")
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+    # Whoever comes first: the gateway resets the stream, or its replica, which was told the deadline, ends it.
+    assert caught.value.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -15,11 +15,15 @@ from tritonkit.operate.gateway.logs import (
     release_log,
     statistics,
 )
+from tritonkit.operate.gateway.overload import (
+    BUFFER_BYTES,
+    memory_allocator,
+    overload_manager,
+)
 from tritonkit.operate.gateway.replies import MOST_HEADERS, replies
 from tritonkit.operate.gateway.shared_limits import limiter_cluster
 from tritonkit.operate.gateway.spec import GatewaySpec
 from tritonkit.serve.core.edge import no_trust
-from tritonkit.serve.core.overload import overload_manager
 
 __all__ = ["CLUSTERS", "ROUTES", "SECRETS", "Places", "bootstrap", "secrets"]
 
@@ -74,8 +78,8 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
                 "address": {"socket_address": {"address": address, "port_value": places.port}},
                 "enable_reuse_port": False,
                 "connection_balance_config": {"exact_balance": {}},
-                # A request is gathered until its model is known.
-                "per_connection_buffer_limit_bytes": limits.request_mib << 20,
+                "per_connection_buffer_limit_bytes": BUFFER_BYTES,
+                "per_connection_buffer_high_watermark_timeout": f"{limits.unread_s:.3f}s",
                 "listener_filters_timeout": f"{limits.header_s:.3f}s",
                 "socket_options": _KEEPALIVE,
                 "filter_chains": [{
@@ -90,9 +94,8 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
             ],
         },
         "dynamic_resources": {"cds_config": _watched(places.clusters)},
-        "overload_manager": overload_manager(
-            max(limits.memory_mib, 4 * limits.request_mib) << 20, limits.connections
-        ),
+        "overload_manager": overload_manager(limits),
+        "memory_allocator_manager": memory_allocator(limits),
         "stats_config": {
             # In milliseconds: a histogram whose buckets are as fine as targets of latency are.
             "histogram_bucket_settings": [{"match": {"prefix": "gateway.request_ms"}, "buckets": _BUCKETS}],
@@ -186,6 +189,7 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "request_headers_timeout": f"{limits.header_s:.3f}s",
         "request_timeout": f"{limits.timeout_s:.3f}s",
         "stream_idle_timeout": f"{limits.idle_s:.3f}s",
+        "stream_flush_timeout": f"{limits.unread_s:.3f}s",
         "common_http_protocol_options": {
             "idle_timeout": f"{limits.idle_s:.3f}s", "max_headers_count": MOST_HEADERS,
             "headers_with_underscores_action": "REJECT_REQUEST",

@@ -122,6 +122,8 @@ def routes(
     host = {
         "name": "all",
         "domains": ["*"],
+        # A request is gathered until its model is known.
+        "request_body_buffer_limit": limits.request_mib << 20,
         "routes": [{**entry, "metadata": metadata} for entry in entries],
         "typed_per_filter_config": {LOCAL_RATE: key_rates(keys, SPACE)},
         **({"rate_limits": rate_limits(SPACE)} if limits.shared else {}),
@@ -192,19 +194,18 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
         "retry_policy": _RETRY,
         "idle_timeout": f"{limits.idle_s:.3f}s",
     }
-    longest = f"{limits.timeout_s:.3f}s"
+    # A stream may be longer than a request.
+    longest = f"{limits.stream_s if route.streams else limits.timeout_s:.3f}s"
     if route.protocol == "grpc":
         action["timeout"] = "0s"
-        # A stream may be longer than a request; 0: its caller's deadline counts as it is.
-        action["max_stream_duration"] = (
-            {"grpc_timeout_header_max": "0s"}
-            if route.streams
-            else {"grpc_timeout_header_max": longest, "max_stream_duration": longest}
-        )
+        action["max_stream_duration"] = {
+            "grpc_timeout_header_max": longest,
+            "max_stream_duration": longest,
+        }
     else:
         # A replica's own proxy knows this machine's names alone, whatever callers know the gateway by.
         action["host_rewrite_literal"] = "127.0.0.1"
-        action["timeout"] = "0s" if route.streams else longest
+        action["timeout"] = longest
     match: dict[str, Any] = {"safe_regex": {"regex": route.pattern}}
     if route.protocol == "grpc":
         match["grpc"] = {}

@@ -137,17 +137,22 @@ class GatewayLimits(Strict):
     connections: Count = 4096
     """Of callers; one more is closed at once."""
     memory_mib: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] = 1024
-    """Of the gateway itself, or four of the largest requests if that is more; near it requests are refused."""
+    """Of the gateway itself, or four of the largest requests if that is more. From a third of it on, timeouts become
+    shorter; near it requests are refused, and connections closed."""
     streams: Annotated[int, Field(gt=0, le=100_000, strict=True)] = 256
     """Requests under way on one connection."""
     header_kib: Annotated[int, Field(gt=0, le=96, strict=True)] = 16
     """All headers of a request together."""
     timeout_s: Seconds = 60.0
     """The longest deadline that a caller may set, and that of one who sets none."""
+    stream_s: Seconds = 3600.0
+    """The same of a stream. A key that is revoked is used no longer than that: one stream outlives it."""
     header_s: Seconds = 10.0
     """For a connection's TLS handshake, and for the headers of a request to come."""
     idle_s: Seconds = 300.0
     """A connection without a request, and a request on which nothing moves, end after that."""
+    unread_s: Seconds = 30.0
+    """For the rest of an answer to be read, once all of it is here; the less the more memory is taken."""
     retry_percent: Annotated[float, Field(ge=0, le=100)] = 100.0
     """Of the requests under way: more of them are never sent to another replica. Only what no replica has begun with
     is, so that it costs little."""

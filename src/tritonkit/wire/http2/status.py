@@ -121,6 +121,9 @@ _RESTRICTED: Final = "This protocol is restricted"
 _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
 
+_LOST_BEHIND: Final = re.compile(r"upstream (connect error|reset)(?!.*overflow).*")
+"""What Envoy says of a call whose server was lost. With `overflow` Envoy itself has no room for it."""
+
 _DECOUPLED: Final = "doesn't support models with decoupled transaction policy"
 """What Triton says of a call with one answer to a model that streams."""
 
@@ -309,6 +312,9 @@ def _error(name: str, details: str, where: str) -> ClientError:
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
     if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
         kind = ModelNotReady
+    if name == "UNAVAILABLE" and _LOST_BEHIND.fullmatch(details):
+        wanted = "a server behind that proxy that stays"
+        todo = "call again, if the call may run twice; see which of the servers there has ended, and why"
     unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(
         _UNPROCESSED.fullmatch(details)
     )

@@ -1,10 +1,15 @@
-"""Envoy's defense of its memory and connections: what it ends, sooner the less is left."""
+"""The gateway's defense of its memory and connections: what it ends, sooner the less is left."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["memory_allocator", "overload_manager"]
+from tritonkit.operate.gateway.spec import GatewayLimits
+
+__all__ = ["BUFFER_BYTES", "memory_allocator", "overload_manager"]
+
+BUFFER_BYTES = 1 << 20
+"""Of an answer, for a caller that does not read it: the replica waits with the rest."""
 
 _MIB = 1 << 20
 _MONITORS = "envoy.resource_monitors"
@@ -23,23 +28,20 @@ _TRACKED_POWER = 14
 """Requests whose buffers hold 16 KiB or more can be ended: many small ones take as much as a few large ones."""
 
 
-def overload_manager(heap_bytes: int, connections: int) -> dict[str, Any]:
+def overload_manager(limits: GatewayLimits) -> dict[str, Any]:
     """An `envoy.config.overload.v3.OverloadManager`.
 
-    Answers that nobody reads are most of what a caller can make Envoy hold, so their time is cut first. Next go
-    requests that hold most, then requests are refused.
-
-    Args:
-        heap_bytes: the largest heap.
-        connections: of callers, at a time.
+    Answers that nobody reads are most of what a caller can make the gateway hold, and need no key, so their time is
+    cut first. Next go requests that hold most, then requests are refused. The connections whose refusals would still
+    fill the memory are closed at the end, with all that they hold.
     """
     return {
         "refresh_interval": "0.050s",
         "resource_monitors": [
-            _monitor("fixed_heap", "fixed_heap.v3.FixedHeapConfig", max_heap_size_bytes=heap_bytes),
+            _monitor("fixed_heap", "fixed_heap.v3.FixedHeapConfig", max_heap_size_bytes=_heap_bytes(limits)),
             _monitor(
                 "global_downstream_max_connections", "downstream_connections.v3.DownstreamConnectionsConfig",
-                max_active_downstream_connections=connections,
+                max_active_downstream_connections=limits.connections,
             ),
         ],
         "actions": [
@@ -51,18 +53,26 @@ def overload_manager(heap_bytes: int, connections: int) -> dict[str, Any]:
             _action("reset_high_memory_stream", _scaled(_HEAP, 0.75, 0.95)),
             _action("stop_accepting_requests", _threshold(_HEAP, 0.9)),
         ],
+        "loadshed_points": [
+            _shed("hcm_ondata_creating_codec", _threshold(_HEAP, 0.9)),
+            _shed("http2_server_go_away_and_close_on_dispatch", _threshold(_HEAP, 0.95)),
+        ],
         "buffer_factory_config": {"minimum_account_to_track_power_of_two": _TRACKED_POWER},
     }  # fmt: skip
 
 
-def memory_allocator(heap_bytes: int) -> dict[str, Any]:
+def memory_allocator(limits: GatewayLimits) -> dict[str, Any]:
     """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`. By itself the allocator keeps what a rush has taken; above
     the soft limit it gives free memory back at once, below it in the background within minutes."""
     return {
-        "soft_memory_limit_bytes": heap_bytes // 4,
+        "soft_memory_limit_bytes": _heap_bytes(limits) // 4,
         "bytes_to_release": 64 * _MIB,
         "memory_release_interval": "1s",
     }
+
+
+def _heap_bytes(limits: GatewayLimits) -> int:
+    return max(limits.memory_mib, 4 * limits.request_mib) * _MIB
 
 
 def _monitor(name: str, kind: str, **options: int) -> dict[str, Any]:
@@ -74,6 +84,10 @@ def _monitor(name: str, kind: str, **options: int) -> dict[str, Any]:
 
 def _action(name: str, *triggers: dict[str, Any]) -> dict[str, Any]:
     return {"name": f"envoy.overload_actions.{name}", "triggers": list(triggers)}
+
+
+def _shed(name: str, trigger: dict[str, Any]) -> dict[str, Any]:
+    return {"name": f"envoy.load_shed_points.{name}", "triggers": [trigger]}
 
 
 def _scaled(resource: str, begins: float, ends: float) -> dict[str, Any]:
