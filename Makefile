@@ -19,7 +19,7 @@ WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,tests/se
 # Servers that others wrote, and the fuzzer: no unit tests.
 OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
 
-.PHONY: help setup optimize optimise demo test test-servers test-builds docker lint unit oldest check audit wheel dist release-check mlserver kserve clean clean-machine
+.PHONY: help setup optimize optimise demo test test-servers test-builds docker lint unit oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make dist   the source distribution and the wheels, in dist/"
 	@echo "make clean-machine  make demo and make unit in a container that has only what README names"
 	@echo "make oldest the client's tests with the oldest tritonclient it is for"
+	@echo "make lock   the newest versions of the server's packages, with their hashes"
 	@echo "make audit  bandit, and pip-audit over both environments"
 	@echo "make setup  the two Python environments that both need"
 	@echo "make optimize  what \`tritonkit build --variants all\` needs beside them"
@@ -45,7 +46,7 @@ setup:
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"
 	@touch $@
 
-.venv-server/.ready: python_backends/requirements.txt $(shell find python_backends/native python_backends/site -name '*.py' -o -name '*.[ch]' -o -name '*.cpp' -o -name '*.pth')
+.venv-server/.ready: python_backends/requirements.txt python_backends/requirements.lock $(shell find python_backends/native python_backends/site -name '*.py' -o -name '*.[ch]' -o -name '*.cpp' -o -name '*.pth')
 	@$(PYTHON) python_backends/environment.py .venv-server
 	@touch $@
 
@@ -148,6 +149,9 @@ audit: setup
 	@$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive \
 		src python_backends deploy loadtest tools
 	@$(BIN)/python tools/audit.py .venv .venv-server
+
+lock:
+	@$(PYTHON) tools/lock.py
 
 clean:
 	rm -rf .venv .venv-server .venv-oldest .venv-mlserver .venv-kserve .tritonkit

@@ -24,6 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
+LOCK = HERE / "requirements.lock"
+"""The same as one version of each package, with the hashes of its files on PyPI; `make lock` writes it."""
 WITH_TORCH = HERE / "requirements-torch.txt"
 SITE = HERE / "site"
 """Its files go beside the installed packages."""
@@ -82,7 +84,7 @@ class Interpreter:
 def fingerprint() -> str:
     """Names what an environment is made from: its requirements and the native sources."""
     whole = hashlib.sha256(platform.machine().encode())
-    for file in (REQUIREMENTS, *sorted((HERE / "native").rglob("*.[chp]*"))):
+    for file in (REQUIREMENTS, LOCK, *sorted((HERE / "native").rglob("*.[chp]*"))):
         if "__pycache__" not in file.parts and file.is_file():
             whole.update(file.name.encode() + b"\0" + file.read_bytes())
     return whole.hexdigest()[:16]
@@ -97,7 +99,9 @@ def is_whole(folder: Path) -> bool:
     return isinstance(facts, dict) and facts.get("made_from") == fingerprint()
 
 
-def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
+def make(
+    folder: Path, say: Say, python: str = "", torch: bool = False, hashes: bool = True
+) -> bool:
     """Make the environment unless it is there and current; gives whether anything was done.
 
     One that is interrupted is removed, or has no marker and is made again by the next call.
@@ -106,7 +110,8 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
         folder: where it goes.
         say: takes a line about what is going on.
         python: the interpreter to use instead of looking for one.
-        torch: install requirements-torch.txt too (about 1 GB more).
+        torch: install requirements-torch.txt too (about 1 GB more), of which no hashes are known.
+        hashes: install requirements.lock, and no file of another hash; else what requirements.txt allows.
 
     Raises:
         InstallError: no interpreter fits, the disk is full, or a package cannot be installed.
@@ -115,7 +120,7 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
     with _alone(folder, say):
         whole, compiled = is_whole(folder), _is_compiled(folder)
         if not whole:
-            _make(folder, say, python)
+            _make(folder, say, python, LOCK if hashes else REQUIREMENTS)
         elif not compiled:  # there may be a compiler by now
             _compile(folder, say)
         place(folder)
@@ -126,7 +131,7 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False) -> bool:
     return more or not whole or not compiled
 
 
-def _make(folder: Path, say: Say, python: str) -> None:
+def _make(folder: Path, say: Say, python: str, requirements: Path) -> None:
     named = choose(python) if python else None  # a wrong one is said on a full disk, too
     free = shutil.disk_usage(folder.parent).free
     if free < _FREE_BYTES:
@@ -139,7 +144,7 @@ def _make(folder: Path, say: Say, python: str) -> None:
     try:
         tool = _create(folder, chosen, say)
         say(f"installing Triton and its Python backends with {tool}, {SIZE_GB} GB ...")
-        _install(folder, REQUIREMENTS, say)
+        _install(folder, requirements, say)
         _compile(folder, say)
         facts = {"made_from": fingerprint(), "python": chosen.version}
         draft = folder / f".{MARKER}"
@@ -263,6 +268,7 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
     """With uv where it is there, else and where it fails with pip; from wheels alone."""
     python = str(folder / "bin" / "python")
     words = ["--only-binary", ":all:", "-r", str(requirements)]
+    words += ["--require-hashes"] if requirements == LOCK else []
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words,
            "--progress-bar", "off"]  # fmt: skip
     uv = shutil.which("uv")
@@ -273,10 +279,21 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
         say(f"uv cannot install them, pip tries: {_last_line(text)}")
     code, text = _run(pip, say)
     if code != 0:
-        raise InstallError(
-            f"{requirements.name} cannot be installed: {_last_line(text)}",
-            "let pip reach a package index (PIP_INDEX_URL), and try again",
+        raise _not_installed(requirements, text)
+
+
+def _not_installed(requirements: Path, text: str) -> InstallError:
+    """An index that gives other files than PyPI is told apart from one that cannot be reached."""
+    other = re.search(r"(?m)^ *(?P<name>[\w.-]+==\S+) .*:\n *Expected sha256", text)
+    if other is not None:
+        return InstallError(
+            f"the package index has another file of {other['name']} than {requirements.name} names: its hash differs",
+            "use PyPI or a mirror of it (PIP_INDEX_URL), or where the index has builds of its own, --no-hashes",
         )
+    return InstallError(
+        f"{requirements.name} cannot be installed: {_last_line(text)}",
+        "let pip reach a package index (PIP_INDEX_URL), and try again",
+    )
 
 
 def _run(command: Sequence[str], say: Say) -> tuple[int, str]:
@@ -362,11 +379,12 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="", help="the interpreter; found by itself by default")
     parser.add_argument("--torch", action="store_true", help="PyTorch too, about 1 GB")
+    parser.add_argument("--no-hashes", action="store_true", help="take other files than PyPI's too")
     arguments = parser.parse_args()
     try:
         done = make(
             arguments.folder.absolute(), lambda text: print(text, flush=True),  # noqa: T201
-            arguments.python, arguments.torch,
+            arguments.python, arguments.torch, not arguments.no_hashes,
         )  # fmt: skip
     except (InstallError, OSError) as error:
         todo = f"; {error.todo}" if isinstance(error, InstallError) else ""

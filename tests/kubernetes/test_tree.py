@@ -15,6 +15,7 @@ import yaml
 from tests.cli.running import failed, tritonkit_here
 from tests.server.models import ModelText, write_repository
 from tritonkit.deploy import Values, compare, read_facts, read_values, render_tree, write_tree
+from tritonkit.deploy.pinned import tagged
 from tritonkit.deploy.values import Gpu
 from tritonkit.errors import RenderError, SpecError
 from tritonkit.serve.shm import MIB
@@ -54,6 +55,19 @@ def test_fewer_cores_than_were_rendered_for_have_their_configuration(tmp_path: P
         assert pod(tree)["containers"][0]["args"] == ["--own-key", wanted]
     tree = render_tree(Values(), read_facts(folder, Values()))
     assert pod(tree)["containers"][0]["args"] == ["--own-key"]
+
+
+def test_images_without_a_digest_are_listed(render: Render) -> None:
+    """Wherever a manifest names one; a digest reaches the manifests as it was written."""
+    digest = f"registry.example.org:5000/models@sha256:{'a' * 64}"
+    assert tagged(render(models={"image_volume": "models:1"}).values()) == [
+        "models:1", "prom/prometheus:v3.5.0", "tritonkit/server-gpu:0.1.0", "tritonkit/server:0.1.0",
+        "tritonkit/tools:0.1.0",
+    ]  # fmt: skip
+    images = dict.fromkeys(("server", "server_gpu", "tools"), digest)
+    tree = render(models={"image_volume": digest}, images=images)
+    assert tagged(tree.values()) == ["prom/prometheus:v3.5.0"]
+    assert pod(tree)["containers"][0]["image"] == digest
 
 
 def test_servers_are_pinned_unless_that_is_not_wanted(render: Render) -> None:

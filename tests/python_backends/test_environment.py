@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tritonkit.serve.managed import environment_script, run_from_sources
 
@@ -71,6 +76,46 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     assert "pip install uv" in caught.value.todo
 
 
+def test_another_file_than_pypis_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of the locked version, by an index that somebody changed or that builds for itself."""
+    with zipfile.ZipFile(tmp_path / "other-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(
+            "other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n"
+        )
+        wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("other-1.0.dist-info/RECORD", "")
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"other==1.0 --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setattr(script, "LOCK", lock)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(script.InstallError, match=r"another file of other==1\.0") as caught:
+        script._install(Path(sys.prefix), lock, lambda text: None)
+    assert "--no-hashes" in caught.value.todo
+
+
+def test_the_lock_fits_the_requirements() -> None:
+    """One version of each package with hashes, for each Python and machine; `make lock` writes it again."""
+    text = script.LOCK.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert all(re.search(r" --hash=sha256:[0-9a-f]{64}( |$)", line) for line in lines)
+    locked = [Requirement(line.partition(" --hash")[0]) for line in lines]
+    wanted = map(Requirement, re.findall(r"(?m)^\w.*", script.REQUIREMENTS.read_text()))
+    wanted = {canonicalize_name(each.name): each.specifier for each in wanted}
+    for (_, minor), machine in itertools.product(script.VERSIONS, ("x86_64", "aarch64")):
+        environment = {
+            "python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0", "platform_machine": machine,
+            "sys_platform": "linux", "implementation_name": "cpython",
+        }  # fmt: skip
+        here = [each for each in locked if each.marker is None or each.marker.evaluate(environment)]
+        pins = {
+            canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in here
+        }
+        assert len(pins) == len(here)
+        assert [name for name, allowed in wanted.items() if pins[name] not in allowed] == []
+
+
 def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
     """Those of an earlier version too, once: the import and what it imports, and no draft."""
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
@@ -89,7 +134,7 @@ def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     """Where a package cannot be installed, the folder goes again."""
     said: list[str] = []
-    with pytest.raises(script.InstallError, match=r"requirements\.txt cannot be installed"):
+    with pytest.raises(script.InstallError, match=r"requirements\.lock cannot be installed"):
         script.make(tmp_path / "server", said.append)
     assert not (tmp_path / "server").exists()
     assert any("0.8 GB" in line for line in said)

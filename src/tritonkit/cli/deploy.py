@@ -93,6 +93,7 @@ def deploy(
     deploy_lambda.refuse({"--model": model, "--variant": variant, "--require": require}, "lambda")
     from tritonkit.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
     from tritonkit.deploy.measured import read_profile
+    from tritonkit.deploy.pinned import tagged
     from tritonkit.deploy.values import with_namespace, write_values
 
     project = project_or_here(root)
@@ -113,6 +114,7 @@ def deploy(
                 "files": sorted(tree),
                 "written": [str(file) for file in written],
                 "facts": facts.to_dict(),
+                "images_by_tag": tagged(tree.values()),
             }
         )
         return
@@ -120,3 +122,7 @@ def deploy(
         note(f"wrote {file}")
     if not written:
         note(f"{folder}: nothing to change")
+    if images := tagged(tree.values()):
+        note(
+            f"named by a tag, which a registry can move; name them by digest in {FILE}: {', '.join(images)}"
+        )

@@ -30,6 +30,13 @@ def install(
     torch: Annotated[
         bool, typer.Option("--torch", help="PyTorch too (1 GB), for torchscript and torch-compile.")
     ] = False,
+    hashes: Annotated[
+        bool,
+        typer.Option(
+            "--hashes/--no-hashes",
+            help="Refuse files that are not PyPI's, or take an index's own builds.",
+        ),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Install Triton and what its Python backends import, below your cache folder.
@@ -43,7 +50,7 @@ def install(
 
     place = managed_place()
     note(f"the server environment takes {size_gb()} GB at {place}")
-    done = install(note, python, torch)
+    done = install(note, python, torch, hashes)
     if as_json:
         print_json({"path": str(place), "changed": done})
     else:

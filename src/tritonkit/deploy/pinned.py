@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-__all__ = ["Image", "require_pinned"]
+__all__ = ["Image", "require_pinned", "tagged"]
+
+_IMAGE = re.compile(r"""(?m)^[ -]*image: *(?:\{reference: *)?["']?([^\s"'#,}]+)""")
 
 
 def require_pinned(image: str) -> str:
@@ -20,6 +24,12 @@ def require_pinned(image: str) -> str:
             f"{image!r}; wanted NAME:TAG with a tag other than latest, or NAME@sha256:..."
         )
     return image
+
+
+def tagged(texts: Iterable[str]) -> list[str]:
+    """The images that manifests name by a tag alone, which a registry can give to another image."""
+    found = {name for text in texts for name in _IMAGE.findall(text)}
+    return sorted(name for name in found if "@sha256:" not in name)
 
 
 Image = Annotated[str, AfterValidator(require_pinned)]

@@ -52,20 +52,23 @@ def size_gb() -> float:
     return float(environment_script().SIZE_GB)
 
 
-def install(say: Callable[[str], object], python: str = "", torch: bool = False) -> bool:
+def install(
+    say: Callable[[str], object], python: str = "", torch: bool = False, hashes: bool = True
+) -> bool:
     """Make the environment unless it is there; gives whether anything was done.
 
     Args:
         say: takes a line about what is going on.
         python: the interpreter to make it with; found by itself by default.
         torch: PyTorch too, for models served as torchscript or torch-compile.
+        hashes: take no file whose hash is not that of PyPI's.
 
     Raises:
         ServerNotFound: no interpreter fits, the disk is full, or a package cannot be installed.
     """
     script, place = environment_script(), managed_place()
     try:
-        return bool(script.make(place, say, python, torch))
+        return bool(script.make(place, say, python, torch, hashes))
     except (script.InstallError, OSError) as error:
         raise _not_found(error) from None
 
