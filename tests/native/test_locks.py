@@ -21,6 +21,8 @@ def deadlock(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     core, program = folder / "libtritonserver.so", folder / "deadlock"
     common = [*command, "-D_GNU_SOURCE", "-fPIC", "-pthread"]
     native._run([*common, "-shared", "-o", str(core), str(sources / "core.c")], folder)
+    clock = ["-shared", "-o", str(folder / "clock.so"), str(sources / "clock.c")]
+    native._run([*common, *clock], folder)
     native._run([*common, "-o", str(program), str(sources / "deadlock.c"), str(core)], folder)
     return program
 
@@ -41,6 +43,12 @@ def test_who_hears_of_a_caller_gives_way_to_who_writes_an_answer(
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["answer", "left"]
     assert done.stderr == "tritonkit guard: a deadlock of Triton's gRPC streams was undone\n"
+
+
+def test_a_clock_that_is_set_back_delays_nothing(guard: Path, deadlock: Path) -> None:
+    """The guard looks for deadlocks by a clock that nobody sets."""
+    done = run(deadlock, PATIENCE_S, LD_PRELOAD=f"{guard} {deadlock.parent / 'clock.so'}")
+    assert done.stdout.split() == ["answer", "left"], done.stderr
 
 
 def test_without_the_guard_they_wait_for_ever(deadlock: Path) -> None:

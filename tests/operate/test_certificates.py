@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import socket
 import ssl
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import UsageError
+from tritonkit.operate import certificates
 from tritonkit.operate.certificates import check_pair, make_certificates, read_certificate
 
 NAMES = ("localhost", "127.0.0.1", "::1", "gateway.example.org")
@@ -138,6 +140,18 @@ def test_a_key_of_another_certificate_is_refused(folder: Path, tmp_path: Path) -
     make_certificates(tmp_path / "other", NAMES)
     with pytest.raises(UsageError, match="it is not the key of"):
         check_pair(folder / "server.crt", tmp_path / "other" / "server.key")
+
+
+def test_a_certificate_of_tomorrow_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine whose clock went back: the error has both days."""
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)
+    with monkeypatch.context() as ahead:
+        ahead.setattr(certificates, "_now", lambda: later)
+        make_certificates(tmp_path, NAMES)
+    with pytest.raises(UsageError, match=f"it begins on {later:%Y-%m-%d} .* and here it is"):
+        check_pair(tmp_path / "server.crt", tmp_path / "server.key")
 
 
 def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:

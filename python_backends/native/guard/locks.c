@@ -148,11 +148,11 @@ static void give_way(pthread_mutex_t *mutex) {
 
 static int lock_for_some_ms(pthread_mutex_t *mutex) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until); /* nobody sets this one back */
     until.tv_nsec += LOOK_MS * NS_PER_MS;
     until.tv_sec += until.tv_nsec / NS_PER_S;
     until.tv_nsec %= NS_PER_S;
-    return pthread_mutex_timedlock(mutex, &until);
+    return pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
 }
 
 static int lock_while_holding(pthread_mutex_t *mutex) {

@@ -40,10 +40,11 @@ class Certificate:
 
     Args:
         names: DNS names and addresses that it is for.
-        ends: when it is of no more use, in UTC.
+        begins, ends: between these it is valid, in UTC.
     """
 
     names: tuple[str, ...]
+    begins: datetime.datetime
     ends: datetime.datetime
 
     def days_left(self) -> float:
@@ -153,7 +154,7 @@ def read_certificate(file: Path) -> Certificate:
         names = [str(each.value) for each in alternative]
     except x509.ExtensionNotFound:
         names = []
-    return Certificate(tuple(names), found.not_valid_after_utc)
+    return Certificate(tuple(names), found.not_valid_before_utc, found.not_valid_after_utc)
 
 
 def check_pair(certificate: Path, key: Path) -> Certificate:
@@ -196,6 +197,13 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
             wanted="its key",
             todo="put back the pair that was made together",
         )
+    if found.begins > _now():
+        raise UsageError(
+            str(certificate),
+            found=f"it begins on {found.begins:%Y-%m-%d %H:%M} UTC, and here it is {_now():%Y-%m-%d %H:%M}",
+            wanted="one that is valid",
+            todo="set this machine's clock, if it is behind; callers refuse the certificate",
+        )  # fmt: skip
     if found.days_left() <= 0:
         raise UsageError(
             str(certificate), found=f"it ended on {found.ends:%Y-%m-%d %H:%M} UTC", wanted="one that is valid",
